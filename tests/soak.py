@@ -27,12 +27,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import tools  # noqa: E402, F401
+import tools  # noqa: E402, F401, the path of workshop
 from harness.console import make_console  # noqa: E402
 from harness.options import add_submission, command_parser  # noqa: E402
-from tests.support.process_pool import Pool, PoolError  # noqa: E402
 from tests.support.soak_draws import UNIT  # noqa: E402
 from tests.support.soak_summary import Summary  # noqa: E402
+from workshop.processes import Pool, PoolError  # noqa: E402
 from workshop.records import add_save, save  # noqa: E402
 
 SECONDS = 60  # seconds without a number of problems and without a time

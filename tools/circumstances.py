@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
-from harness import ROOT
+from harness import ROOT, devices
 from workshop import records
 
 
@@ -28,3 +29,16 @@ def gpu() -> dict[str, Any]:
         "driver, max clocks": records.driver_and_clocks(),
         "tensor core": "omitted" if os.environ.get("NOGPU") == "hopper" else "as it is",
     }
+
+
+def on_hopper(module: str, arguments: Sequence[str]) -> bool:
+    """Tells whether the GPU is a Hopper, not a B200; exits where there is neither. On a Hopper the module's command
+    begins anew on nogpu's Hopper path, without tensor-core work, unless it is there.
+    """
+    hopper = devices.has_hopper()
+    if not hopper and not devices.has_b200():
+        sys.exit(f"{module}: a B200 or a Hopper GPU is needed; there is neither")
+    if hopper and devices.emulator_device() is not devices.HOPPER:
+        nogpu = ["-m", "nogpu", "--device", "hopper", "--hopper-mode", "timing"]
+        os.execv(sys.executable, [sys.executable, *nogpu, "-m", module, *arguments])
+    return hopper

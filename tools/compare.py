@@ -34,7 +34,6 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-import os
 import statistics
 import sys
 import tempfile
@@ -44,11 +43,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from harness import devices
 from harness.console import make_console, make_table
 from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC
 from harness.modules import load_module
-from harness.options import add_case, add_problem, command_parser
+from harness.options import add_case, add_problem
 from harness.timing import timing_inputs
 from task import PROBLEMS, Problem, TestSpec
 from tools import circumstances
@@ -57,6 +55,7 @@ from tools.rings import memory_rows
 from tools.rows import Row, flush_buffer, kernel_time, time_row
 from tools.stages import FEWEST, at_most
 from workshop import records
+from workshop.console import command_parser
 
 if TYPE_CHECKING:
     from tools.variants import Edit
@@ -247,8 +246,7 @@ def show(results: Results, cases: list[int], title: str) -> None:
 
 def parse_arguments(arguments: list[str]) -> tuple[argparse.Namespace, list[int]]:
     """(options, numbers of the cases)."""
-    parser = command_parser(__doc__)
-    parser.prog = "python -m tools.compare"
+    parser = command_parser(__doc__, "tools.compare")
     add_problem(parser)
     parser.add_argument(
         "--peer", type=Path, action="append", default=[], metavar="FILE", help="file that defines custom_kernel"
@@ -270,20 +268,10 @@ def parse_arguments(arguments: list[str]) -> tuple[argparse.Namespace, list[int]
     return options, cases
 
 
-def restart_on_hopper(arguments: list[str]) -> None:
-    """Replace this process by the same command on the emulator's Hopper path, without tensor-core work."""
-    emulator = ["-m", "nogpu", "--device", "hopper", "--hopper-mode", "timing"]
-    os.execv(sys.executable, [sys.executable, *emulator, "-m", "tools.compare", *arguments])
-
-
 def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     options, cases = parse_arguments(arguments)
-    hopper = devices.has_hopper()
-    if not hopper and not devices.has_b200():
-        sys.exit("tools.compare: a B200 or a Hopper GPU is needed; there is neither")
-    if hopper and devices.emulator_device() is not devices.HOPPER:
-        restart_on_hopper(arguments)
+    hopper = circumstances.on_hopper("tools.compare", arguments)
 
     import torch
 

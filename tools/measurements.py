@@ -49,7 +49,6 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-from harness.options import command_parser
 from nogpu.clock import summary
 from task import PROBLEMS, Benchmark, Problem, TestSpec
 from tools.clock.sensitivity_table import sensitivity
@@ -57,6 +56,7 @@ from tools.clock.tables import clock, modelled, phases
 from tools.compare import OURS_ORDINARY, OURS_OVERLAPPING, OURS_PROGRAMMATIC
 from tools.mutants.tables import mutants_table, silence_table
 from tools.overlap_tables import overlaps
+from workshop.console import command_parser
 from workshop.foreign.tables import foreign_lists, foreign_programs, foreign_sanitizer
 from workshop.records import MeasurementError, load
 from workshop.tables import command_text, emulator, markdown, missing
@@ -340,8 +340,7 @@ def clock_errors(results: Path) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = command_parser(__doc__)
-    parser.prog = "python -m tools.measurements"
+    parser = command_parser(__doc__, "tools.measurements")
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 where a table is out of date")
     options = parser.parse_args(arguments)
     outdated = 0

@@ -23,12 +23,12 @@ from typing import Any
 
 from harness import ROOT
 from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC, LaunchMode
-from harness.options import command_parser
 from nogpu.clock import modelled_loop, profile
 from task import PROBLEMS
 from tools import circumstances
 from workshop import records
-from workshop.clock import record as ladder_record
+from workshop.clock import record
+from workshop.console import command_parser
 
 # Options of tools.clock.entry, and the modes in which the launches so recorded are replayed.
 Recordings = dict[tuple[str, ...], tuple[LaunchMode, ...]]
@@ -47,7 +47,7 @@ def recorded(entry: Path, more: Sequence[str], problem: str, folder: Path) -> li
     ran = subprocess.run([*command, *more, "--save", str(folder)], cwd=ROOT, capture_output=True, text=True)
     if ran.returncode:
         raise RuntimeError(f"{entry.name}, {problem}: {(ran.stdout + ran.stderr)[-600:]}")
-    return [folder / f"{number}.xz" for number in range(len(PROBLEMS[problem].benchmarks))]
+    return [folder / str(number) for number in range(len(PROBLEMS[problem].benchmarks))]
 
 
 def points_of(name: str, entry: Path, problem: str, clock: str) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ def points_of(name: str, entry: Path, problem: str, clock: str) -> list[dict[str
     for more, modes in (OF_OURS if name == OURS else OF_OTHERS).items():
         with tempfile.TemporaryDirectory() as folder:
             for point, path in zip(found, recorded(entry, more, problem, Path(folder))):
-                traces = ladder_record.load(path)
+                traces = record.load(path)
                 for mode in modes:
                     us = modelled_loop(traces, chip, calls, False if mode == ORDINARY else None).us
                     print(f"{name}, {problem}, case {point['case']}, {mode}: {us:.2f}", flush=True)
@@ -91,8 +91,7 @@ def best(text: str) -> tuple[str, Path]:
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    parser = command_parser(__doc__ or "")
-    parser.prog = "python -m tools.modelled"
+    parser = command_parser(__doc__, "tools.modelled")
     parser.add_argument("--clock", default="b200", metavar="PROFILE", help="default: %(default)s")
     parser.add_argument("--problem", choices=list(PROBLEMS), help="default: all")
     text = "a published entry for a problem; may be repeated"
@@ -112,12 +111,12 @@ def main(arguments: list[str] | None = None) -> None:
             points += points_of(name, entry, problem, options.clock)
     if options.save:
         old = (records.load(options.save) or {"points": []})["points"]
-        record = {
+        found = {
             "chip": profile(options.clock).name,
             **circumstances.versions(arguments),
             "points": merged(old, points),
         }
-        records.save(options.save, record)
+        records.save(options.save, found)
 
 
 if __name__ == "__main__":

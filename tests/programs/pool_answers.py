@@ -1,24 +1,6 @@
-"""Workers for tests of tests/support/process_pool.py."""
+"""Answers in the place of the soak's workers."""
 
 import os
-import time
-
-
-class Answers:
-    """Answers, dies, hangs or asks for its replacement, by the question."""
-
-    def __init__(self, about):
-        self.about = about
-        if about == "cannot start":
-            raise RuntimeError(about)
-
-    def __call__(self, question):
-        what, _, number = question.partition(" ")
-        if what == "die":
-            os._exit(3)
-        if what == "hang":
-            time.sleep(600)
-        return {"number": number, "process": os.getpid(), "restart": what == "restart"}
 
 
 class SoakAnswers:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import submission
+from harness import devices
 from harness.plan_report import configuration_name
 from task import PROBLEMS
 from tools.choice import __main__ as choice
@@ -70,7 +71,7 @@ def test_a_file_or_a_measurement(arguments):
 
 
 def test_without_a_gpu_the_command_says_so(monkeypatch):
-    monkeypatch.setattr(choice.devices, "has_hopper", lambda: False)
-    monkeypatch.setattr(choice.devices, "has_b200", lambda: False)
+    monkeypatch.setattr(devices, "has_hopper", lambda: False)
+    monkeypatch.setattr(devices, "has_b200", lambda: False)
     with pytest.raises(SystemExit, match="a B200 or a Hopper GPU is needed"):
         choice.main(["--measure", "--save", "x.json"])

@@ -17,20 +17,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness import devices
 from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC
-from harness.options import command_parser
 from harness.plan_report import configuration_name
 from tools import circumstances
 from tools.choice.times import PROMISED, Drawn, benchmarks, choice, draw, measure
 from workshop import records
+from workshop.console import command_parser
 
 COUNT, SEED = 50, 17
 WITHIN = 1.03
@@ -118,8 +116,7 @@ def take_times(options: argparse.Namespace, hopper: bool, arguments: list[str]) 
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    parser = command_parser(__doc__ or "")
-    parser.prog = "python -m tools.choice"
+    parser = command_parser(__doc__, "tools.choice")
     parser.add_argument("file", type=Path, nargs="?", help="times that --measure has saved")
     parser.add_argument("--half", type=int, choices=(0, 1), help="judge every other of the drawn shapes")
     parser.add_argument("--measure", action="store_true", help="take times, into the file of --save")
@@ -139,12 +136,7 @@ def main(arguments: list[str] | None = None) -> None:
     if options.file:
         report(json.loads(options.file.read_text()), options.half)
         return
-    hopper = devices.has_hopper()
-    if not hopper and not devices.has_b200():
-        sys.exit("tools.choice: a B200 or a Hopper GPU is needed; there is neither")
-    if hopper and devices.emulator_device() is not devices.HOPPER:
-        emulator = ["-m", "nogpu", "--device", "hopper", "--hopper-mode", "timing"]
-        os.execv(sys.executable, [sys.executable, *emulator, "-m", "tools.choice", *arguments])
+    hopper = circumstances.on_hopper("tools.choice", arguments)
     take_times(options, hopper, arguments)
 
 

@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from harness.modules import load_module
-from harness.options import add_problem, command_parser
+from harness.options import add_problem
 from task import PROBLEMS, TestSpec
 from workshop.clock.record import add_options, record
+from workshop.console import command_parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0, or 1 if a case could not be recorded."""
-    parser = command_parser(__doc__ or "")
-    parser.prog = "python -m tools.clock.entry"
+    parser = command_parser(__doc__, "tools.clock.entry")
     add_options(parser)
     add_problem(parser)
     parser.add_argument("--promised", action="store_true", help="the entry's solve, with both of its promises")

@@ -11,12 +11,12 @@ import contextlib
 import dataclasses
 import functools
 import io
-import os
 import shlex
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from workshop.clock.record import save
 
 if TYPE_CHECKING:
     from nogpu import LaunchConfig
@@ -81,17 +81,7 @@ def _recorded(name: str, point: Point, folder: Path) -> str:
                 _call(point)
     except Exception as error:  # of a compiler, of a program of others, of the emulator
         return f"{type(error).__name__}: {error}"[:300]
-    part = folder / f".{name}.{os.getpid()}"
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir()
-    for number, trace in enumerate(_traces):
-        dataclasses.replace(trace, params=b"").save(part / f"{number:04}.npz")
-    try:
-        part.rename(folder / name)  # whole or not at all
-    except OSError:  # another command was faster
-        shutil.rmtree(part)
-        if not (folder / name).is_dir():
-            raise
+    save(folder / name, _traces)
     _traces.clear()
     return ""
 

@@ -31,9 +31,9 @@ from rich.progress import Progress
 
 import nogpu
 from harness import ROOT
-from harness.options import command_parser
 from nogpu import environment, store
 from tools.clock import recorder, shapes
+from workshop.console import command_parser
 
 Point = dict[str, Any]
 
@@ -217,8 +217,7 @@ def chosen(options: argparse.Namespace) -> tuple[dict[str, Any], list[Point], Pa
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = command_parser(__doc__ or "")
-    parser.prog = "python -m tools.clock.recordings"
+    parser = command_parser(__doc__, "tools.clock.recordings")
     add_options(parser)
     options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
     truth, points, folder = chosen(options)

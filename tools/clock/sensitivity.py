@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC
-from harness.options import command_parser
 from nogpu.clock import profile
 from tools import circumstances
 from tools.clock import recordings
 from workshop import records
 from workshop.clock.sensitivity import SHARE, Work, sensitivities
+from workshop.console import command_parser
 
 CALLS = 4
 SMALLEST = {"group_gemm": 3, "dual_gemm": 2, "gemm": 2}  # benchmark cases
@@ -65,8 +65,7 @@ def chosen_sample(folder: Path) -> tuple[list[recordings.Point], list[Work]]:
 
 def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
-    parser = command_parser(__doc__ or "")
-    parser.prog = "python -m tools.clock.sensitivity"
+    parser = command_parser(__doc__, "tools.clock.sensitivity")
     parser.add_argument("--profile", default="h200", metavar="NAME", help="chip profile; default: %(default)s")
     parser.add_argument("--vary", default="", metavar="TEXT", help="constants and families with this in their names")
     parser.add_argument("--also", type=Path, metavar="FOLDER", help="of recordings that join the sample")

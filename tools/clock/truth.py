@@ -19,7 +19,6 @@ import argparse
 import contextlib
 import dataclasses
 import functools
-import os
 import runpy
 import shlex
 import statistics
@@ -28,9 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness import devices
 from harness.launch_modes import ALONE, ORDINARY, OVERLAPPING, PROGRAMMATIC, LaunchMode
-from harness.options import command_parser
 from harness.timing import timing_inputs
 from task import PROBLEMS, Problem, TestSpec
 from tools import circumstances, compare
@@ -38,6 +35,7 @@ from tools.peers import Kernel, load_submission
 from tools.rings import memory_rows
 from tools.rows import Row, flush_buffer, kernel_time, time_row
 from workshop import records
+from workshop.console import command_parser
 
 if TYPE_CHECKING:
     import torch
@@ -224,8 +222,7 @@ def program_points(command: str, hopper: bool, repeats: int) -> Iterator[Point]:
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    parser = command_parser(__doc__ or "")
-    parser.prog = "python -m tools.clock.truth"
+    parser = command_parser(__doc__, "tools.clock.truth")
     parser.add_argument("--problem", action="append", choices=PROBLEMS, help="default: every problem")
     parser.add_argument("--only", default="", metavar="TEXT", help='rows with this in their names, such as "256x"')
     parser.add_argument("--peer", type=Path, action="append", default=[], metavar="FILE", help="group GEMM submission")
@@ -239,12 +236,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     options = parse_arguments(arguments)
-    hopper = devices.has_hopper()
-    if not hopper and not devices.has_b200():
-        sys.exit("tools.clock.truth: a B200 or a Hopper GPU is needed; there is neither")
-    if hopper and devices.emulator_device() is not devices.HOPPER:
-        emulator = ["-m", "nogpu", "--device", "hopper", "--hopper-mode", "timing"]
-        os.execv(sys.executable, [sys.executable, *emulator, "-m", "tools.clock.truth", *arguments])
+    hopper = circumstances.on_hopper("tools.clock.truth", arguments)
 
     from rich.progress import Progress
 

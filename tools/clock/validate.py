@@ -33,13 +33,14 @@ from typing import Any
 from rich.progress import Progress
 
 from harness.launch_modes import ALONE, ORDINARY, OVERLAPPING, PROGRAMMATIC
-from harness.options import command_parser
 from nogpu import EmulatorError
 from nogpu.clock import WORDS, modelled_loop, profile
 from tools import circumstances
 from tools.clock import recordings
 from workshop import records
-from workshop.clock.record import load_launches
+from workshop.clock.picture import scatter
+from workshop.clock.record import load
+from workshop.console import command_parser
 
 Point = dict[str, Any]
 
@@ -57,7 +58,7 @@ def validated(point: Point, folder: Path, profile_name: str) -> Point:
     facts = {name: point[name] for name in FACTS if point.get(name) is not None}
     try:
         loop = modelled_loop(
-            load_launches(folder, recordings.name_of(point)),
+            load(folder / recordings.name_of(point)),
             chip,
             point["calls"],
             False if launches == ORDINARY else None,
@@ -131,33 +132,19 @@ def summary(points: Sequence[Point]) -> list[tuple[str, str, int, float, float, 
 
 
 def draw(points: Sequence[Point], path: Path) -> None:
-    """Modelled over silicon's times, as a PNG. Needs matplotlib (extra `pictures`)."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise RuntimeError("a picture needs matplotlib: pip install 'nogpu[pictures]'") from error
-    figure = Figure(figsize=(7, 7), dpi=120, layout="constrained")
-    axes = figure.add_subplot()
-    marks = dict(zip(REPLAYED, "osx+"))
+    """Modelled over silicon's times, as a PNG: a color for each set, a mark for each kind of launches."""
     points = [point for point in points if "modelled_us" in point]
-    for color, name in enumerate(dict.fromkeys(map(set_of, points))):
-        for launches, mark in marks.items():
-            chosen = [p for p in points if (set_of(p), p["launches"]) == (name, launches)]
-            if chosen:
-                x, y = ([point[figure] for point in chosen] for figure in ("silicon_us", "modelled_us"))
-                axes.scatter(x, y, s=14, marker=mark, color=f"C{color}", label=f"{name}, {launches}", linewidths=0.8)
-    ends = [f(point[name] for point in points for name in ("silicon_us", "modelled_us")) for f in (min, max)]
-    for share, style in ((1, "-"), (0.8, ":"), (1.2, ":")):
-        axes.plot(ends, [share * end for end in ends], style, color="grey", linewidth=0.8)
-    axes.set(xscale="log", yscale="log", xlabel="silicon, us a call", ylabel="modelled, us a call")
-    axes.set_title("Modelled and measured times; dotted: 20 % off")
-    axes.legend(fontsize="x-small")
-    figure.savefig(path, metadata={"Software": None})
+    names = list(dict.fromkeys(map(set_of, points)))
+    sets, looks = dict[str, list[Point]](), dict[str, tuple[int, str]]()
+    for (color, name), (launches, mark) in itertools.product(enumerate(names), zip(REPLAYED, "osx+")):
+        label = f"{name}, {launches}"
+        sets[label] = [p for p in points if (set_of(p), p["launches"]) == (name, launches)]
+        looks[label] = color, mark
+    scatter(path, sets, looks, "silicon", "measured")
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    parser = command_parser(__doc__ or "")
-    parser.prog = "python -m tools.clock.validate"
+    parser = command_parser(__doc__, "tools.clock.validate")
     recordings.add_options(parser)
     parser.add_argument("--profile", default="h200", metavar="NAME", help="chip profile; default: %(default)s")
     parser.add_argument("--picture", type=Path, metavar="FILE.png", help="draw modelled over silicon's times")

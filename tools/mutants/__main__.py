@@ -27,17 +27,16 @@ from typing import Any
 
 import nogpu
 from harness.console import make_console, make_table
-from harness.options import command_parser
 from tools import circumstances
 from tools.mutants import SURVIVORS
-from workshop import records
+from workshop import processes, records
+from workshop.console import command_parser
 
 LIMIT = 120.0  # seconds of a mutant
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = command_parser(__doc__)
-    parser.prog = "python -m tools.mutants"
+    parser = command_parser(__doc__, "tools.mutants")
     parser.add_argument("--foreign", type=Path, metavar="FOLDER", help="folder with the checkout of NVIDIA/cutlass")
     parser.add_argument("--programs", metavar="P[,P...]", help="default: all")
     parser.add_argument("--kinds", metavar="K[,K...]", help="default: all")
@@ -80,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def break_them(found: Sequence[Any], options: argparse.Namespace, arguments: Sequence[str]) -> int:
-    from workshop.mutants import kinds, pool, results, survivors, tape, trial
+    from workshop.mutants import kinds, results, survivors, tape, trial
 
     console = make_console(highlight=False)
     saved = results.load(options.save) or results.File({}, {}, [], circumstances.versions(arguments))
@@ -108,7 +107,9 @@ def break_them(found: Sequence[Any], options: argparse.Namespace, arguments: Seq
         chosen = random.Random(options.seed).sample(range(len(tasks)), min(options.sample, len(tasks)))
         tasks, of = [tasks[i] for i in chosen], [of[i] for i in chosen]
     new, last = [], time.monotonic()
-    for ended in pool.shown(pool.run(tasks, options.jobs, options.limit, options.seconds), len(tasks), console):
+    for ended in processes.shown(
+        processes.forked(tasks, options.jobs, options.limit, options.seconds), len(tasks), console
+    ):
         name, mutant = of[ended.number]
         outcome = ended.result or trial.Outcome(trial.LATE, reason=ended.failure)
         new.append(results.of(name, mutant, outcome, ended.seconds))
@@ -133,11 +134,11 @@ def silent(
     """For each program the schedules of sanitized runs: none where the sanitizer reports the kernel as it is, which is
     printed. Exits where a schedule alone does.
     """
-    from workshop.mutants import pool, trial
+    from workshop.mutants import trial
 
     tasks = [partial(trial.examine, recorded, recorded.ptx, *schedules) for recorded in tapes.values()]
     names, found = list(tapes), {}
-    for ended in pool.run(tasks, options.jobs, 3 * options.limit):
+    for ended in processes.forked(tasks, options.jobs, 3 * options.limit):
         outcome = ended.result or trial.Outcome(trial.LATE, reason=ended.failure)
         found[names[ended.number]] = schedules[1] if outcome.verdict == trial.SURVIVED else ()
         if outcome.verdict != trial.SURVIVED:

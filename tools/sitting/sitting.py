@@ -117,7 +117,7 @@ class Sitting:
     def _process(self, step: Step, events: Path, printed: Path, end: float, limit_s: float) -> tuple[str, bool]:
         """(how a process of the step ended, "" if well; whether the step's limit ended it)."""
         found = step.read(events)
-        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        path = os.pathsep.join(filter(None, (str(ROOT), str(ROOT / "nogpu"), os.environ.get("PYTHONPATH"))))
         variables = {"PYTHONPATH": path, RESULTS: str(events), SKIP: json.dumps(found.every)}
         with printed.open("ab") as output:
             process = subprocess.Popen(

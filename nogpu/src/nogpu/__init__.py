@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from nogpu.cuda.modules import Module
     from nogpu.execution.device import Device
+    from nogpu.execution.settings import schedules
     from nogpu.hardware.counters import LaunchCounters
     from nogpu.hardware.properties import LaunchConfig
 
@@ -44,11 +45,14 @@ __all__ = [
     "load_ptx",
     "preload",
     "reset_counters",
+    "schedules",
     "store",
     "synchronize",
     "tensor_map",
 ]
-__getattr__ = lazy.names(__name__, execution_device="Device", hardware_properties="LaunchConfig")
+__getattr__ = lazy.names(
+    __name__, execution_device="Device", execution_settings="schedules", hardware_properties="LaunchConfig"
+)
 
 
 def preload() -> None:

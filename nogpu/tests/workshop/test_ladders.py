@@ -4,20 +4,19 @@ import pytest
 
 from nogpu.clock.chip import profile
 from nogpu.clock.replay import replay
-from workshop.clock import ladders
-from workshop.clock import microbenchmarks as b200_rings
+from workshop.clock import ladders, microbenchmarks
 from workshop.clock.families import held_out
 
 
 def _multiplies(columns: int, many: int) -> float:
     """Cycles of a launch of one warp with so many MMAs, 128 x columns."""
-    warp = b200_rings._Warp()
-    warp.add(b200_rings._INIT, 0, 1)
+    warp = microbenchmarks.Warp()
+    warp.add(microbenchmarks.INIT, 0, 1)
     for _ in range(many):
-        warp.add(b200_rings._MMA, 0, 128, columns, 16, 1, 0, 1)
-    warp.add(b200_rings._COMMIT, 0, 1, 1)
-    warp.add(b200_rings._WAIT, 0, 0, 1)
-    result = replay([b200_rings.launch([[warp]])], profile("b200"))
+        warp.add(microbenchmarks.MMA, 0, 128, columns, 16, 1, 0, 1)
+    warp.add(microbenchmarks.COMMIT, 0, 1, 1)
+    warp.add(microbenchmarks.WAIT, 0, 0, 1)
+    result = replay([microbenchmarks.launch([[warp]])], profile("b200"))
     return result.ends[0] - result.first_ctas[0]
 
 
@@ -28,7 +27,7 @@ def test_an_mma_takes_as_long_as_published(columns: int, cycles: int) -> None:
 
 
 def test_an_mma_alone_takes_as_long_as_published() -> None:
-    assert b200_rings.mma_cycles(profile("b200"), 256) == pytest.approx(264, rel=0.05)
+    assert microbenchmarks.mma_cycles(profile("b200"), 256) == pytest.approx(264, rel=0.05)
 
 
 def test_a_half_of_l2_reads_the_other_halfs_lines_once() -> None:
@@ -36,7 +35,7 @@ def test_a_half_of_l2_reads_the_other_halfs_lines_once() -> None:
     chip = profile("b200").with_constant("l2_link_rate", 1e-3)  # the link decides
     size = 4096
     slow = [
-        replay([b200_rings.launch([[b200_rings.ring(size, 4, loads, 0, size, 16 * size)]])], chip).ends[0]
+        replay([microbenchmarks.launch([[microbenchmarks.ring(size, 4, loads, 0, size, 16 * size)]])], chip).ends[0]
         for loads in (16, 64)
     ]
     assert slow[1] < 1.1 * slow[0]
@@ -88,7 +87,7 @@ def test_a_family_is_held_out_by_its_name_unless_it_had_been_in_view() -> None:
 def test_a_kernels_time_leaves_the_host_out() -> None:
     """A profiler's time of a launch is from its start to its end; a loop's begins with the event ahead of it."""
     point = {"timing": "kernel", "l2": "cold", "calls": 1, "us": 3.0, "sms": 148}
-    trace = b200_rings.launch([[b200_rings.ring(4096, 1, 4, 0, 4096)]])
+    trace = microbenchmarks.launch([[microbenchmarks.ring(4096, 1, 4, 0, 4096)]])
     kernel = ladders.modelled_us([trace], point, "b200", {})
     in_turn = ladders.modelled_us([trace], {**point, "timing": "in turn"}, "b200", {})
     first = profile("b200").us(profile("b200").constants["launch_first"])

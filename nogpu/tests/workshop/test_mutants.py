@@ -3,16 +3,12 @@
 import argparse
 import dataclasses
 import json
-import os
-import signal
-import time
-from functools import partial
 
 import pytest
 
 from nogpu.ptx.module import parse
 from tests.support.small_kernels import module
-from workshop.mutants import kinds, pool, results, score, silence, survivors
+from workshop.mutants import kinds, results, score, silence, survivors
 from workshop.mutants.kinds import KINDS, mutants
 from workshop.mutants.results import Result
 from workshop.mutants.trial import ERROR, SURVIVED, WRONG
@@ -200,21 +196,6 @@ def test_a_file_of_results(tmp_path):
     file.save(tmp_path / "mutants.json")
     assert results.load(tmp_path / "mutants.json") == file
     assert results.load(tmp_path / "none.json") is None
-
-
-def test_processes_of_a_pool():
-    def fails():
-        raise ValueError("broken")
-
-    def dies():
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    tasks = [lambda: 7, fails, dies, partial(time.sleep, 60), lambda: "x" * 200_000]
-    ended = {each.number: each for each in pool.run(tasks, jobs=3, limit=1.0)}
-    assert ended[0].result == 7 and ended[4].result == "x" * 200_000 and not ended[0].failure
-    assert ended[1].failure == "ValueError: broken" and "status 9" in ended[2].failure
-    assert ended[3].failure == "no result within 1 seconds" and ended[3].seconds < 30
-    assert len(ended) == 5 and not list(pool.run(tasks, jobs=1, limit=1.0, seconds=-1.0))
 
 
 class Silent:

@@ -7,8 +7,8 @@ comes from docs/results/h200-constants.json, h200-maps.json and h200-subroutines
 
 Each constant has a value, a unit and a source: the names of the measured constants it comes from, or "assumed" and why.
 Rates of L2 and DRAM are what the model has to be given so that its replay of a microbenchmark gives the measured rate:
---recordings holds the traces of those microbenchmarks, NAME.xz, recorded with as many SMs as the chip has (an
-lzma-compressed pickle of a list of traces; read none that you do not trust). Without it the measured rates stand.
+--recordings holds those microbenchmarks, recorded with as many SMs as the chip has, each in a folder of its name with a
+file for each launch. Without it the measured rates stand.
 l2_clean_share is the measured one in any case; the committed one of the H200 was found by replays of such bursts.
 What the file of the profile has beyond this (a chip's tensor core) is kept.
 """
@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import lzma
-import pickle
 import re
 import sys
 from collections.abc import Sequence
@@ -31,6 +29,7 @@ import numpy as np
 from nogpu.clock.chip import PROFILES, Chip, profile, resolved
 from nogpu.clock.replay import replay
 from workshop.calibration.rules import ASSUMED, CONVERSION, EDITS, INSTRUCTIONS, RATES, RULES, SHARED_READS, SUBROUTINES
+from workshop.clock.record import load
 from workshop.console import command_parser
 
 COPIED = 4  # kind of a span
@@ -157,8 +156,7 @@ def derived(profile_data: dict[str, Any], value: Measured) -> dict[str, Any]:
 
 def replayed_rate(chip: Chip, recording: Path) -> float:
     """GB/s of a recorded microbenchmark's copies between the first and the last quarter of them; L2 has what it can."""
-    traces = pickle.loads(lzma.decompress(recording.read_bytes()))
-    result = replay(2 * traces, chip, other_data=False, spans=1 << 21)
+    result = replay(2 * load(recording), chip, other_data=False, spans=1 << 21)
     last = result.spans[(result.spans["kind"] == COPIED) & (result.spans["launch"] == len(result.ends) - 1)]
     ends = np.sort(last["end"])
     quarter = len(ends) // 4
@@ -171,7 +169,7 @@ def find_rates(path: Path, data: dict[str, Any], value: Measured, recordings: Pa
     for _ in range(TURNS):
         for name, constant in RATES.items():
             write(path, data)
-            rate, wanted = replayed_rate(profile(str(path)), recordings / f"{constant}.xz"), value[constant]
+            rate, wanted = replayed_rate(profile(str(path)), recordings / constant), value[constant]
             entry = data["constants"][name]
             source = f"{constant}, through the replay of its recording"
             data["constants"][name] = {**entry, "value": round(entry["value"] * wanted / rate, 4), "source": source}
@@ -185,7 +183,9 @@ def write(path: Path, data: dict[str, Any]) -> None:
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = command_parser(__doc__, "workshop.calibration.profile")
     parser.add_argument("constants", type=Path, nargs="+", metavar="CONSTANTS.json", help="of workshop.calibration")
-    parser.add_argument("--recordings", type=Path, metavar="FOLDER", help="traces of microbenchmarks, NAME.xz")
+    parser.add_argument(
+        "--recordings", type=Path, metavar="FOLDER", help="that has a folder of traces for each microbenchmark"
+    )
     parser.add_argument("--profile", type=Path, default=PROFILES / "h200.json", metavar="FILE.json")
     return parser.parse_args(arguments)
 

@@ -4,7 +4,7 @@
                             [--calibrating | --held-out] [--set NAME=VALUE ...] [--only TEXT] [--jobs N]
 
 docs/results/b200-published.json has the published points by family (`families`): where they stand, how they were timed,
-and in which state of L2. FOLDER has their recordings, FAMILY/CONFIGURATION/CASE.xz of `workshop.clock.record`.
+and in which state of L2. FOLDER has their recordings, FAMILY/CONFIGURATION/CASE of `workshop.clock.record`.
 Each is replayed as its author timed it:
 
     in turn    a loop of ordinary launches between two events, each call on other data, L2 flushed before the loop
@@ -43,6 +43,7 @@ from nogpu.errors import EmulatorError
 from workshop import CHECKOUT, records
 from workshop.clock import record
 from workshop.clock.families import held_out
+from workshop.clock.picture import scatter
 from workshop.console import command_parser
 
 Point = dict[str, Any]
@@ -73,7 +74,7 @@ def comparable(points: Sequence[Point], folder: Path) -> list[Point]:
     """The points that can be compared and have a recording below a folder: with its path as `recording`."""
     found = []
     for point in points:
-        path = folder / point["family"] / point["configuration"] / f"{point['case']}.xz"
+        path = folder / point["family"] / point["configuration"] / point["case"]
         if "not_comparable" not in point and path.exists():
             found.append({**point, "recording": path})
     return found
@@ -189,28 +190,14 @@ def save(path: Path, chip: str, rows: Sequence[Point], command: Sequence[str]) -
 
 
 def draw(path: Path, rows: Sequence[Point]) -> None:
-    """Modelled over published times, as a PNG, a color for each repository. Needs matplotlib (extra `pictures`)."""
-    from matplotlib import colormaps
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 8), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    sets = {(row["family"].rpartition("/")[0], row["held_out"]) for row in rows}
-    colors = {name: colormaps["tab20"](number) for number, name in enumerate(sorted({name for name, _ in sets}))}
-    for name, is_held_out in sorted(sets):
-        chosen = [r for r in rows if (r["family"].rpartition("/")[0], r["held_out"]) == (name, is_held_out)]
-        x, y = ([row[key] for row in chosen] for key in ("silicon_us", "modelled_us"))
-        label = f"{name}, held out" if is_held_out else name
-        axes.scatter(x, y, s=18, marker="^" if is_held_out else "o", color=colors[name], label=label)
-    ends = [choose(row[key] for row in rows for key in ("silicon_us", "modelled_us")) for choose in (min, max)]
-    for share, style in ((1, "-"), (0.8, ":"), (1.2, ":")):
-        axes.plot(ends, [share * end for end in ends], style, color="grey", linewidth=0.8)
-    axes.set(xscale="log", yscale="log", xlabel="published, us a call", ylabel="modelled, us a call")
-    axes.set_title("Modelled and published times of a B200; dotted: 20 % off")
-    figure.legend(fontsize="small", loc="outside right upper")
-    figure.savefig(path, metadata={"Software": None})
+    """Modelled over published times, as a PNG: a color for each repository, a triangle for what is held out."""
+    sets = defaultdict(list)
+    for row in rows:
+        sets[row["family"].rpartition("/")[0], row["held_out"]].append(row)
+    names = sorted({name for name, _ in sets})
+    labels = {key: f"{key[0]}, held out" if key[1] else key[0] for key in sorted(sets)}
+    looks = {label: (names.index(name), "^" if is_held_out else "o") for (name, is_held_out), label in labels.items()}
+    scatter(path, {label: sets[key] for key, label in labels.items()}, looks, "published", "published")
 
 
 def _rows(options: argparse.Namespace, changed: dict[str, float]) -> Iterator[Point]:

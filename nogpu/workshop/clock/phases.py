@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> None:
     chip, points = profile(options.clock), []
     for point in json.loads(PUBLISHED.read_text())["phases"]:
         shape = "x".join(str(point[name]) for name in "mnk")
-        path = options.folder / "learn-cuda/matmul" / point["version"] / f"{shape}.xz"
+        path = options.folder / "learn-cuda/matmul" / point["version"] / shape
         if path.exists():
             (trace,) = record.load(path)
             published = {name: point[name] for name in ("set_up_us", "epilogue_us", "us")}

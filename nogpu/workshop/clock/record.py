@@ -3,19 +3,18 @@
     python -m workshop.clock.record DRIVER.py --save FOLDER [--cases NAME,NAME] [--twice]
 
 A driver is a file with a function `calls`, which gives (case, function without arguments) pairs. Each case is called
-and a file FOLDER/CASE.xz written. --twice: a first call, not recorded, lets the program make what it keeps between
-calls. A file is an lzma-compressed pickle of the call's launches, a list of `nogpu.clock.trace.Trace`, in their order.
-Values are left out, and broken rules of order are only warned of: times depend on neither.
+and recorded in FOLDER/CASE, with a file for each launch (`nogpu.clock.trace.Trace`). --twice: a first call, not
+recorded, lets the program make what it keeps between calls. Values are left out, and broken rules of order are only
+warned of: times depend on neither.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import lzma
-import pickle
+import os
+import shutil
 import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,18 +27,27 @@ from workshop.modules import load_module
 Calls = Iterable[tuple[str, Callable[[], Any]]]
 
 
-def load(path: Path) -> list[Trace]:
-    """The traces of a recorded call. Read no file that you do not trust: a pickle runs code."""
-    found: list[Trace] = pickle.loads(lzma.decompress(path.read_bytes()))
-    return found
-
-
-def load_launches(folder: Path, name: str) -> list[Trace]:
+def load(folder: Path) -> list[Trace]:
     """The launches of a recorded call, in their order. Raises FileNotFoundError where there is no such recording."""
-    files = sorted((folder / name).glob("*.npz"))
+    files = sorted(folder.glob("*.npz"))
     if not files:
-        raise FileNotFoundError(f"{folder / name} has no recording")
+        raise FileNotFoundError(f"{folder} has no recording")
     return [Trace.load(file) for file in files]
+
+
+def save(folder: Path, traces: Iterable[Trace]) -> None:
+    """Writes a call's launches, all of them or none. A recording that is there, of another command, stays."""
+    part = folder.with_name(f".{folder.name}.{os.getpid()}")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    for number, trace in enumerate(traces):
+        dataclasses.replace(trace, params=b"").save(part / f"{number:04}.npz")
+    try:
+        part.rename(folder)
+    except OSError:  # another command was faster
+        shutil.rmtree(part)
+        if not folder.is_dir():
+            raise
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -71,17 +79,14 @@ def record(options: argparse.Namespace, calls_of: Callable[[Sequence[str]], Call
             failed += 1
             print(f"{options.path.name} case {name}: {type(error).__name__}: {str(error)[:300]}", flush=True)
             continue
-        _save(options.save / f"{name}.xz", traces)
+        shutil.rmtree(options.save / name, ignore_errors=True)
+        save(options.save / name, traces)
+        print(
+            options.save / name,
+            [(trace.name[:40], trace.grid, trace.cluster, len(trace.words)) for trace in traces],
+            flush=True,
+        )
     return 1 if failed else 0
-
-
-def _save(path: Path, traces: list[Any]) -> None:
-    start = time.time()
-    plain = [dataclasses.replace(trace, params=b"") for trace in traces]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(lzma.compress(pickle.dumps(plain), preset=1))
-    print(path, [(trace.name[:40], trace.grid, trace.cluster, len(trace.words)) for trace in traces],
-          f"packed in {time.time() - start:.0f} s", flush=True)  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

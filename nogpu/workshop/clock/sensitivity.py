@@ -22,7 +22,7 @@ from nogpu.clock.chip import PROFILES, Chip, Cost, profile, resolved
 from nogpu.clock.loop import modelled_loop
 from nogpu.clock.trace import Trace
 from nogpu.errors import EmulatorError
-from workshop.clock.record import load_launches
+from workshop.clock.record import load
 
 SHARE = 0.2
 FLOOR_PLAN = "sms"  # a profile's GPCs say how many there are
@@ -82,7 +82,7 @@ def counts_of(name: str) -> set[str]:
 
 @functools.lru_cache(maxsize=2)
 def _traces(folder: Path, name: str) -> list[Trace]:
-    return load_launches(folder, name)
+    return load(folder / name)
 
 
 def modelled(work: Work, chip: Chip) -> float | None:

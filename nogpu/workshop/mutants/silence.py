@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import nogpu
-from workshop import records
+from workshop import processes, records
 from workshop.console import make_console
-from workshop.mutants import pool, tape, trial
+from workshop.mutants import tape, trial
 
 SOURCES = "*.py", "*.c", "*.h"
 
@@ -50,7 +50,9 @@ def main(options: argparse.Namespace, found: Sequence[Program], versions: dict[s
                 of.append((name, schedule))
                 tasks.append(partial(trial.once, recorded, recorded.ptx, schedule, True))
     last, unfinished = time.monotonic(), len(tasks)
-    for ended in pool.shown(pool.run(tasks, options.jobs, options.limit, options.seconds), len(tasks), console):
+    for ended in processes.shown(
+        processes.forked(tasks, options.jobs, options.limit, options.seconds), len(tasks), console
+    ):
         name, schedule = of[ended.number]
         outcome = ended.result
         if ended.failure:

@@ -2,12 +2,16 @@
 
 import itertools
 import multiprocessing
+import os
+import signal
+import time
+from functools import partial
 
 import pytest
 
 from tests.programs.pool_answers import Answers
-from tests.support import process_pool
-from tests.support.process_pool import Pool, PoolError
+from workshop import processes
+from workshop.processes import Pool, PoolError, forked
 
 
 def run(units, jobs=1, limit_s=60, **options):
@@ -55,7 +59,7 @@ def test_an_answer_may_end_its_worker():
 
 
 def test_workers_are_replaced_after_some_units(monkeypatch):
-    monkeypatch.setattr(process_pool, "UNITS_PER_WORKER", 2)
+    monkeypatch.setattr(processes, "UNITS_PER_WORKER", 2)
     found, _ = run(questions(*[["ask"]] * 3))
     first, second, third = (answer["process"] for answer, _ in found.values())
     assert first == second != third
@@ -73,3 +77,18 @@ def test_a_pool_whose_workers_do_not_start_says_so():
     with pytest.raises(PoolError, match="did not start: the process died, exit code 1"):
         list(Pool(Answers, ("cannot start",), questions(["ask"]), 1, 60).answers())
     assert not multiprocessing.active_children()
+
+
+def test_tasks_are_forked():
+    def fails():
+        raise ValueError("broken")
+
+    def dies():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    tasks = [lambda: 7, fails, dies, partial(time.sleep, 60), lambda: "x" * 200_000]
+    ended = {each.number: each for each in forked(tasks, jobs=3, limit=1.0)}
+    assert ended[0].result == 7 and ended[4].result == "x" * 200_000 and not ended[0].failure
+    assert ended[1].failure == "ValueError: broken" and ended[2].failure == "the process died, exit code -9"
+    assert ended[3].failure == "no end within 1 s" and ended[3].seconds < 30
+    assert len(ended) == 5 and not list(forked(tasks, jobs=1, limit=1.0, seconds=-1.0))
