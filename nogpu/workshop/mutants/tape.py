@@ -117,9 +117,7 @@ def record(
     tape = Tape("", [[]], {}, sms, tuple(allowed), strict)
     memory = Device.current().memory
 
-    def submit(
-        kernel: Kernel, config: LaunchConfig, values: list[bytes], queue: int = 0, event: int | None = None
-    ) -> None:
+    def submit(kernel: Kernel, config: LaunchConfig, values: list[bytes], queue: int = 0, event: int = 0) -> None:
         recorded = sum(step.kernel.module.text == tape.ptx for part in tape.steps for step in part)
         if most is not None and recorded >= most:
             return

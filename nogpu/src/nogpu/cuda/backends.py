@@ -48,7 +48,7 @@ class Emulated:
         self._shared: set[int] = set()
 
     def launch(
-        self, ptx: str, entry: Entry, config: LaunchConfig, values: list[bytes], queue: int, event: int | None = None
+        self, ptx: str, entry: Entry, config: LaunchConfig, values: list[bytes], queue: int, event: int = 0
     ) -> None:
         """Launch an entry of a PTX module on a queue, and record an event behind it. values: bytes of each parameter.
 
@@ -56,7 +56,7 @@ class Emulated:
         """
         graphs.submit(functools.partial(self._launch, entry, config, values, queue, event))
 
-    def _launch(self, entry: Entry, config: LaunchConfig, values: list[bytes], queue: int, event: int | None) -> None:
+    def _launch(self, entry: Entry, config: LaunchConfig, values: list[bytes], queue: int, event: int) -> None:
         Device.current().launch(entry, config, values, queue=queue)
         if event:
             # On a GPU it may be recorded once every CTA has begun. Waiting for the launch's end is safe: it is later.
@@ -205,7 +205,7 @@ class Hopper:
     """
 
     def launch(
-        self, ptx: str, entry: Entry, config: LaunchConfig, values: list[bytes], queue: int, event: int | None = None
+        self, ptx: str, entry: Entry, config: LaunchConfig, values: list[bytes], queue: int, event: int = 0
     ) -> None:
         from nogpu.hopper import launch  # needs the driver, and torch with CUDA
 

@@ -137,12 +137,10 @@ class Kernel:
         """Translates the kernel, as its first launch does. Raises EmulatorError for what is not modelled."""
         translate(self.entry)
 
-    def submit(
-        self, config: LaunchConfig, values: list[bytes], queue: int = queues.LEGACY, event: int | None = None
-    ) -> None:
+    def submit(self, config: LaunchConfig, values: list[bytes], queue: int = queues.LEGACY, event: int = 0) -> None:
         """Launch on the device that NOGPU names, or add the launch to the graph that is being captured.
 
-        values: bytes of each parameter, in order. queue: its handle. event: the handle of an event to record, or None.
+        values: bytes of each parameter, in order. queue: its handle. event: the handle of an event to record, or 0.
         Raises EmulatorError for a queue that does not exist; a Hopper's driver checks its own.
         """
         if os.environ.get("NOGPU") != "hopper":

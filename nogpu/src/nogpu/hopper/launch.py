@@ -123,15 +123,6 @@ class Hopper:
     def _queue(self) -> int:
         return self._torch.cuda.current_stream().cuda_stream
 
-    @functools.cached_property
-    def shared_memory_limit(self) -> int:
-        """The most bytes of dynamic shared memory per CTA."""
-        return gpu.device_attribute(gpu.SHARED_PER_BLOCK_OPTIN)
-
-    def attribute(self, number: int) -> int:
-        """Value of a CUdevice_attribute of the GPU."""
-        return gpu.device_attribute(number)
-
 
 def _widened(config: LaunchConfig, kernel: Loaded, entry: Entry) -> LaunchConfig:
     """The launch configuration with the extra warps and their shared memory."""

@@ -167,7 +167,7 @@ def available_shared(result: int, handle: int, ctas: int, threads: int) -> None:
 def _active_clusters(handle: int, config: launches.Config | launches.DriverConfig) -> int:
     """Clusters that are resident at once, if any SMs can form one; a B200's GPCs may hold fewer."""
     kernel = modules.kernel(handle)
-    launch = with_clusters(kernel.entry, launches.requested(kernel, config))
+    launch = with_clusters(kernel.entry, launches.requested(kernel, config)[0])
     resident = _resident(kernel, math.prod(launch.block), launch.dynamic_shared_bytes)
     return current().properties().sm_count * resident // math.prod(launch.cluster)
 

@@ -20,8 +20,10 @@ _COOPERATIVE, _CLUSTER, _PROGRAMMATIC = 2, 4, 6
 # priority, memory synchronization domain map and domain, preferred cluster dimension, NVLink scheduling, carveout
 _HINTS = {0, 1, 3, 5, 8, 9, 10, 11, 14, 16}
 _EVENTS = {7, 12}  # programmatic event and completion event, which the launch records
+_MODELLED = _HINTS | _EVENTS | {_COOPERATIVE, _CLUSTER, _PROGRAMMATIC}
 _BY_SIZE, _BY_POINTER, _END = 2, 1, 0  # CU_LAUNCH_PARAM_BUFFER_SIZE, _POINTER, _END
 
+_PROCESS = ctypes.CDLL(None)
 _Host = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _Callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
 
@@ -58,50 +60,48 @@ class DriverConfig(ctypes.Structure):
     ]
 
 
-def requested(kernel: Kernel, config: Config | DriverConfig) -> LaunchConfig:
-    """The launch that a configuration asks for. Raises EmulatorError for an attribute that is not modelled."""
-    cluster, programmatic, cooperative = (1, 1, 1), False, False
-    for attribute in config.attributes[: config.count]:
-        words = attribute.words
-        if attribute.id == _CLUSTER:
-            cluster = (words[0], words[1], words[2])
-        elif attribute.id == _PROGRAMMATIC:
-            programmatic = bool(words[0])
-        elif attribute.id == _COOPERATIVE:
-            cooperative = bool(words[0])
-        elif attribute.id not in _HINTS | _EVENTS:
-            raise EmulatorError(f"launch attribute {attribute.id} is not modelled", kernel=kernel.name)
-    x, y, z = config.grid
-    threads_x, threads_y, threads_z = config.block
-    return LaunchConfig(
-        grid=(x, y, z),
-        block=(threads_x, threads_y, threads_z),
-        cluster=cluster,
+def _attributes(kernel: Kernel, config: Config | DriverConfig) -> dict[int, Any]:
+    """Number of an attribute -> its words. Raises EmulatorError for one that is not modelled."""
+    given = {attribute.id: attribute.words for attribute in config.attributes[: config.count]}
+    unknown = given.keys() - _MODELLED
+    if unknown:
+        raise EmulatorError(f"launch attribute {min(unknown)} is not modelled", kernel=kernel.name)
+    return given
+
+
+def requested(kernel: Kernel, config: Config | DriverConfig) -> tuple[LaunchConfig, int]:
+    """The launch that a configuration asks for, and the event that it records or 0. Raises EmulatorError."""
+    given = _attributes(kernel, config)
+    events = [words[0] | words[1] << 32 for number, words in given.items() if number in _EVENTS]
+    launch = LaunchConfig(
+        grid=tuple(config.grid),
+        block=tuple(config.block),
+        cluster=tuple(given[_CLUSTER][:3]) if _CLUSTER in given else (1, 1, 1),
         dynamic_shared_bytes=config.shared,
-        programmatic=programmatic,
-        cooperative=cooperative,
+        programmatic=_PROGRAMMATIC in given and bool(given[_PROGRAMMATIC][0]),
+        cooperative=_COOPERATIVE in given and bool(given[_COOPERATIVE][0]),
         nonportable_cluster=kernel.nonportable_cluster,
     )
+    return launch, events[-1] if events else 0
 
 
 def run(kernel: Kernel, config: Config | DriverConfig, values: list[bytes]) -> None:
     """Launch on a queue, behind what the program has printed. Raises EmulatorError."""
-    launch = requested(kernel, config)
+    launch, event = requested(kernel, config)
     if launch.dynamic_shared_bytes > kernel.dynamic_shared_limit:
         raise EmulatorError(
             f"launch refused: {launch.dynamic_shared_bytes} bytes of dynamic shared memory; the kernel's attribute "
             f"(cudaFuncAttributeMaxDynamicSharedMemorySize) allows {kernel.dynamic_shared_limit}",
             kernel=kernel.name,
         )
-    found = [x.words[0] | x.words[1] << 32 for x in config.attributes[: config.count] if x.id in _EVENTS]
     flush()
-    kernel.submit(launch, values, config.queue, found[-1] if found else None)
+    kernel.submit(launch, values, config.queue, event)
     sys.stdout.flush()
 
 
 def flush() -> None:
     """Write what C's streams have buffered: a kernel's printf comes behind it."""
-    ctypes.CDLL(None).fflush(None)
+    _PROCESS.fflush(None)
 
 
 def _values(kernel: Kernel, parameters: int) -> list[bytes]:
