@@ -31,7 +31,7 @@ def recorded(name):
     return found
 
 
-@pytest.mark.parametrize(("name", "kind", "number"), sampled(SAMPLE, 2, names=3))
+@pytest.mark.parametrize(("name", "kind", "number"), sampled(SAMPLE, 4, names=3))
 def test_a_mutant_is_noticed_or_listed(name, kind, number):
     """One schedule shows each of these."""
     of = recorded(name)
