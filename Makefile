@@ -83,7 +83,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/lint-imports --config nogpu/pyproject.toml
+	cd nogpu && $(abspath $(BIN))/lint-imports
 	$(BIN)/python -m tools.measurements --check
 
 define step

@@ -2,7 +2,7 @@
 
     python eval.py test                  the test cases
     python eval.py benchmark             the benchmark cases, timed; the emulator checks and counts, it never times
-    python eval.py leaderboard           the same on inputs that were not seen before; timed outputs are checked
+    python eval.py leaderboard           benchmark on inputs that were not seen before; timed outputs are checked
     python eval.py profile               where a B200 spends its time, or every count of the emulator
     python eval.py test --problem gemm   another of the contest's problems; all: every problem, one after the other
     python eval.py MODE SPECFILE --case 2                one case (numbered from 0) of a spec file
@@ -10,7 +10,7 @@
     python eval.py test --sanitize       the emulator also checks what orders accesses (nogpu/docs/sanitizer.md)
     python eval.py test --plans all      each case also in every configuration that can take it
     python eval.py benchmark --clock b200       recorded in the emulator and replayed on a model of the chip's times
-    python eval.py benchmark --clock b200 --why           and what would make it faster; --timeline, --picture: files
+    python eval.py benchmark --clock b200 --why     also what would make it faster; --timeline, --picture: files
     python eval.py test --device hopper  on a Hopper GPU, with tensor memory and tensor core in software
     python eval.py benchmark --device hopper    there without tensor-core work: times of the rest, results not checked
 
@@ -46,8 +46,8 @@ from harness.tables import ConsoleReport, print_total
 from harness.worker import Worker
 from task import PROBLEMS, Problem, SpecError, TestSpec
 
-EXIT_NO_DEVICE = 1  # or no torch to reach it with
-EXIT_USAGE = 2  # as argparse's
+EXIT_NO_DEVICE = 1  # exit code without a device, or without a torch to reach it with
+EXIT_USAGE = 2  # argparse's own exit code
 EXIT_BAD_POPCORN_FD = 111
 EXIT_CHECK_FAILED = 112
 EXIT_BAD_SPEC = 113
@@ -79,10 +79,10 @@ class Selection:
 
     problem: Problem
     specs: list[TestSpec]
-    numbers: list[int]  # of the specs among all of the problem or the spec file
+    numbers: list[int]  # the specs' numbers in the problem or the spec file
 
     def label(self, number: int, several: bool, several_problems: bool) -> str:
-        """What tells a case's files from those of others, if there are others."""
+        """The part of file names that tells this case from others; empty if it is the only one."""
         return f"{f'{self.problem.name}-' if several_problems else ''}case{number}" if several else ""
 
 
@@ -148,7 +148,7 @@ def settle_device(parser: argparse.ArgumentParser, args: argparse.Namespace, pro
 
 
 def sanitizer_of(parser: argparse.ArgumentParser, args: argparse.Namespace, device: Device) -> Sanitizer | None:
-    """What follows launches on the device."""
+    """The sanitizer that follows launches on the device; None without --sanitize."""
     for name in ("allow", "schedule"):
         if getattr(args, f"sanitize_{name}") and not args.sanitize:
             parser.error(f"--sanitize-{name} is of --sanitize: give that, too")
@@ -185,7 +185,7 @@ def run(
         with ProtocolReport(protocol_fd, submission) as protocol:
             with Worker(submission, timeout_s, *starts, shown=not protocol.is_output) as worker:
                 passed = run_mode(args.mode, device, selected.problem, selected.specs, worker, protocol, args.baseline)
-            protocol.end(passed)  # when no process of the submission is left
+            protocol.end(passed)  # after the last process of the submission has ended
         return passed
 
     reports: list[ConsoleReport] = []
@@ -215,7 +215,7 @@ def run(
                     every_plan=args.plans == options.ALL,
                 )
             outcomes.append(passed)
-    reports[-1].end(outcomes[-1])  # when no process of the submission is left
+    reports[-1].end(outcomes[-1])  # after the last process of the submission has ended
     if len(reports) > 1:
         print_total(reports)
     if sanitizer is not None:

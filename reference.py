@@ -37,11 +37,11 @@ class Reference:
 
     generate_input: Callable[..., tuple]
     ref_kernel: Callable[[tuple], Any]  # data -> expected output, newly allocated; does not change data
-    baseline: Callable[[tuple], Any]  # data -> output by torch's own kernels, reading device memory only; to be timed
+    baseline: Callable[[tuple], Any]  # data -> output of torch's own kernels, which read device memory only; for timing
     problem_sizes: Callable[
         [tuple], list[tuple[int, int, int, int]]
     ]  # data -> (m, n, k, l) of each group or of the call
-    minimum_traffic: Callable[[tuple], tuple[int, int]]  # data -> (bytes read, bytes written) if each moves once
+    minimum_traffic: Callable[[tuple], tuple[int, int]]  # data -> (bytes read, bytes written) if each byte moves once
     rtol: float
     atol: float
 
@@ -50,7 +50,7 @@ class Reference:
         return self.compare(self.ref_kernel(data), output)
 
     def compare(self, expected: Any, output: Any) -> tuple[bool, str]:
-        """(passed, message). The message has the differing elements, or how close a passing output is."""
+        """Pair (passed, message). The message names the differing elements, or says how close a passing output is."""
         return compare(expected, output, self.rtol, self.atol)
 
 
@@ -64,7 +64,7 @@ def ceil_div(a: int, b: int) -> int:
 
 
 def pack_e2m1(pairs: torch.Tensor) -> torch.Tensor:
-    """(mn, k // 2, l) float4_e2m1fn_x2, K contiguous, from drawn bytes (l, mn, k // 2)."""
+    """Drawn bytes (l, mn, k // 2) as (mn, k // 2, l) float4_e2m1fn_x2, K contiguous."""
     return pairs.permute(1, 2, 0).view(torch.float4_e2m1fn_x2)
 
 
@@ -76,12 +76,12 @@ def random_e2m1(batches: int, mn: int, k: int) -> torch.Tensor:
 
 
 def random_c(batches: int, m: int, n: int) -> torch.Tensor:
-    """(m, n, batches) float16 on cuda, N contiguous: the random content of an output before a call."""
+    """Random content of an output before a call: (m, n, batches) float16 on cuda, N contiguous."""
     return torch.randn((batches, m, n), dtype=torch.float16, device="cuda").permute(1, 2, 0)
 
 
 def atoms_shape(batches: int, mn: int, sf_k: int) -> tuple[int, ...]:
-    """Shape of reordered scales in memory order: (batches, rest_mn, rest_k, 32, 4, 4). sf_k: scales of a row."""
+    """The shape of reordered scales in memory order: (batches, rest_mn, rest_k, 32, 4, 4). sf_k: scales of a row."""
     return batches, ceil_div(mn, SF_ATOM_ROWS), ceil_div(sf_k, SF_ATOM_SCALES), 32, 4, SF_ATOM_SCALES
 
 
@@ -149,7 +149,7 @@ def draw_scales(
     mn: int,
     k: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(row-major, reordered) float8_e4m3fn scales on cuda. First draw makes the values, then draw_padding the padding.
+    """Scales on cuda: (row-major, reordered) float8_e4m3fn. First draw makes the values, then draw_padding the padding.
 
     draw(shape) and draw_padding(shape) return tensors of any dtype that float8_e4m3fn can hold.
     """
@@ -230,17 +230,17 @@ def generate_gemv_input(m: int, k: int, l: int, seed: int) -> Data:  # noqa: E74
 
 
 def has_native_scaled_mm() -> bool:
-    """Whether torch._scaled_mm multiplies e2m1 on this device's tensor cores."""
+    """True if torch._scaled_mm multiplies e2m1 on this device's tensor cores."""
     return torch.cuda.get_device_capability() == (10, 0) and not is_emulated()
 
 
 def is_emulated() -> bool:
-    """Whether device "cuda" is the CPU."""
+    """True if device "cuda" is the CPU."""
     return "emulated" in torch.cuda.get_device_name()
 
 
 def decode(values: torch.Tensor, factor: float, dtype: torch.dtype) -> torch.Tensor:
-    """(mn, k // 16, 16) elements of (mn, k // 2) float4_e2m1fn_x2 times a factor that makes them fit the dtype.
+    """Elements (mn, k // 16, 16) of (mn, k // 2) float4_e2m1fn_x2, times a factor that makes them fit the dtype.
 
     The low nibble of byte i is element 2i, the high nibble element 2i + 1.
     """
@@ -249,7 +249,7 @@ def decode(values: torch.Tensor, factor: float, dtype: torch.dtype) -> torch.Ten
     byte = torch.arange(256, device=values.device)
     pair_of_byte = torch.stack((e2m1[byte & 15], e2m1[byte >> 4]), dim=1)
     indices = values.view(torch.uint8).flatten().int()
-    if dtype is torch.int8:  # selects pairs as numbers of 16 bits, four times as fast
+    if dtype is torch.int8:  # selects pairs by 16-bit numbers, four times as fast
         pairs = pair_of_byte.view(torch.int16).flatten().index_select(0, indices).view(torch.int8)
     else:
         pairs = pair_of_byte.index_select(0, indices)
@@ -276,13 +276,13 @@ def float64_mm(a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.T
 
 
 def fits_int8(scales: torch.Tensor, k: int) -> bool:
-    """Whether integer_mm takes float8_e4m3fn scales of an operand with this K."""
+    """True if integer_mm takes float8_e4m3fn scales of an operand with this K."""
     single = scales.float()
     return 0 < k <= _LARGEST_INT8_K and bool(((single == single.round()) & (single.abs() <= _LARGEST_INT8_SCALE)).all())
 
 
 def integer_mm(a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor) -> torch.Tensor:
-    """float64_mm with integer scales of at most 10, in a tenth of its time on a CPU.
+    """The product of float64_mm for integer scales of at most 10, in a tenth of its time on a CPU.
 
     The sum is exact: twice an element is an integer that int8 holds, and int32 holds the sum of up to 2**17 products.
     """
@@ -295,20 +295,20 @@ def integer_mm(a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.T
 
 
 def exact_mm(a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor) -> torch.Tensor:
-    """The exact (m, n) float64 product; the faster of two ways to the same bits."""
+    """The exact (m, n) float64 product, by the faster of two ways to the same bits."""
     k = 2 * a.shape[1]
     multiply = integer_mm if is_emulated() and fits_int8(sfa, k) and fits_int8(sfb, k) else float64_mm
     return multiply(a, b, sfa, sfb)
 
 
 def blocked_scales(scales: torch.Tensor) -> torch.Tensor:
-    """Flat reordered scales for torch._scaled_mm from row-major (mn, k // 16) ones; the padding is 0."""
+    """Scales for torch._scaled_mm: row-major (mn, k // 16) ones in flat reordered form; the padding is 0."""
     padding = torch.zeros(atoms_shape(1, *scales.shape), dtype=torch.int8, device="cuda").view(torch.float8_e4m3fn)
     return flat_scales(reorder_scales(scales.unsqueeze(2), padding), 0)
 
 
 def flat_scales(reordered: torch.Tensor, batch: int) -> torch.Tensor:
-    """One batch entry of (32, 4, rest_mn, 4, rest_k, l) reordered scales, flat in memory order."""
+    """The reordered scales (32, 4, rest_mn, 4, rest_k, l) of one batch entry, flat in memory order."""
     return reordered[..., batch].permute(2, 4, 0, 1, 3).flatten()
 
 
@@ -320,7 +320,7 @@ def scaled_mm(
 
 
 def round_to_float16(exact: torch.Tensor) -> torch.Tensor:
-    """float16 from float64 or float32, rounded once; torch's own conversion may round to float32 in between.
+    """Round float64 or float32 to float16 once; torch's own conversion may round to float32 in between.
 
     The way through float32 rounds to odd: towards zero, then the last bit is set if the value was inexact. That keeps
     the side of the midpoint between two float16 values on which a value lies.
@@ -365,7 +365,7 @@ def gemv_ref_kernel(data: Data) -> torch.Tensor:
     a, b, sfa, sfb, _, _, c = data
     result = torch.empty_like(c)
     for batch in range(c.shape[2]):
-        # float64_mm holds all of its left operand in float64, but one block of its right one.
+        # float64_mm converts all of its left operand to float64, but only one block of its right one at a time.
         exact = exact_mm(b[:1, :, batch], a[:, :, batch], sfb[:1, :, batch], sfa[:, :, batch])
         result[:, 0, batch] = round_to_float16(exact[0])
     return result
@@ -464,7 +464,7 @@ def size_of_c(data: Data) -> list[tuple[int, int, int, int]]:
 
 
 def compare(expected: Any, output: Any, rtol: float, atol: float) -> tuple[bool, str]:
-    """Whether abs(got - want) <= atol + rtol * abs(want) everywhere, with NaN and infinities exactly where expected.
+    """Compare by abs(got - want) <= atol + rtol * abs(want), with NaN and infinities exactly where expected.
 
     expected: a tensor or a list of tensors. output must have the same length, shapes, dtypes and device.
     Returns (passed, message). The message of a failure names every differing tensor and its first differing elements.
@@ -518,7 +518,7 @@ def _same_bits(want: torch.Tensor, got: torch.Tensor) -> bool:
 
 
 def _mismatches(want: torch.Tensor, got: torch.Tensor, rtol: float, atol: float) -> torch.Tensor:
-    # In the dtype of the output, as in the contest: a value at the limit passes here if and only if it passes there.
+    # The output's dtype, as in the contest: a value at the limit passes here if and only if it passes there.
     mismatched = (got - want).abs() > atol + rtol * want.abs()
     for is_special in (torch.isnan, torch.isposinf, torch.isneginf):
         mismatched |= is_special(got) != is_special(want)

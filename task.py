@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
-if TYPE_CHECKING:  # eval.py needs this module before it needs torch, which takes seconds to import
+if TYPE_CHECKING:  # saves eval.py the seconds of torch's import
     import torch
 
 # The contest's names for the entry point's argument and result. The length of the tuple tells the problem:
@@ -29,11 +29,11 @@ input_t = TypeVar(
 )
 output_t = TypeVar("output_t", bound="list[torch.Tensor] | torch.Tensor")
 
-SEED_STEP = 42  # between the seeds of one timing's inputs
+SEED_STEP = 42  # difference of the seeds of successive inputs of a timing
 
 SIZES = range(2**31)
-SEEDS = range(-(2**63), 2**64 - 2**32)  # torch's, but for the steps from one input of a case to the next
-LARGEST_FILE = 2**20  # bytes of spec lines
+SEEDS = range(-(2**63), 2**64 - 2**32)  # torch's range, less the steps from one input of a case to the next
+LARGEST_FILE = 2**20  # bytes of a file of spec lines
 
 SpecValue = int | str | tuple[int, ...]
 
@@ -52,7 +52,7 @@ class SpecError(ValueError):
 class TestSpec:
     """One case: the keyword arguments of generate_input, and their spec line."""
 
-    __test__ = False  # pytest takes a class of this name for tests
+    __test__ = False  # keeps pytest from collecting the class
 
     line: str
     args: Mapping[str, SpecValue]
@@ -73,13 +73,13 @@ class TestSpec:
 
     @classmethod
     def from_args(cls, args: Mapping[str, SpecValue]) -> TestSpec:
-        """The inverse of parse: the case with these arguments of generate_input, and the spec line made from them."""
+        """The inverse of parse: the case with these arguments of generate_input, with a spec line made from them."""
         return cls("; ".join(f"{key}: {_format_value(value)}" for key, value in args.items()), dict(args))
 
     def combine_seed(self, popcorn_seed: int) -> TestSpec:
-        """The same case with the contest's combination of its public seed and the harness's secret one.
+        """A copy of the case with the contest's combination of its public seed and the harness's secret one.
 
-        Raises SpecError for one that torch does not take.
+        Raises SpecError for a seed that torch does not take.
         """
         if "seed" not in self.args:
             return self
@@ -94,7 +94,7 @@ def _shown(line: str) -> str:
 
 
 def _check(line: str, name: str, value: SpecValue, legal: range) -> None:
-    """Raise SpecError for what is no integer in the range."""
+    """Raise SpecError unless the value is an integer in the range."""
     if not isinstance(value, int) or value not in legal:
         shown = _shown(_format_value(value))
         raise SpecError(
@@ -105,7 +105,7 @@ def _check(line: str, name: str, value: SpecValue, legal: range) -> None:
 def _integer(text: str, line: str) -> int:
     try:
         return int(text)
-    except ValueError:  # Python's limit
+    except ValueError:  # more digits than Python converts
         raise SpecError(f"invalid test case '{_shown(line)}': an integer has {len(text)} digits") from None
 
 
@@ -132,7 +132,7 @@ class Benchmark:
 
     line: str
     speed_of_light_us: float  # the task authors' model: max(tensor core time, DRAM time) at 1.5 GHz
-    best_published_us: float  # the best of all submissions in this case; each case may have another submission's
+    best_published_us: float  # best submission in this case; other cases may have other submissions
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,8 @@ class Problem:
 
     name: str
     leaderboard: str
-    parameters: tuple[str, ...]  # arguments of generate_input, which are the keys of a spec line
-    inputs_per_timing: int  # different inputs, one call each, back to back between one pair of CUDA events
+    parameters: tuple[str, ...]  # arguments of generate_input and keys of a spec line
+    inputs_per_timing: int  # different inputs with one call each, back to back between one pair of CUDA events
     tests: tuple[str, ...]
     benchmarks: tuple[Benchmark, ...]
     # The best geometric mean over the benchmarks that any single submission has published. It is not the geometric mean
@@ -150,7 +150,7 @@ class Problem:
     best_geomean_us: float
 
     def parse_specs(self, lines: Sequence[str]) -> list[TestSpec]:
-        """Read spec lines. Raises SpecError for none, and for a line whose parameters are not this problem's."""
+        """Read spec lines. Raises SpecError for no lines, and for a line whose parameters are not this problem's."""
         specs = [TestSpec.parse(line) for line in lines]
         for spec in specs:
             if set(spec.args) != set(self.parameters):
@@ -164,7 +164,7 @@ class Problem:
         return specs
 
     def _check_values(self, spec: TestSpec) -> None:
-        """Raise SpecError unless all are sizes, or lists of g sizes where there are groups, and a seed."""
+        """Raise SpecError unless all values are sizes, or lists of g sizes if there are groups, and a seed."""
         for name, value in spec.args.items():
             if name == "seed" or name == "g" or "g" not in self.parameters:
                 _check(spec.line, name, value, SEEDS if name == "seed" else SIZES)
@@ -197,7 +197,7 @@ class Problem:
             raise SpecError(f"spec file '{path}': {error}") from None
 
     def find_benchmark(self, spec: TestSpec) -> Benchmark | None:
-        """The benchmark with the shapes of `spec` (seeds may differ), None if there is none."""
+        """The benchmark with the shapes of `spec`, whose seed may differ; None if there is none."""
 
         def shapes(args: Mapping[str, SpecValue]) -> dict[str, SpecValue]:
             return {key: value for key, value in args.items() if key != "seed"}

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from harness.timing import timing_arguments
 from task import SEED_STEP, Problem, SpecValue
 
-if TYPE_CHECKING:  # it imports torch
+if TYPE_CHECKING:  # an import of torch
     from reference import Data, Reference
 
-# Of a case that is called several times, at most: the emulator, or the judge, takes a second for one call.
+# Largest sizes of a case that is called several times: the emulator, or the judge, takes a second for one call.
 SMALL_PRODUCTS = 2**28  # multiplications
-SMALL_ELEMENTS = 2**25  # of the matrices A and B
-SMALL_SIZES = {"m": 136, "n": 384, "k": 768}  # a rehearsal's sizes are at most these
-CALLS, CALLS_OF_LEADERBOARD = 3, 10  # of a small case: the third one and later ones are at the second's addresses
+SMALL_ELEMENTS = 2**25  # elements of the matrices A and B
+SMALL_SIZES = {"m": 136, "n": 384, "k": 768}  # largest sizes of a rehearsal
+CALLS, CALLS_OF_LEADERBOARD = 3, 10  # calls of a small case; the third and later ones use the second's addresses
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Case:
         return self.reference.generate_input(**{**self.args, "seed": self.args["seed"] + SEED_STEP * number})
 
     def identity(self) -> tuple[Any, ...]:
-        """Equal for cases with the same inputs."""
+        """A key that is equal for cases with the same inputs."""
         return self.problem.name, *sorted(self.args.items())
 
     def timing_inputs(self, first: int) -> Iterator[Data]:
@@ -54,11 +54,11 @@ class Case:
 
     @property
     def small(self) -> bool:
-        """Whether it is called several times."""
+        """True if the case is small enough to be called several times."""
         return self.products() <= SMALL_PRODUCTS and self.elements() <= SMALL_ELEMENTS
 
     def rehearsal(self) -> Case:
-        """This case if it is small, else one of the same problem with as many groups and batch entries, but small."""
+        """This case if it is small, else a small one of the same problem with as many groups and batch entries."""
         if self.small:
             return self
         smaller = {name: _at_most(self.args[name], limit) for name, limit in SMALL_SIZES.items() if name in self.args}
@@ -79,7 +79,7 @@ class Inputs:
                 self.made[key] = case.input(number)
 
     def take(self, case: Case, number: int = 0) -> Data:
-        """The input, which is forgotten here."""
+        """Return the input and forget it."""
         key = case.identity(), number
         return self.made.pop(key) if key in self.made else case.input(number)
 

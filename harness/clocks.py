@@ -5,10 +5,10 @@
     band         what is known of the model's error there
     calls        of the timed loop
     ordinary     a dict: us of a call; utilisation: part of the chip -> share; waits: role -> [largest reason, share].
-                 As ordinary launches (harness.launch_modes)
-    programmatic the same as it launches; None where that is without the programmatic attribute
-    files        lines on the files that were written
-    why          lines on what would make the loop faster, where that was asked for
+                 Launches are ordinary ones (harness.launch_modes)
+    programmatic a dict as `ordinary`, with the launches' own attributes; None if none of them is programmatic
+    files        lines about the files that were written
+    why          lines about what would make the loop faster, if they were asked for
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from harness.launch_modes import ORDINARY, PROGRAMMATIC_LAUNCHES
 
 @dataclass(frozen=True)
 class Clocking:
-    """What --clock, --why, --timeline and --picture ask for."""
+    """A request for modelled times: the values of --clock, --why, --timeline and --picture."""
 
-    chip: str  # a profile's name or file
+    chip: str  # name or file of a profile
     why: bool = False
     timeline: Path | None = None
     picture: Path | None = None
 
     def of_case(self, label: str) -> Clocking:
-        """The same with the label in the files' names, before their suffixes."""
+        """This request with the label in the files' names, before their suffixes."""
         return replace(self, timeline=_labelled(self.timeline, label), picture=_labelled(self.picture, label))
 
     def make_files(self) -> list[Path]:
-        """The files that are asked for, made if they are not there and can be: a worker makes none."""
+        """Create the requested files where they are missing, because a worker creates none. Returns all of them."""
         files = [path for path in (self.timeline, self.picture) if path]
         for path in files:
-            with suppress(OSError):  # the worker reports it
+            with suppress(OSError):  # a failure that the worker reports
                 path.open("ab").close()
         return files
 

@@ -15,25 +15,25 @@ from harness import landlock, namespaces, seccomp
 from harness.linux import PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG, prctl
 
 DEVICES = ("null", "zero", "full", "random", "urandom", "nvidia*", "dri")
-"""What a worker may write to in /dev: no terminal, no disk. A pattern may name a folder."""
+"""Entries of /dev that a worker may write to: no terminal, no disk. A pattern may name a folder."""
 
 OWN_PROCESS = "/proc/self"
-"""Where CUDA names its threads (task/TID/comm); cuInit returns 304 where it cannot."""
+"""The place where CUDA names its threads (task/TID/comm); without it cuInit returns 304."""
 
 ADOPTION_PAUSE_S = 0.0005
 
 
 @dataclass(frozen=True)
 class Confinement:
-    """What a worker may change. Everything else is read-only."""
+    """The files and folders that a worker may change. Everything else is read-only."""
 
     writable: tuple[Path, ...]  # folders and files
-    keeps_rights: bool = False  # its capabilities and namespaces: a profiler around it needs them
+    keeps_rights: bool = False  # true if it keeps capabilities and namespaces, which a profiler around it needs
 
     def enter(self) -> int:
-        """Put this process and all that it starts under this rule. Returns Landlock's ABI, 0 without it.
+        """Put this process and all that it starts under these rules. Returns Landlock's ABI, 0 without it.
 
-        Raises OSError. To be called before a second thread starts.
+        Raises OSError. Must be called before a second thread starts.
         """
         if not self.keeps_rights:
             namespaces.enter(self.writable)
@@ -43,11 +43,11 @@ class Confinement:
         return landlock.restrict([*self._places(), namespaces.PROCESSES])
 
     def keep_to_itself(self) -> None:
-        """Confine this process again: of all processes' entries in /proc, it and its threads may change their own.
+        """Confine this process further: of the entries in /proc, it and its threads may change only their own.
 
-        Raises OSError. To be called before a second thread starts.
+        Raises OSError. Must be called before a second thread starts.
         """
-        os.set_inheritable(os.open(OWN_PROCESS, os.O_PATH), True)  # a rule is of an entry that stays in use
+        os.set_inheritable(os.open(OWN_PROCESS, os.O_PATH), True)  # open, to keep the rule's entry alive
         landlock.restrict([*self._places(), OWN_PROCESS])
 
     def _places(self) -> list[Path]:
@@ -56,7 +56,7 @@ class Confinement:
 
 
 def shortcomings() -> str:
-    """What this kernel cannot keep a worker from, in a sentence; empty if there is nothing."""
+    """A sentence about what this kernel cannot keep a worker from; empty if there is nothing."""
     version = landlock.abi()
     if version < landlock.LEAST_ABI:
         return (
@@ -87,7 +87,7 @@ def fork_confined(confinement: Confinement, judge: int) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
     while os.getppid() != judge:
         time.sleep(ADOPTION_PAUSE_S)
-    prctl(PR_SET_DUMPABLE, 1)  # or root owns its files in /proc
+    prctl(PR_SET_DUMPABLE, 1)  # otherwise root owns this process's files in /proc
     scoped = confinement.enter() >= landlock.SCOPES_ABI
     _die_with(judge)
     if scoped:
@@ -118,7 +118,7 @@ def _keep(child: int, judge: int) -> NoReturn:
             status = signal.SIGKILL
     try:
         os.kill(judge, 0)
-    except PermissionError:  # so no signal leaves the domain, and -1 means the processes in it
+    except PermissionError:  # no signal leaves the domain, so -1 means the processes in it
         with suppress(ProcessLookupError, PermissionError):
             os.kill(-1, signal.SIGKILL)
     except ProcessLookupError:
@@ -127,10 +127,10 @@ def _keep(child: int, judge: int) -> NoReturn:
 
 
 def _end_as(status: int) -> NoReturn:
-    """End this process as the one whose wait status this is has ended."""
+    """End this process with the wait status of another one."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
-        with suppress(OSError):  # SIGKILL's action is not to be set
+        with suppress(OSError):  # SIGKILL, whose action cannot be set
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
         os.kill(os.getpid(), number)

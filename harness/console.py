@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-WIDTH = 160  # characters of a line where neither a terminal nor COLUMNS sets the width
+WIDTH = 160  # characters of a line if neither a terminal nor COLUMNS sets the width
 
 
 def make_console(width: int = WIDTH, **options: Any) -> Console:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 TITLE = "counts from emulation, no times"
-COUNTED = {  # field of the emulator's counters -> (label, the minimum that it is compared with, label of the ratio)
+COUNTED = {  # field of the emulator's counters -> (label, name of the minimum to compare with, label of the ratio)
     "ctas": ("CTAs", None, ""),
     "mma": ("MMAs", None, ""),
     "tma_load_requested_bytes": ("TMA bytes requested", "minimum_load_bytes", "requested / minimum"),
@@ -35,12 +35,12 @@ def counts_column(counts: dict[str, Any]) -> dict[str, str]:
 
 
 def counts_text(counts: dict[str, Any]) -> str:
-    """counts_column in one line."""
+    """counts_column as one line of text."""
     return f"{TITLE}: " + ", ".join(f"{label} {value}" for label, value in counts_column(counts).items())
 
 
 def launches_text(counts: dict[str, Any]) -> str:
-    """counts_column, then every count of every launch."""
+    """counts_column and every count of every launch, as text."""
     lines = [f"{TITLE}:", *(f"{label}: {value}" for label, value in counts_column(counts).items())]
     for number, launch in enumerate(counts["launches"]):
         lines.append(f"launch {number}: {launch['kernel']}")

@@ -16,12 +16,12 @@ from harness.timing import BENCHMARK, BENCHMARK_WARM_UP, LEADERBOARD, LEADERBOAR
 
 @dataclass(frozen=True)
 class Job:
-    """One mode's work on each case, on one device."""
+    """The work of one mode on each case, on one device."""
 
     run: Callable[..., Result]
     options: Mapping[str, Any] = field(default_factory=dict)  # keyword arguments of run
-    warm_up: Limits | None = None  # of calls of run before the first case
-    warms_up_every_case: bool = False  # otherwise only the first
+    warm_up: Limits | None = None  # limits of the calls of run before the first case
+    warms_up_every_case: bool = False  # calls before every case, not only before the first
     has_clock: bool = False  # run can replay a recorded call on a chip
     has_baseline: bool = False  # run can time torch's own kernels as well
     environment: Mapping[str, str] = field(default_factory=dict)  # variables that the worker needs
@@ -30,29 +30,29 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Device:
-    """A kind of device; there are the three below. Two are equal if they are the same object."""
+    """A kind of device; three are defined below. Two are equal if they are the same object."""
 
-    name: str  # of --device
-    title: str  # in a sentence, with its article
-    timeout_s: float  # of one case
-    jobs: Mapping[str, Job] = field(repr=False)  # by the modes that the device offers
-    emulator_variable: str | None = None  # EMULATOR in a process that `python -m nogpu` has put on the device
-    emulator_options: tuple[str, ...] = ()  # of the `python -m nogpu` that does so
+    name: str  # value of --device
+    title: str  # name for a sentence, with its article
+    timeout_s: float  # seconds for one case
+    jobs: Mapping[str, Job] = field(repr=False)  # mode -> its job; other modes are not offered
+    emulator_variable: str | None = None  # value of NOGPU in a process that `python -m nogpu` has put on the device
+    emulator_options: tuple[str, ...] = ()  # options of that `python -m nogpu`
     has_schedules: bool = False  # the emulator runs each launch under schedules that can be chosen
 
     def offers_baseline(self, mode: str) -> bool:
-        """Whether `mode` can time torch's own kernels as well."""
+        """True if `mode` can time torch's own kernels as well."""
         return mode in self.jobs and self.jobs[mode].has_baseline
 
     def offers_clock(self, mode: str) -> bool:
-        """Whether `mode` can replay recorded calls on a chip."""
+        """True if `mode` can replay recorded calls on a chip."""
         return mode in self.jobs and self.jobs[mode].has_clock
 
 
 B200 = Device(
     name="b200",
     title="a B200",
-    timeout_s=240,  # by the stop rules a timing may take 120 s
+    timeout_s=240,  # twice the 120 s that the stop rules allow a timing
     jobs={
         "test": Job(check_case),
         "benchmark": Job(time_case, {"limits": BENCHMARK}, BENCHMARK_WARM_UP, has_baseline=True),
@@ -107,7 +107,7 @@ MODES = tuple(B200.jobs)
 
 
 class DeviceError(Exception):
-    """The requested device, or any device, cannot be used; the text says what is missing."""
+    """A device that cannot be used, or the lack of any; the text says what is missing."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -126,19 +126,19 @@ def cuda_capability() -> tuple[int, int] | None:
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return None  # without the seconds that importing torch takes
+        return None  # saves the seconds of torch's import
     import torch
 
     return torch.cuda.get_device_capability() if torch.cuda.is_available() else None
 
 
 def has_b200() -> bool:
-    """Whether the current CUDA device runs sm_100a code."""
+    """True if the current CUDA device runs sm_100a code."""
     return cuda_capability() == (10, 0)
 
 
 def has_hopper() -> bool:
-    """Whether the current CUDA device runs sm_90a code."""
+    """True if the current CUDA device runs sm_90a code."""
     return cuda_capability() == (9, 0)
 
 
@@ -157,7 +157,7 @@ def choose_device(requested: Device | None) -> Device:
 
 
 def check_b200() -> None:
-    """Raise DeviceError, with what there is instead, unless the current CUDA device is a B200."""
+    """Raise DeviceError, naming the device that is there, unless the current CUDA device is a B200."""
     import torch
 
     if not torch.cuda.is_available():

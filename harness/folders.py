@@ -28,7 +28,7 @@ class Folders:
     temporary: Path
 
     def environment(self) -> dict[str, str]:
-        """The environment of this process, changed so that it leads programs to them."""
+        """The environment of this process, changed so that programs find these folders."""
         variables = {name: value for name, value in os.environ.items() if name not in CACHES}
         return {
             **variables,
@@ -36,14 +36,14 @@ class Folders:
         }
 
     def remove(self) -> None:
-        """Remove the temporary one."""
+        """Remove the temporary folder."""
         _remove(self.temporary)
         if self.temporary.exists():
             print(f"eval.py: {self.temporary}, a folder of the submission, could not be removed", file=sys.stderr)
 
 
 def make_folders(digest: str) -> Folders:
-    """The folders for a submission of this digest. The homes used last are kept."""
+    """Make the folders for a submission with this digest. The homes used last are kept."""
     temporary = Path(tempfile.mkdtemp(prefix="nvfp4-worker-"))
     try:
         homes = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nvfp4-worker"
@@ -53,14 +53,14 @@ def make_folders(digest: str) -> Folders:
         os.utime(home)
         for old in sorted(homes.iterdir(), key=lambda one: one.lstat().st_mtime_ns)[:-KEPT_HOMES]:
             _remove(old)
-    except (OSError, RuntimeError):  # there is no home, or it cannot be written
+    except (OSError, RuntimeError):  # no home, or one that cannot be written
         home = temporary / "home"
         home.mkdir(mode=0o700)
     return Folders(home, temporary)
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder whatever is in it: a tree too deep for Python's own way, folders that nobody may read."""
+    """Remove a folder with any content: a tree too deep for shutil.rmtree, folders without permissions."""
     for command in (["rm", "-rf"], ["chmod", "-Rf", "u+rwx"], ["rm", "-rf"]):
         with suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(

@@ -16,11 +16,11 @@ UNWRITTEN = 120
 
 
 class OutputError(OSError):
-    """Results that cannot be written: a full disk, a pipe that nobody reads."""
+    """A failure to write results: a full disk, a pipe that nobody reads."""
 
 
 class Output(io.TextIOWrapper):
-    """A text file for results, whose errors tell themselves from those of other files."""
+    """A text file for results. Its failures are OutputErrors, unlike those of other files."""
 
     def write(self, text: str) -> int:
         try:
@@ -42,16 +42,16 @@ class Output(io.TextIOWrapper):
 
 
 def open_streams() -> bool:
-    """Make standard output an `Output`, and standard streams that are closed the null device.
+    """Make standard output an `Output`, and replace closed standard streams by the null device.
 
-    A file that is opened next would take their numbers. Returns whether standard output was open.
+    Otherwise the next file that is opened would take their numbers. Returns whether standard output was open.
     """
     has_output = sys.stdout is not None
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest number that is free
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number
     sys.stdout = sys.stdout or open(1, "w", closefd=False)
     if type(sys.stdout) is io.TextIOWrapper:
         texts = sys.stdout.encoding, sys.stdout.errors, None, sys.stdout.line_buffering, sys.stdout.write_through
@@ -61,7 +61,7 @@ def open_streams() -> bool:
 
 
 def remark(text: str) -> None:
-    """Print a line to standard error. Where it cannot be written, standard error is the null device from here on."""
+    """Print a line to standard error; after a failure standard error is the null device."""
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:
@@ -72,7 +72,7 @@ def remark(text: str) -> None:
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Imports within are not searched for garbage, which takes a fifth of torch's import, and never will be."""
+    """A context that exempts imported objects from garbage collection for good: it is a fifth of torch's import."""
     is_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -85,7 +85,7 @@ def without_collection() -> Iterator[None]:
 
 @contextmanager
 def without_meta_kernels() -> Iterator[None]:
-    """torch that is imported within has no kernels for tensors on "meta", which take a quarter of its import.
+    """A context in which torch is imported without kernels for tensors on "meta", a quarter of its import.
 
     For a process that has no such tensors, and where nothing but the project's own code runs.
     """
@@ -101,15 +101,15 @@ def without_meta_kernels() -> Iterator[None]:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process: run exit functions and write what is buffered, but free nothing, which takes most of a second.
+    """End the process: run exit functions and flush output, but free nothing, which would take most of a second.
 
-    Where the output cannot be written and the code is 0, the code is 120, as of the interpreter's own end.
+    Where the output cannot be written and the code is 0, the code is 120, as at the interpreter's own end.
     """
-    with suppress(Exception, KeyboardInterrupt):  # the interpreter's own end ignores them, too
+    with suppress(Exception, KeyboardInterrupt):  # exceptions that the interpreter's own end ignores, too
         atexit._run_exitfuncs()
     try:
         for output in (sys.stdout, sys.stderr):
             output.flush()
-    except (Exception, KeyboardInterrupt):  # a terminal that is stopped takes nothing until it is interrupted
+    except (Exception, KeyboardInterrupt):  # a stopped terminal blocks until the interrupt
         code = code or UNWRITTEN
     os._exit(code)

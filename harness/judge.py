@@ -18,18 +18,18 @@ from harness.counts import launches_text
 from harness.results import Plans, Result
 from harness.timing import Limits, Stats, measure, release_memory, repeat, time_calls
 
-if TYPE_CHECKING:  # it imports torch
+if TYPE_CHECKING:  # an import of torch
     from harness.shared_memory import SharedMemory
 
 NOT_CHECKED = "output not checked"
 OMITTED = "Hopper, tensor core omitted"
-WARM_UP_REPEATS = 3  # the first timing of a process loads modules and allocates the flush
+WARM_UP_REPEATS = 3  # repeats; the first timing of a process loads modules and allocates the flush
 
 Body = TypeVar("Body", bound=messages.Message)
 
 
 class Asks(Protocol):
-    """The worker process, as the jobs see it."""
+    """The worker process, as jobs use it."""
 
     memory: SharedMemory
 
@@ -44,12 +44,12 @@ class Trial:
     case: Case
     worker: Asks
     inputs: Inputs = field(default_factory=Inputs)
-    following: Case | None = None  # whose first input is needed next; it is made while the worker is busy
-    recorded: bool = False  # counted calls are recorded, too
-    calls: int = CALLS  # of a small case
+    following: Case | None = None  # the next case, whose first input is made while the worker is busy
+    recorded: bool = False  # the emulator also records counted calls
+    calls: int = CALLS  # calls of a small case
 
     def store(self, slot: int, data: Any, in_place: bool = False) -> None:
-        """Hand an input over. in_place: into the memory of the slot's last one."""
+        """Store an input in a slot. in_place: in the memory of the slot's previous input."""
         from harness.shared_memory import layout_of, save
 
         layout, end = layout_of(data)
@@ -85,7 +85,7 @@ class Trial:
         return self.case.reference.compare(expected, copies if isinstance(expected, list) else copies[0])
 
     def find_mismatch(self, expected: list[Any]) -> str:
-        """The first of the slots 0, 1, ... whose output is wrong, and its differences; empty if all are right."""
+        """The first of the slots 0, 1, ... with a wrong output, and its differences; empty if all are right."""
         for slot, want in enumerate(expected):
             passed, message = self.compare(slot, want)
             if not passed:
@@ -100,7 +100,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Checked:
-    """The outcome of calls, with what a report counts of the first call of the case itself."""
+    """The outcome of calls, and figures of the first call of the case itself for a report."""
 
     passed: bool
     message: str
@@ -110,7 +110,7 @@ class Checked:
 
 
 def check_case(trial: Trial) -> Result:
-    """Call the submission and check its outputs: CALLS of a small case, one of a large one after a rehearsal."""
+    """Call the submission and check its outputs: CALLS times if the case is small, else once after a rehearsal."""
     checked = check_calls(trial, counted=False)
     return Result(checked.passed, checked.message)
 
@@ -121,11 +121,11 @@ def count_case(
     replaying: Callable[[int, int], None] | None = None,
     calls: int = CALLS,
 ) -> Result:
-    """check_case on the emulator, with the counts that harness.counts shows.
+    """Run check_case on the emulator, with the counts that harness.counts shows.
 
-    calls: of a small case.
-    clock: on which chip the counted call is replayed as the contest's loop, and what else is wanted (harness.clocks).
-    replaying: is called with the numbers of replays that are done, and of all, while it is found what would be faster.
+    calls: number of calls of a small case.
+    clock: the chip on which the counted call is replayed as the contest's loop, and further wishes (harness.clocks).
+    replaying: called with the number of finished replays and of all, during the search for what would be faster.
     """
     checked = check_calls(replace(trial, recorded=clock is not None, calls=calls), counted=True)
     if not checked.passed:
@@ -165,7 +165,7 @@ def clock_calls(trial: Trial, clock: Clocking, replaying: Callable[[int, int], N
 
 
 def count_launches(trial: Trial) -> Result:
-    """count_case with every count of every launch as the report."""
+    """Run count_case with every count of every launch as the report."""
     result = count_case(trial)
     return replace(result, counts=None, report=launches_text(result.counts)) if result.counts else result
 
@@ -185,16 +185,16 @@ def check_calls(trial: Trial, counted: bool) -> Checked:
 
 
 def check_repeated_calls(trial: Trial, counted: bool) -> Checked:
-    """Several calls on different inputs, the first as the contest calls, the third and later at the second's addresses.
+    """Call on different inputs, first like the contest; from the third call on tensors are at the second's addresses.
 
-    A result that is right once only, that stays where an earlier call's was, or that a later call overwrites, fails.
+    A result that is right only once, that stays in an earlier call's place, or that a later call overwrites, fails.
     """
     last = trial.calls - 1
     for number in range(trial.calls):
         slot = min(number, 1)
         data = trial.inputs.take(trial.case, number)
         trial.store(slot, data, in_place=number > 1)
-        is_first = number == 0  # it has the compilation, so the judge has time for two inputs
+        is_first = number == 0  # the first call compiles, which leaves the judge time for two inputs
         ahead = [(trial.case if number < last else None, number + 1), (trial.following if is_first else None, 0)]
         checked, expected = check_call(trial, slot, data, is_first, counted and is_first, ahead)
         if not checked.passed:
@@ -209,9 +209,9 @@ def check_repeated_calls(trial: Trial, counted: bool) -> Checked:
 def check_call(
     trial: Trial, slot: int, data: Any, clone: bool, counted: bool, ahead: list[tuple[Case | None, int]]
 ) -> tuple[Checked, Any]:
-    """Call the submission on the slot, whose input is `data`, and compare. Returns also the expected output.
+    """Call the submission on the slot, whose input is `data`, and compare. Also returns the expected output.
 
-    ahead: inputs to make while the worker works: cases, if there are any, and numbers.
+    ahead: (case, number) of inputs to make while the worker works; the case may be None.
     """
     reference = trial.case.reference
     expected: list[Any] = []
@@ -229,7 +229,7 @@ def check_call(
 
 
 def offer_plans(trial: Trial) -> Result:
-    """The plans that can be forced on the case, none of which has run."""
+    """List the plans that can be forced on the case; none has run."""
     reference = trial.case.reference
     sizes = tuple(reference.problem_sizes(trial.inputs.take(trial.case)))
     offered = trial.worker.ask(messages.Offer(trial.case.problem.name, sizes), messages.Offered)
@@ -237,7 +237,7 @@ def offer_plans(trial: Trial) -> Result:
 
 
 def check_plan(trial: Trial, plan: str) -> Result:
-    """One call in a forced plan, on a copy of its input whose c has other values than are due."""
+    """Check one call in a forced plan, on a copy of its input whose c has wrong values."""
     trial.worker.ask(messages.Force(plan), messages.Done)
     data = trial.inputs.take(trial.case)
     trial.store(0, data)
@@ -285,7 +285,7 @@ def time_case(trial: Trial, limits: Limits, recheck: bool = False, baseline: boo
 
     recheck: time other inputs than those checked first, check every output of every repeat, and overwrite the outputs
     after each repeat, so that a submission cannot pass by leaving the results of an earlier repeat in place.
-    baseline: check and time torch's own kernels on the same inputs as well, in this process.
+    baseline: also check and time torch's own kernels on the same inputs, in this process.
     """
     count = trial.case.problem.inputs_per_timing
     first = 1
@@ -346,7 +346,7 @@ def time_pipeline(trial: Trial, limits: Limits) -> Result:
 
 
 def profile_case(trial: Trial) -> Result:
-    """A profiler's report on one call; see harness.profiling."""
+    """Have a profiler report on one call; see harness.profiling."""
     trial.store(0, trial.case.input())
     report = trial.worker.ask(messages.Profile(0), messages.Profiled).report
     return Result(True, NOT_CHECKED, report=report)

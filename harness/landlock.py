@@ -21,12 +21,12 @@ CHANGE_FOLDER = 0b1_1111_1111 << 4  # removes and makes entries of each type
 REFER = 1 << 13  # links and renames from one folder to another
 TRUNCATE = 1 << 14
 IOCTL_OF_DEVICES = 1 << 15
-CHANGES = {2: WRITE_FILE | CHANGE_FOLDER | REFER, 3: TRUNCATE, 5: IOCTL_OF_DEVICES}  # the first ABI with each
+CHANGES = {2: WRITE_FILE | CHANGE_FOLDER | REFER, 3: TRUNCATE, 5: IOCTL_OF_DEVICES}  # ABI -> changes that are new in it
 OF_FILES = WRITE_FILE | TRUNCATE | IOCTL_OF_DEVICES
 
-SCOPES = 0b11  # abstract Unix sockets and signals
-LEAST_ABI = 2  # the first in which renames can be allowed
-FILES_ABI = 3  # the first in which no file can be cut off
+SCOPES = 0b11  # scopes of abstract Unix sockets and of signals
+LEAST_ABI = 2  # first ABI that can allow renames
+FILES_ABI = 3  # first ABI that can forbid truncation
 SCOPES_ABI = 6
 
 
@@ -46,10 +46,10 @@ def abi() -> int:
 
 
 def restrict(writable: Iterable[str | os.PathLike[str]]) -> int:
-    """Put this thread and all that it starts into a domain of its own. Returns the ABI, 0 where it has no domain.
+    """Put this thread and all that it starts into a domain of its own. Returns the ABI, 0 if there is no domain.
 
-    writable: folders, files and devices that the process may change; those that are not there are left out. Raises
-    OSError. PR_SET_NO_NEW_PRIVS must be set, and a second thread not yet started.
+    writable: folders, files and devices that the process may change; missing ones are left out. Raises OSError.
+    PR_SET_NO_NEW_PRIVS must be set, and no second thread may have started.
     """
     version = abi()
     if version < LEAST_ABI:

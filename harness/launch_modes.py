@@ -1,11 +1,11 @@
-"""Names of the ways in which a loop's calls follow each other on the GPU: tables, files and options have these only.
+"""Names of the ways in which a loop's calls follow each other on the GPU; tables, files and options use only these.
 
-    ordinary launches               launches without the programmatic attribute begin when the one ahead has ended;
+    ordinary launches               launches without the programmatic attribute begin when the previous one has ended;
                                     every published kernel is timed with them
-    programmatic, nothing promised  launches with the attribute, by `solve(data)`, begin beside the end of the one ahead
-                                    and read and write only when that has ended
+    programmatic, nothing promised  launches with the attribute, by `solve(data)`, begin during the end of the previous
+                                    one and read and write only when that has ended
     overlapping                     launches with the attribute and both promises of `solve` load, compute and store
-                                    beside the one ahead
+                                    during the previous one
 
 A mode says nothing about the launches' plan. A row's name such as "ours, ordinary launches" stands for the plan that
 `solve` chooses with the same promises; an ordinary launch promises nothing, like `solve(data)`.
@@ -17,7 +17,7 @@ from enum import StrEnum
 
 
 class LaunchMode(StrEnum):
-    """A mode; its value is its name in tables and files."""
+    """A launch mode; its value is its name in tables and files."""
 
     ORDINARY = "ordinary launches"
     PROGRAMMATIC = "programmatic, nothing promised"
@@ -36,6 +36,6 @@ class LaunchMode(StrEnum):
 
 ORDINARY, PROGRAMMATIC, OVERLAPPING = LaunchMode
 PROGRAMMATIC_LAUNCHES = "programmatic launches"
-"""Launches with the attribute by a program whose promises are unknown: either of the two latter modes."""
+"""Name for launches with the attribute by a program whose promises are unknown: either of the two latter modes."""
 ALONE = "alone"
-"""One launch, behind a flush of L2: no mode of a loop."""
+"""Name for one launch, behind a flush of L2: no mode of a loop."""

@@ -17,32 +17,32 @@ from typing import Annotated, Literal
 import msgspec
 
 LENGTH = struct.Struct("!I")
-MAX_BYTES = 64 * 2**20  # of a message; the longest are the counts of a call with many launches
+MAX_BYTES = 64 * 2**20  # size limit of a message; the longest are the counts of a call with many launches
 MAX_TEXT = 100_000  # characters of an error, its traceback or a report
 MAX_NAME = 200  # characters of a type's, a device's or a kernel's name
 
 
-MAX_DIMENSIONS = 64  # of a tensor
-MAX_ITEMS = 10_000  # of outputs, launches, lines
-MAX_NAMES = 500  # of plans, figures, allocations, roles: each is a row or a column of a table
+MAX_DIMENSIONS = 64  # dimensions of a tensor
+MAX_ITEMS = 10_000  # outputs, launches or lines of a message
+MAX_NAMES = 500  # plans, figures, allocations or roles of a message: each is a row or a column of a table
 MAX_COUNT = 2**63 - 1
-MAX_US = 1e9  # of a modelled call
-MAX_NS = 1e15  # of a timed one
+MAX_US = 1e9  # time of a modelled call
+MAX_NS = 1e15  # time of a timed call
 
 Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
 Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
-Share = Annotated[float, msgspec.Meta(ge=0, le=2)]  # of a rate that is itself a model's
+Share = Annotated[float, msgspec.Meta(ge=0, le=2)]  # share of a rate; above 1 where the rate itself is a model's
 Row = msgspec.Meta(max_length=MAX_NAMES)
 Items = msgspec.Meta(max_length=MAX_ITEMS)
 
 
 class MalformedMessage(Exception):
-    """Bytes that are no message, or a message of another kind than was due."""
+    """Bytes that are no message, or a message of an unexpected class."""
 
 
 class Message(msgspec.Struct, tag=True, tag_field="message", forbid_unknown_fields=True):
-    """What crosses: plain data."""
+    """Plain data that crosses the socket."""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -51,13 +51,13 @@ class Message(msgspec.Struct, tag=True, tag_field="message", forbid_unknown_fiel
 
 
 class Tensor(Message):
-    """A tensor: elements in a span of memory that starts at the first one."""
+    """A tensor: a span of memory that starts at its first element."""
 
     shape: tuple[int, ...]
-    stride: tuple[int, ...]  # in elements
+    stride: tuple[int, ...]  # elements
     dtype: str  # torch's name, without "torch."
     device: str  # "cuda" or "cpu"
-    offset: int  # of the first element in the shared memory, in bytes
+    offset: int  # bytes from the start of the shared memory to the first element
 
 
 class Nested(Message):
@@ -75,7 +75,7 @@ class Nested(Message):
 class Store(Message):
     """Make the input tuple `data` from the shared memory and keep it under the number `slot`. Answer: Done.
 
-    in_place: the slot's tensors, which have the same layout, take the new values.
+    in_place: give the slot's tensors, which have the same layout, the new values.
     """
 
     slot: int
@@ -87,8 +87,8 @@ class Store(Message):
 class Call(Message):
     """Call the submission on the inputs of the slots, in turn, then wait for the device. Answer: Called.
 
-    clone: call it on a copy of each input, made right before, as the contest does.
-    counted: have the emulator count the launches. recorded: have it record them for Clock, in place of earlier ones.
+    clone: call it on a fresh copy of each input, as the contest does.
+    counted: the emulator counts the launches. recorded: it records them for Clock, in place of earlier ones.
     """
 
     slots: tuple[int, ...]
@@ -115,9 +115,9 @@ class Time(Message):
 
 
 class Clock(Message):
-    """Replay the recorded call as a loop of `calls` calls on a chip, a profile's name or file. Answer: Clocked.
+    """Replay the recorded call on a chip as a loop of `calls` calls; chip: a profile's name or file. Answer: Clocked.
 
-    timeline, picture: files that show the replayed calls, as ordinary launches; empty for none.
+    timeline, picture: files for the replayed calls, as ordinary launches; empty for none.
     """
 
     chip: str
@@ -127,9 +127,9 @@ class Clock(Message):
 
 
 class Why(Message):
-    """Go on with replays of the loop, as ordinary launches, each with one thing for nothing. Answer: Explained.
+    """Go on with replays of the loop, as ordinary launches, each with one thing that costs nothing. Answer: Explained.
 
-    It is asked until the answer has lines.
+    The judge repeats the request until the answer has lines.
     """
 
     chip: str
@@ -169,7 +169,7 @@ class Force(Message):
 
 
 class Finish(Message):
-    """Forget all slots and the forced plan, and give cached device memory back. Answer: Finished."""
+    """Forget all slots and the forced plan, and release cached device memory. Answer: Finished."""
 
 
 Request = Store | Call | Fetch | Time | Clock | Why | Overwrite | Profile | Plan | Offer | Force | Finish
@@ -180,7 +180,7 @@ Request = Store | Call | Fetch | Time | Clock | Why | Overwrite | Profile | Plan
 
 
 class Ready(Message):
-    """The worker runs; the reply to no request, with number 0."""
+    """The worker runs. The message answers no request and has number 0."""
 
     device: Name
 
@@ -190,7 +190,7 @@ class Done(Message):
 
 
 class Launch(Message):
-    """Counts of one launch on the emulator; the fields are those of its counters."""
+    """Counts of one launch on the emulator, with the names of its counters."""
 
     kernel: Text
     grid: tuple[Count, Count, Count]
@@ -213,20 +213,20 @@ class Called(Message):
 
 
 class Output(Message):
-    """One item of what a call returned."""
+    """One item of a call's result."""
 
     type: Name
     is_plain: bool  # a torch.Tensor, not of a subclass, and strided
     shape: Annotated[tuple[int, ...], msgspec.Meta(max_length=MAX_DIMENSIONS)] = ()
     dtype: Name = ""
     device: Name = ""
-    fault: Name = ""  # with whose memory it overlaps; empty if it may be where it is
+    fault: Name = ""  # name of the other owner of its memory; empty if the item may be where it is
 
 
 class Outputs(Message):
-    """What a call returned. A tensor of the expected shape and dtype has been copied to its place."""
+    """The result of a call. A tensor of the expected shape and dtype has been copied to its place."""
 
-    container: Name  # type of what the items are in; empty for a lone tensor
+    container: Name  # type that holds the items; empty for a lone tensor
     is_plain: bool  # a list, not of a subclass, or a lone tensor
     items: Annotated[tuple[Output, ...], Items]
 
@@ -240,27 +240,27 @@ class Timed(Message):
 class Modelled(Message):
     """Modelled figures of a loop."""
 
-    us: Annotated[float, msgspec.Meta(gt=0, le=MAX_US)]  # of a call
+    us: Annotated[float, msgspec.Meta(gt=0, le=MAX_US)]  # time of a call
     utilisation: Annotated[dict[Name, Share], Row]  # part of the chip -> share of its rate
-    waits: Annotated[dict[Name, tuple[Name, Share]], Row]  # role -> what its warps wait for most, share of their time
+    waits: Annotated[dict[Name, tuple[Name, Share]], Row]  # role -> longest wait of its warps, share of their time
 
 
 class Clocked(Message):
-    """The loop has been replayed."""
+    """The loop has been replayed. The message has its modelled figures."""
 
     chip: Name
-    band: Name  # what is known of the model's error
-    ordinary: Modelled  # as ordinary launches
-    programmatic: Modelled | None  # as it launches, if any launch has the programmatic attribute
-    files: Annotated[tuple[Text, ...], Row] = ()  # what has been written, or why not
+    band: Name  # text on the known error of the model
+    ordinary: Modelled  # figures as ordinary launches
+    programmatic: Modelled | None  # figures as launched, if any launch has the programmatic attribute
+    files: Annotated[tuple[Text, ...], Row] = ()  # lines about written files and failures to write
 
 
 class Explained(Message):
-    """Replays of what would make a loop faster."""
+    """Progress or result of replays that ask what would make a loop faster."""
 
     done: Count
     total: Count
-    lines: Annotated[tuple[Text, ...], Row] = ()  # on all of them, when they are done
+    lines: Annotated[tuple[Text, ...], Row] = ()  # results, after the last replay
 
 
 class Profiled(Message):
@@ -270,20 +270,20 @@ class Profiled(Message):
 
 
 class Planned(Message):
-    """Label -> figure; empty for a submission that gives no account."""
+    """The submission's account of its launches: label -> figure; empty if it gives none."""
 
     plan: Annotated[dict[Name, Name], Row]
 
 
 class Offered(Message):
-    """The plans that can be forced, and the chosen one; none for a submission, or a problem, without a choice."""
+    """The plans that can be forced, and the chosen one; none if the submission or the problem leaves no choice."""
 
     plans: Annotated[tuple[Name, ...], Row]
     chosen: Name = ""
 
 
 class Finished(Message):
-    """Whether the worker's device can run another case."""
+    """The outcome of Finish: whether the worker's device can run another case."""
 
     is_usable: bool
 
@@ -299,14 +299,14 @@ Reply = Ready | Done | Called | Outputs | Timed | Clocked | Explained | Profiled
 
 
 class NumberedRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """A request; they count from 1."""
+    """A request and its number, from 1 on."""
 
     number: int
     body: Request
 
 
 class NumberedReply(msgspec.Struct, forbid_unknown_fields=True):
-    """A reply, with the number of its request."""
+    """A reply and the number of its request."""
 
     number: int
     body: Reply
@@ -321,7 +321,7 @@ REPLIES = msgspec.json.Decoder(NumberedReply)
 
 
 def encode(message: NumberedRequest | NumberedReply) -> bytes:
-    """A message as it crosses."""
+    """The JSON of a message."""
     text = msgspec.json.encode(message)
     return LENGTH.pack(len(text)) + text
 
@@ -341,7 +341,7 @@ def decode_reply(text: bytes, number: int, *expected: type[Message]) -> Message:
 
 
 def receive(connection: socket.socket) -> bytes | None:
-    """The next message's JSON, None at the end; waits for ever."""
+    """The next message's JSON, None at the end of the stream; waits without limit."""
     header = connection.recv(LENGTH.size, socket.MSG_WAITALL)
     if len(header) < LENGTH.size:
         return None
@@ -353,10 +353,10 @@ class Lost(Exception):
 
 
 class Channel:
-    """The judge's end of the socket. The process behind the other end may do anything: no wait is without an end."""
+    """The judge's end of the socket. The process at the other end may do anything, so every wait has a deadline."""
 
     def __init__(self, connection: socket.socket, process: int):
-        """process: a pidfd of the worker, which tells its end although another process may hold the socket open."""
+        """process: a pidfd of the worker, which shows its end even if another process holds the socket open."""
         self.connection, self.process = connection, process
         connection.setblocking(False)
         self.selector = selectors.DefaultSelector()
@@ -364,7 +364,7 @@ class Channel:
         self.selector.register(connection, selectors.EVENT_READ)
 
     def hang_up(self) -> None:
-        """Let the other side, if it is there, read the end."""
+        """Signal the end of the stream to the other side, if it is there."""
         with suppress(OSError):
             self.connection.shutdown(socket.SHUT_WR)
 
@@ -373,7 +373,7 @@ class Channel:
         self.connection.close()
 
     def send(self, data: bytes, deadline: float) -> None:
-        """Send all bytes. Raises Lost, or TimeoutError at the deadline (of time.monotonic)."""
+        """Send all bytes. Raises Lost, or TimeoutError at the deadline (in time.monotonic's seconds)."""
         while data:
             self._wait(selectors.EVENT_WRITE, deadline)
             try:
@@ -402,7 +402,7 @@ class Channel:
         return bytes(data)
 
     def _wait(self, event: int, deadline: float) -> None:
-        """Until the socket is ready. What a process sent before its end can still be read."""
+        """Wait until the socket is ready. Bytes that a process sent before its end can still be read."""
         self.selector.modify(self.connection, event)
         while True:
             remaining = deadline - time.monotonic()

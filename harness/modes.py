@@ -28,10 +28,10 @@ def run_mode(
 ) -> bool:
     """Run and report every case; mode leaderboard ends at the first failure. Returns whether every case passed.
 
-    The report's end is left to the caller.
-    mode: one that the device offers. baseline: time torch's own kernels as well, in the modes that can.
-    clocks: for each case, on which chip its calls are replayed, in the modes that can.
-    every_plan: call each case also in every plan that can be forced on it.
+    The caller ends the report.
+    mode: one that the device offers. baseline: also time torch's own kernels, in the modes that can.
+    clocks: for each case, the chip on which its calls are replayed, in the modes that can.
+    every_plan: also call each case in every plan that can be forced on it.
     """
     job = device.jobs[mode]
     options = {**job.options, **({"baseline": baseline} if job.has_baseline else {})}
@@ -58,7 +58,7 @@ def run_mode(
 def run_plans(
     result: Result, problem: Problem, spec: TestSpec, worker: Worker, report: ProtocolReport | ConsoleReport
 ) -> Result:
-    """The result of a case with the outcome of one call in every plan; a plan that ends its worker fails alone."""
+    """Add the outcome of one call in every plan to a case's result; a plan that ends its worker fails alone."""
     offered = worker.run(offer_plans, problem, spec)
     if not offered.passed or offered.plans is None:
         return offered

@@ -1,4 +1,4 @@
-"""Namespaces and capabilities: a process without a right that its user lacks, before a file tree that cannot change."""
+"""Namespaces and capabilities: a process has no right that its user lacks, and sees an unchangeable file tree."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_CAPABILITIES = 64
 SHARED_MEMORY = Path("/dev/shm")
 PROCESSES = Path("/proc")
 KERNEL = ("bus", "fs", "irq", "sys", "sysrq-trigger")
-"""What changes the kernel in /proc, as in the OCI runtime specification's list of read-only paths (runc's default)."""
+"""Entries of /proc that change the kernel, as in the OCI runtime specification's read-only paths (runc's default)."""
 
 
 class _MountAttributes(ctypes.Structure):
@@ -40,9 +40,9 @@ def _set_attributes(path: str, flags: int, attributes: _MountAttributes) -> None
 def enter(writable: Sequence[Path]) -> bool:
     """Move this process to namespaces of its own: users, mounts and IPC. Returns False where the kernel refuses.
 
-    All files are read-only there, their modes and times included, but for `writable`, the processes' entries in /proc
-    and a /dev/shm of its own, which ends with the last of its processes. The user stays who it is. No second thread may
-    have been started.
+    All files are read-only there, with their modes and times, except for `writable`, the processes' entries in /proc
+    and a /dev/shm of its own, which ends with its last process. The user stays the same. No second thread may have
+    started.
     """
     user, group = os.geteuid(), os.getegid()
     places = [str(path) for path in (*writable, PROCESSES)]
@@ -61,15 +61,15 @@ def enter(writable: Sequence[Path]) -> bool:
     except OSError:
         return False
     for place in places:
-        with suppress(OSError):  # of a file system that was read-only before
+        with suppress(OSError):  # a file system that was read-only before
             _set_attributes(place, 0, _MountAttributes(clear=MOUNT_ATTR_RDONLY))
     return True
 
 
 def drop_capabilities() -> None:
-    """Give up all capabilities, also those that root gets by starting a program. Raises OSError."""
+    """Give up all capabilities, including those that root gets by starting a program. Raises OSError."""
     for capability in range(MOST_CAPABILITIES):
-        with suppress(OSError):  # there are fewer, or the process may not, and then it has none
+        with suppress(OSError):  # an unknown number, or a process without capabilities
             prctl(PR_CAPBSET_DROP, capability)
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
     checked(libc.capset(header, (ctypes.c_uint32 * 6)()))

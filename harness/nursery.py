@@ -1,4 +1,4 @@
-"""The nursery as the judge holds it: a process, started before a submission runs, that starts the workers.
+"""The judge's side of the nursery, a process that starts the workers and is started before a submission runs.
 
 harness.nursery_process is its other side.
 """
@@ -20,7 +20,7 @@ from harness import ROOT
 from harness.relay import Relay
 
 END_TIMEOUT_S = 10
-MOST_BYTES = 4096  # of an answer
+MOST_BYTES = 4096  # size limit of an answer
 
 
 class NurseryLost(Exception):
@@ -28,12 +28,12 @@ class NurseryLost(Exception):
 
 
 class Setting(msgspec.Struct):
-    """What is the same for all workers of a run."""
+    """The settings that all workers of a run share."""
 
     submission: str
     home: str
     temporary: str
-    files: tuple[str, ...]  # that a worker writes for the command line, beside its folders
+    files: tuple[str, ...]  # files that a worker writes for the command line, beside its folders
     keeps_rights: bool  # see Confinement
     preloads: bool  # workers are forks with torch and the emulator in them; otherwise they start a new interpreter
 
@@ -85,11 +85,11 @@ class Nursery:
 
     def order(self, connection: int, memory: int) -> None:
         """Ask for a worker with copies of these descriptors."""
-        with suppress(OSError):  # it has ended, which `deliver` notices
+        with suppress(OSError):  # a nursery that has ended, which `deliver` notices
             socket.send_fds(self.socket, [b"start"], [connection, memory])
 
     def deliver(self, deadline: float) -> Child:
-        """The worker that was ordered. Raises NurseryLost. deadline: of time.monotonic."""
+        """The worker that was ordered. Raises NurseryLost. deadline: in time.monotonic's seconds."""
         try:
             self.socket.settimeout(max(0.001, deadline - time.monotonic()))
             answer = self.socket.recv(MOST_BYTES).decode(errors="replace")
@@ -102,7 +102,7 @@ class Nursery:
         return Child(int(answer))
 
     def end(self) -> None:
-        """End the process, and show what is left of the workers' output, when no worker runs any more."""
+        """End the process and show the rest of the workers' output. No worker may run any more."""
         self.socket.close()
         try:
             self.process.wait(END_TIMEOUT_S)

@@ -1,11 +1,11 @@
-"""The process that starts workers, from code that it has read before a submission ran.
+"""The process that starts workers, from code that it loaded before a submission ran.
 
     python -m harness.nursery_process SOCKET SETTING     a descriptor, and a nursery.Setting as JSON
 
 A request on its socket brings the descriptors of a worker's socket and shared memory. The process forks, and the child
-confines itself before it reads a file again: where the kernel cannot keep a submission from changing the files of the
-project, of Python or of a library, it still changes no code that confines a later worker. No submission's code runs in
-this process. It ends with the judge, whose child a worker becomes.
+confines itself before it reads a file again. So even where the kernel cannot keep a submission from changing the files
+of the project, of Python or of a library, a submission changes no code that confines a later worker. No submission's
+code runs in this process. It ends with the judge, whose child a worker becomes.
 """
 
 from __future__ import annotations
@@ -36,14 +36,13 @@ def preload() -> None:
         import harness.outputs
         import harness.runner
         import harness.shared_memory  # noqa: F401
-        from nogpu import toolchain
+        import nogpu
 
-        for source in ("native", "clock/native", "host/align.c", "host/shim.c"):
-            toolchain.load(source)
+        nogpu.preload()
 
 
 def emulators_cache() -> Path | None:
-    """The emulator's own cache, which no worker can change; None where this process is not under the emulator."""
+    """The emulator's own cache, which no worker can change; None if the emulator does not run in this process."""
     if not os.environ.get("NOGPU"):
         return None
     from nogpu import store
@@ -52,7 +51,7 @@ def emulators_cache() -> Path | None:
 
 
 def link_files(source: Path, folder: Path) -> None:
-    """Make links in a worker's folder to the entries of the emulator's cache, so that the worker need not make them."""
+    """Make links in a worker's folder to the entries of the emulator's cache, to save compiling them."""
     for kind in source.iterdir():
         if kind.is_dir():
             (folder / kind.name).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -63,10 +62,10 @@ def link_files(source: Path, folder: Path) -> None:
 
 
 def start_worker(setting: Setting, connection: int, memory: int, judge: int) -> int:
-    """The number of a new worker, which the judge has adopted. connection, memory: its descriptors."""
+    """Start a worker, which the judge adopts, and return its process number. connection, memory: its descriptors."""
     reading, writing = os.pipe()
     parent = os.fork()
-    if not parent:  # it ends at once, so that the judge adopts its child
+    if not parent:  # the parent of the worker, which ends at once so that the judge adopts it
         child = os.fork()
         if child:
             os.write(writing, str(child).encode())
@@ -85,7 +84,7 @@ def start_worker(setting: Setting, connection: int, memory: int, judge: int) -> 
 
 
 def close_all_but(*descriptors: int) -> None:
-    """Close all descriptors but these and the three standard ones: this process's socket to the judge among them."""
+    """Close all descriptors but these and the three standard ones, among them this process's socket to the judge."""
     for first, last in pairwise([2, *sorted(descriptors), os.sysconf("SC_OPEN_MAX")]):
         os.closerange(first + 1, last)
 
@@ -95,7 +94,7 @@ def become_worker(setting: Setting, connection: int, memory: int, judge: int) ->
     folders = Folders(Path(setting.home), Path(setting.temporary))
     writable = [folders.home, folders.temporary, *map(Path, setting.files)]
     environment = folders.environment()
-    if setting.keeps_rights:  # a profiler's processes meet in the common folder
+    if setting.keeps_rights:  # a common folder, in which a profiler's processes meet
         environment["TMPDIR"] = tempfile.gettempdir()
         writable.append(Path(tempfile.gettempdir()))
     cache = emulators_cache()
@@ -109,7 +108,7 @@ def become_worker(setting: Setting, connection: int, memory: int, judge: int) ->
         os.execve(sys.executable, [sys.executable, "-P", "-m", "harness.runner", *arguments], environment)
     os.environ.clear()
     os.environ.update(environment)
-    tempfile.tempdir = None  # as the environment says
+    tempfile.tempdir = None  # makes tempfile read the new environment
     from harness.runner import serve
 
     serve(setting.submission, connection, memory)
@@ -119,13 +118,13 @@ def become_worker(setting: Setting, connection: int, memory: int, judge: int) ->
 def main() -> None:
     judge = os.getppid()
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    prctl(PR_SET_DUMPABLE, 0)  # no process of another kernel's rules reads its memory
+    prctl(PR_SET_DUMPABLE, 0)  # hides its memory from other processes, also on a kernel that confines them less
     setting = msgspec.json.decode(sys.argv[2], type=Setting)
     try:
-        emulators_cache()  # its module is read now
+        emulators_cache()  # loads its module now
         if setting.preloads:
             preload()
-    except (OSError, RuntimeError) as error:  # no compiler, no folder for what it makes
+    except (OSError, RuntimeError) as error:  # no compiler, or no folder for compiled code
         sys.exit(f"eval.py: {error}")
     with socket.socket(fileno=int(sys.argv[1])) as requests:
         while True:

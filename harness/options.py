@@ -14,7 +14,7 @@ from task import GROUP_GEMM, PROBLEMS
 
 ALL = "all"  # --problem: every problem, one after the other
 B200_SMS = 148
-LONGEST_S = 1_000_000  # that the system can wait for: it counts milliseconds in 31 bits
+LONGEST_S = 1_000_000  # longest wait that the system can take: it counts milliseconds in 31 bits
 
 
 def command_parser(usage: str) -> argparse.ArgumentParser:
@@ -79,7 +79,7 @@ def add_sanitizer(parser: argparse.ArgumentParser) -> None:
 
 
 def add_clock(parser: argparse.ArgumentParser) -> None:
-    """--clock, with --why, --timeline and --picture; see `clocking`."""
+    """--clock, with --why, --timeline and --picture; `clocking` reads them."""
     parser.add_argument(
         "--clock",
         type=chip,
@@ -103,7 +103,7 @@ def add_clock(parser: argparse.ArgumentParser) -> None:
 
 
 def clocking(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Clocking | None:
-    """What `add_clock`'s options ask for. Exits with 2 where --clock is missing to them."""
+    """The request that the options of `add_clock` make. Exits with 2 if they need a --clock that is missing."""
     if args.clock:
         return Clocking(args.clock, args.why, args.timeline, args.picture)
     for name in ("why", "timeline", "picture"):
@@ -116,7 +116,7 @@ def clocking(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Clock
 
 def chip(text: str) -> str:
     """A chip profile's name or file. Raises argparse.ArgumentTypeError."""
-    from nogpu.clock.chip import profile
+    from nogpu.clock import profile
 
     try:
         profile(text)
@@ -127,7 +127,7 @@ def chip(text: str) -> str:
 
 def timeline(text: str) -> Path:
     """The absolute path of a timeline's file. Raises argparse.ArgumentTypeError, as `picture`."""
-    from nogpu.clock.paths import timeline_path
+    from nogpu.clock import timeline_path
 
     try:
         return Path(timeline_path(text)).absolute()
@@ -137,7 +137,7 @@ def timeline(text: str) -> Path:
 
 def picture(text: str) -> Path:
     """The absolute path of a picture's file."""
-    from nogpu.clock.paths import picture_path
+    from nogpu.clock import picture_path
 
     try:
         return Path(picture_path(text)).absolute()

@@ -1,7 +1,7 @@
-"""What a call returned: the worker's description of it, and the judge's verdict on the description.
+"""The result of a call: the worker's description of it, and the judge's verdict on the description.
 
 An output is a list of tensors for group GEMM and a tensor for the other problems. Each has a storage of its own or is
-the caller's c. Values are compared from the tensors' bytes, which cross separately.
+the caller's c. The tensors' bytes, from which values are compared, cross separately.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def leaves(output: Any) -> list[Any]:
 
 
 def is_plain(item: Any) -> bool:
-    """Whether an item is a strided torch.Tensor, of no subclass, whose elements are there."""
+    """True if an item is a strided torch.Tensor, of no subclass, whose elements are in memory."""
     return type(item) is torch.Tensor and item.layout is torch.strided and item.device.type != "meta"
 
 
 def save_expected(output: Any, places: tuple[Tensor, ...], memory: torch.Tensor) -> None:
-    """Copy the elements of each tensor that has the shape and dtype of its place to there."""
+    """Copy each tensor that has the shape and dtype of its place to that place."""
     for item, place in zip(leaves(output), places):
         if is_plain(item) and tuple(item.shape) == place.shape and dtype_name(item.dtype) == place.dtype:
             source = element_bytes(item.detach().contiguous())
@@ -39,7 +39,7 @@ def save_expected(output: Any, places: tuple[Tensor, ...], memory: torch.Tensor)
 
 
 def describe(data: Any, output: Any) -> Outputs:
-    """What a call on the input tuple `data` returned."""
+    """The description of a call's result on the input tuple `data`."""
     items, faults = leaves(output), overlaps(data, output)
     described = tuple(
         Output(type_text(item), True, tuple(item.shape), dtype_name(item.dtype), str(item.device), fault)
@@ -53,7 +53,7 @@ def describe(data: Any, output: Any) -> Outputs:
 
 
 def type_text(item: Any) -> str:
-    """The type of an item, and what is odd about a tensor that is not plain."""
+    """The type of an item, and the oddity of a tensor that is not plain."""
     name = type(item).__name__[:MAX_NAME]
     if type(item) is not torch.Tensor or is_plain(item):
         return name
@@ -62,7 +62,7 @@ def type_text(item: Any) -> str:
 
 @dataclass(frozen=True)
 class Extent:
-    """Where a tensor is: addresses of the first byte and after the last one, of its elements and of its storage."""
+    """The place of a tensor: addresses of the first byte and after the last one, of its elements and of its storage."""
 
     device: torch.device
     elements: tuple[int, int]
@@ -72,12 +72,12 @@ class Extent:
         return self.device == other.device and _overlap(self.elements, other.elements)
 
     def shares_storage(self, other: Extent) -> bool:
-        """Whether the storages overlap, whatever part of them the tensors are."""
+        """True if the storages overlap, even where the tensors use different parts of them."""
         return self.device == other.device and _overlap(self.storage, other.storage)
 
 
 def extent(item: Any) -> Extent | None:
-    """Where an item of an output or an input is; None for what has no elements in memory."""
+    """The place of an item of an output or an input; None if it has no elements in memory."""
     if not is_plain(item) or not item.numel():
         return None
     begin, storage = item.data_ptr(), item.untyped_storage()
@@ -86,7 +86,7 @@ def extent(item: Any) -> Extent | None:
 
 
 def overlaps(data: Any, output: Any) -> list[str]:
-    """For each item, with whose storage its own overlaps; empty if it is the caller's c or has a storage of its own."""
+    """Owner of the storage that each item overlaps; empty for the caller's c and for an item with its own storage."""
     own_c = [group[2] for group in data[0]] if isinstance(data[0], list) else [data[-1]]
     read = [(tensor, extent(tensor)) for tensor in tensors(data)]
     items = [extent(item) for item in leaves(output)]
@@ -121,7 +121,7 @@ def named(expected: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def find_fault(expected: Any, outputs: Outputs) -> str:
-    """Why the described outputs cannot be compared with the expected ones; empty if they can.
+    """The reason why the described outputs cannot be compared with the expected ones; empty if they can.
 
     expected: a tensor or a list of tensors.
     """

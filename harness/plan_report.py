@@ -12,9 +12,9 @@ import torch
 import harness.dsl  # noqa: F401
 import submission
 
-PRODUCTS = {"group_gemm": 1, "gemm": 1, "dual_gemm": 2, "gemv": 0}  # numbers as in submission.Call; a GEMV has 0
+PRODUCTS = {"group_gemm": 1, "gemm": 1, "dual_gemm": 2, "gemv": 0}  # products as in submission.Call; a GEMV has 0
 
-Sizes = Sequence[tuple[int, int, int, int]]  # (M, N, K, L) of each group; the other problems have one entry
+Sizes = Sequence[tuple[int, int, int, int]]  # (M, N, K, L) of each group; one entry for the other problems
 
 
 def requested(schedule: submission.Schedule) -> dict[str, int]:
@@ -22,7 +22,7 @@ def requested(schedule: submission.Schedule) -> dict[str, int]:
     plan, total = schedule.plan, dict.fromkeys(("weights", "tokens", "weight SF", "token SF"), 0)
     first_tiles = schedule.first_tiles
     for (m, n, k), tiles in zip(schedule.sizes, map(operator.sub, first_tiles[1:], first_tiles)):
-        # Rows in the boxes of all CTAs of a tile, and atoms of scale factors of one CTA, by token block.
+        # Number of rows in the boxes of all CTAs of a tile, and of one CTA's atoms of scale factors, by token block.
         token_rows, token_atoms = [], []
         for first in range(0, m, plan.token_tile):
             columns = min(plan.token_tile, -(-(m - first) // submission.TOKEN_STEP) * submission.TOKEN_STEP)
@@ -72,7 +72,7 @@ def plan_report(sizes: Sizes, problem: str = "group_gemm") -> dict[str, str]:
 
 
 def configuration_name(configuration: Sequence[int]) -> str:
-    """A configuration in words: MMA's weight rows and tokens, CTAs of an SM, tiles of a cluster if it has several."""
+    """A configuration in words: an MMA's weight rows and tokens, CTAs of an SM, tiles of a cluster if several."""
     tile, cta_group, per_sm, neighbours = configuration
     together = f", {neighbours} side by side" if neighbours > 1 else ""
     return f"{submission.WEIGHT_TILE * cta_group}x{tile}, {per_sm} per SM{together}"
@@ -84,7 +84,7 @@ def configurations(problem: str) -> list[submission.Configuration]:
 
 
 def plans(sizes: Sizes, problem: str = "group_gemm") -> tuple[list[str], str]:
-    """Names of the configurations that can take every launch of these sizes, and of the one that custom_kernel chooses.
+    """Names of the configurations that can take every launch of these sizes, and the one that custom_kernel chooses.
 
     The latter is empty if launches choose differently. Raises ValueError for sizes that the kernel does not support.
     """
@@ -108,7 +108,7 @@ def _name(schedule: submission.Schedule) -> str:
 
 
 def forced(name: str) -> Callable[[tuple], Any]:
-    """custom_kernel in this configuration. Raises ValueError for a name that no configuration has."""
+    """custom_kernel in this configuration. Raises ValueError for a name without a configuration."""
     known = {configuration_name(each): each for each in submission.legal_configurations()}
     if name not in known:
         raise ValueError(f"there is no configuration {name!r}; there are {', '.join(known)}")

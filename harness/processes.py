@@ -1,4 +1,4 @@
-"""Process trees: what a process has started, and its end."""
+"""Process trees: the processes that a process has started, and their end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def protect_from_children() -> None:
 
 
 def _parents() -> dict[int, int]:
-    """Process -> its parent, of all processes."""
+    """The parent of each process."""
     parents = {}
     for name in os.listdir("/proc"):
         if name.isdecimal():
@@ -34,7 +34,7 @@ def children() -> set[int]:
 
 
 def _descendants(spared: set[int]) -> set[int]:
-    """This process's children other than `spared`, and all that descend from them."""
+    """The processes that descend from this one, without `spared` and its descendants."""
     parents = _parents()
     found = {process for process, parent in parents.items() if parent == os.getpid()} - spared
     grew = True
@@ -46,10 +46,10 @@ def _descendants(spared: set[int]) -> set[int]:
 
 
 def end_descendants(spared: set[int]) -> bool:
-    """Kill this process's children other than `spared`, with all that descends from them, and wait until they are gone.
+    """Kill this process's children other than `spared`, with all their descendants, and wait until they are gone.
 
     protect_from_children must have been called before they started: a descendant whose parent ends is then a child of
-    this process. They are stopped before they are killed, so that fewer start others meanwhile. Returns whether all
+    this process. Processes are stopped before they are killed, so that fewer can start others. Returns whether all
     are gone after END_TIMEOUT_S.
     """
     deadline = time.monotonic() + END_TIMEOUT_S
@@ -61,7 +61,7 @@ def end_descendants(spared: set[int]) -> bool:
             found = _descendants(spared)
         _send(signal.SIGKILL, stopped)
         for process in stopped:
-            with suppress(ChildProcessError):  # a grandchild: another process waits for it, or has left it to this one
+            with suppress(ChildProcessError):  # a grandchild that another process waits for or has left to this one
                 while os.waitpid(process, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
                     time.sleep(0.001)
         if time.monotonic() > deadline:

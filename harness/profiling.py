@@ -10,7 +10,7 @@ OUTER_PROFILERS = ("POPCORN_NCU", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PAT
 
 
 def has_outer_profiler() -> bool:
-    """Whether Nsight Compute or Nsight Systems has started this process: in the worker, too, it needs its rights."""
+    """True if Nsight Compute or Nsight Systems has started this process; it needs its rights in the worker, too."""
     named = any(os.environ.get(name, "0").lower() not in ("", "0", "false") for name in OUTER_PROFILERS)
     return named or "Injection" in os.environ.get("LD_PRELOAD", "")
 
@@ -31,7 +31,7 @@ def profile(kernel: Callable[[Any], Any], data: Any) -> str:
 
     from torch.profiler import ProfilerActivity, profile, record_function
 
-    kernel(clone(data))  # compiles
+    kernel(clone(data))  # a call that compiles
     cloned = clone(data)
     torch.cuda.synchronize()
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]

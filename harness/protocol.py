@@ -27,7 +27,7 @@ def usable_fd(text: str) -> int | None:
 
 
 def is_output(fd: int) -> bool:
-    """Whether `fd` is the same file as this process's stdout or stderr."""
+    """True if `fd` is the same file as this process's stdout or stderr."""
     return any(os.path.sameopenfile(fd, output) for output in (1, 2) if is_open(output))
 
 
@@ -46,7 +46,7 @@ class ProtocolReport:
         os.set_inheritable(fd, False)
         self.is_output = is_output(fd)
         self.file = Output(open(fd, "wb"), "utf-8")
-        self.key = ""  # of the mode's lines
+        self.key = ""  # prefix of the mode's lines
         self.submission = submission
 
     def __enter__(self) -> ProtocolReport:
@@ -56,7 +56,7 @@ class ProtocolReport:
         self.file.close()
 
     def log(self, key: str, value: object) -> None:
-        """Write one line; the lines of a value are joined."""
+        """Write one line, in which the lines of the value are joined by " | "."""
         text = " | ".join(line.strip() for line in str(value).splitlines() if line.strip())
         print(f"{key}: {text}", file=self.file, flush=True)
 
@@ -69,7 +69,7 @@ class ProtocolReport:
         pass
 
     def working(self, what: str) -> None:
-        """The protocol has no line for work without a result."""
+        """Do nothing: the protocol has no line for work without a result."""
 
     def case_begins(self, index: int, spec: TestSpec) -> None:
         self.log(f"{self.key}.{index}.spec", spec.line)

@@ -1,7 +1,7 @@
-"""What a worker prints: copied to this process's own output by a thread, in part, without control characters.
+"""The copy of a worker's output on this process's own: made by a thread, limited, without control characters.
 
-The worker has pipes in place of this process's descriptors. So it cannot write after the verdict, or into a file that
-they are, or change a terminal; and a terminal that stands still stops the worker alone, whose time runs.
+The worker has pipes in place of this process's descriptors. So it cannot write after the verdict, nor into a file to
+which they lead, nor change a terminal; and a terminal that stands still stops only the worker, whose time runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from harness.results import clean
 
-MOST_BYTES = 1 << 20  # of each output that are shown
+MOST_BYTES = 1 << 20  # limit of each output that is shown
 BLOCK_BYTES = 1 << 16
 END_TIMEOUT_S = 5
 
@@ -24,20 +24,20 @@ class Relay:
     """Two pipes, for a worker's stdout and stderr, and the thread that reads them."""
 
     def __init__(self, outputs: Sequence[int | None] = (1, 2)):
-        """outputs: descriptors that stdout and stderr are copied to; None drops all."""
+        """outputs: descriptors to which stdout and stderr are copied; None drops the text."""
         self.outputs = outputs
         pipes = [os.pipe() for _ in range(2)]
         self.reading, self.writing = zip(*pipes)
         self.thread = threading.Thread(target=self._copy, daemon=True)
 
     def start(self) -> None:
-        """Read, once the writing ends belong to the worker."""
+        """Start reading, after the worker has the writing ends."""
         for fd in self.writing:
             os.close(fd)
         self.thread.start()
 
     def end(self) -> None:
-        """Wait until all is shown that was written, when no process has the writing ends any more."""
+        """Wait until all written text is shown. No process may have the writing ends any more."""
         self.thread.join(END_TIMEOUT_S)
 
     def _copy(self) -> None:
@@ -57,12 +57,12 @@ class Relay:
 
 class _Stream:
     def __init__(self, fd: int | None):
-        """fd: None drops all."""
+        """fd: the descriptor to write to; None drops the text."""
         self.fd, self.remaining, self.dropped = fd, MOST_BYTES, 0
         self.decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
 
     def add(self, block: bytes) -> None:
-        """Show some bytes; none are the end."""
+        """Show some bytes; an empty block is the end."""
         if self.fd is None:
             return
         kept = block[: self.remaining]
@@ -72,6 +72,6 @@ class _Stream:
         if not block and self.dropped:
             text += f"\n({self.dropped:,} bytes more of the submission's output are not shown)\n"
         data = text.encode(errors="backslashreplace")
-        with suppress(OSError):  # it is closed, or full and another process has made it non-blocking
+        with suppress(OSError):  # a closed descriptor, or a full one that another process has made non-blocking
             while data:
                 data = data[os.write(self.fd, data) :]

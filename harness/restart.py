@@ -1,4 +1,4 @@
-"""The restart of eval.py under `python -m nogpu`, which emulates a B200 or puts its programs on a Hopper GPU."""
+"""The restart of eval.py under `python -m nogpu`, which emulates a B200 or runs B200 programs on a Hopper GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.devices import EMULATOR, Device, DeviceError
 from harness.interpreter import remark
 from harness.sanitizing import Sanitizer
 
-RESTARTED = "EVAL_RESTARTED_UNDER_NOGPU"  # variable of a process that was restarted
+RESTARTED = "EVAL_RESTARTED_UNDER_NOGPU"  # environment variable that marks a restarted process
 
 
 def check_packages() -> None:
@@ -31,7 +31,7 @@ OPTIONS = {"--schedule": True, "--sanitize": False, "--sanitize-allow": True, "-
 
 
 def without_options(arguments: list[str]) -> list[str]:
-    """The arguments without those that the shown command gives to the emulator and eval.py would refuse."""
+    """The arguments without those that only the emulator takes and eval.py would refuse."""
     kept, rest = [], iter(arguments)
     for argument in rest:
         name, equals, _ = argument.partition("=")
@@ -43,7 +43,7 @@ def without_options(arguments: list[str]) -> list[str]:
 
 
 def emulator_options(schedule: str | None, sanitizer: Sanitizer | None) -> list[str]:
-    """Those of `python -m nogpu`."""
+    """The options of `python -m nogpu`."""
     given = [("--schedule", schedule)]
     if sanitizer is not None:
         waived = ",".join(waiver.text for waiver in sanitizer.waivers)
@@ -57,8 +57,8 @@ def restart_under_emulator(
 ) -> NoReturn:
     """Replace this process by `python -m nogpu eval.py` with the same arguments; file descriptors stay open.
 
-    schedule: of the emulator, None for its default. sanitizer: None for none. Raises DeviceError if that is where this
-    process comes from.
+    schedule: of the emulator; None for its default. sanitizer: None for none. Raises DeviceError in a process that was
+    restarted this way before.
     """
     if os.environ.get(RESTARTED):
         raise DeviceError(f"python -m nogpu is another package of that name in {os.getcwd()}")

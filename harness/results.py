@@ -1,4 +1,4 @@
-"""The outcome of a case, as it crosses from the worker process to the reports."""
+"""The outcome of a case, in the form in which it reaches the reports."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from harness.timing import Stats
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of one case. A field that the case's job does not fill is None."""
+    """The outcome of one case. Fields that the case's job does not fill are None."""
 
     passed: bool
     message: str = ""
     traceback: str = ""
     stats: Stats | None = None
-    baseline: Stats | None = None  # torch's own kernels on the same inputs
-    plain_read: Stats | None = None  # a read of the bytes that the case must move; with tensor-core work omitted
-    counts: dict[str, Any] | None = None  # made by cases.count_case, shown by harness.counts
-    clock: dict[str, Any] | None = None  # modelled times, shown by harness.clocks
-    report: str | None = None  # text of the profile mode
-    plans: Plans | None = None  # of `--plans all`
+    baseline: Stats | None = None  # time of torch's own kernels on the same inputs
+    plain_read: Stats | None = None  # time to read the case's bytes; only with tensor-core work omitted
+    counts: dict[str, Any] | None = None  # counts that harness.counts shows
+    clock: dict[str, Any] | None = None  # modelled times that harness.clocks shows
+    report: str | None = None  # text of mode profile
+    plans: Plans | None = None  # result of `--plans all`
 
     def cleaned(self) -> Result:
-        """The same with control characters as escape sequences: texts of a submission reach terminals and protocols."""
+        """A copy with control characters as escape sequences: texts of a submission reach terminals and protocols."""
         return replace(
             self,
             message=clean(self.message),
@@ -39,20 +39,20 @@ class Result:
 
 @dataclass(frozen=True)
 class Plans:
-    """The plans that can be forced on a case. ends: outcome of each, where it ran."""
+    """The plans that can be forced on a case. ends: outcome of each plan that ran."""
 
     names: tuple[str, ...]
-    chosen: str  # "" where there is no one choice
+    chosen: str  # "" if launches choose differently
     ends: Mapping[str, Result] = field(default_factory=dict)
 
     def cleaned(self) -> Plans:
-        """As of Result."""
+        """A copy with control characters as escape sequences."""
         ends = {clean(name): end.cleaned() for name, end in self.ends.items()}
         return Plans(tuple(map(clean, self.names)), clean(self.chosen), ends)
 
 
 def clean(value: Any) -> Any:
-    """Nested dicts, lists and tuples of texts and figures, with each text's unprintable characters escaped."""
+    """A copy of nested dicts, lists and tuples of texts and figures, with unprintable characters escaped."""
     if isinstance(value, str):
         kept = "\n\t"
         return "".join(c if c.isprintable() or c in kept else ascii(c)[1:-1] for c in value)

@@ -13,8 +13,8 @@ import os
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -26,11 +26,9 @@ from harness.modules import load_module
 from harness.timing import release_memory, time_calls
 from task import GROUP_GEMM
 
-if TYPE_CHECKING:  # it imports torch, which takes seconds
+if TYPE_CHECKING:  # an import of torch, which takes seconds
     from harness.shared_memory import SharedMemory
-    from nogpu.clock.loop import Loop
-    from nogpu.clock.trace import Trace
-    from nogpu.clock.why import Study
+    from nogpu.clock import Loop, Study, Trace
 
 
 def load_submission(path: str) -> ModuleType:
@@ -40,16 +38,16 @@ def load_submission(path: str) -> ModuleType:
 
 
 class Runner:
-    """Carries out requests. A slot holds an input, and what the last call on it has returned."""
+    """Carries out requests. A slot holds an input, and the result of the last call on it."""
 
     def __init__(self, load: Callable[[], ModuleType], memory: SharedMemory):
-        """load: returns the submission's module, or raises what its import raises."""
+        """load: returns the submission's module, or raises the exception of its import."""
         self.load, self.memory = load, memory
         self.inputs: dict[int, Any] = {}
-        self.outputs: dict[int, tuple[Any, Any]] = {}  # slot -> (input, which may be a copy of the slot's, output)
-        self.traces: list[Trace] = []  # of the launches of the last recorded call
-        self.study: Study | None = None  # of the recorded call, while it goes on
-        self.forced: Callable[[Any], Any] | None = None  # custom_kernel in the plan that was asked for
+        self.outputs: dict[int, tuple[Any, Any]] = {}  # slot -> (the input or its copy, the output)
+        self.traces: list[Trace] = []  # launches of the last recorded call
+        self.study: Study | None = None  # replays of the recorded call, until they are complete
+        self.forced: Callable[[Any], Any] | None = None  # custom_kernel in the plan that was requested
         self.handlers: dict[type, Callable[[Any], messages.Reply]] = {
             messages.Store: self.store,
             messages.Call: self.call,
@@ -66,10 +64,10 @@ class Runner:
         }
 
     def answer(self, request: messages.Request) -> messages.Reply:
-        """Carry out a request; an exception is the reply's text, since those of the DSL do not cross."""
+        """Carry out a request. The reply has an exception as text, since those of the DSL cannot cross the socket."""
         try:
             return self.handlers[type(request)](request)
-        except BaseException as error:  # SystemExit included
+        except BaseException as error:  # includes SystemExit
             text = "".join(traceback.format_exception(error))
             message = f"{type(error).__name__}: {error}"
             return messages.Failed(printable(message, messages.MAX_TEXT), printable(text, messages.MAX_TEXT))
@@ -101,10 +99,14 @@ class Runner:
                 self.outputs[slot] = data, kernel(data)
 
         torch.cuda.synchronize()
+        within: AbstractContextManager[None] = nullcontext()
         if request.recorded:
+            from nogpu.clock import recording
+
             self.traces.clear()
             self.study = None
-        with recording(self.traces) if request.recorded else nullcontext():
+            within = recording(self.traces.append)
+        with within:
             if request.counted:
                 return messages.Called(count_launches(call_all))
             call_all()
@@ -126,10 +128,7 @@ class Runner:
         return messages.Timed(nanoseconds)
 
     def clock(self, request: messages.Clock) -> messages.Reply:
-        from nogpu.clock.chip import profile
-        from nogpu.clock.loop import modelled_loop
-        from nogpu.clock.summary import error_band
-        from nogpu.clock.views import Views
+        from nogpu.clock import Views, modelled_loop, profile, summary
 
         if not self.traces:
             raise ValueError("the call has launched no kernel: a clock has nothing to replay")
@@ -140,25 +139,24 @@ class Runner:
         programmatic = any(trace.programmatic for trace in self.traces)
         return messages.Clocked(
             chip=printable(chip.name),
-            band=error_band(chip),
+            band=summary.error_band(chip),
             ordinary=modelled(ordinary),
             programmatic=modelled(modelled_loop(self.traces, chip, request.calls)) if programmatic else None,
             files=tuple(printable(line, messages.MAX_TEXT) for line in files),
         )
 
     def why(self, request: messages.Why) -> messages.Reply:
-        from nogpu.clock.chip import profile
-        from nogpu.clock.why import lines, study_of_loop
+        from nogpu.clock import profile, why
 
         if self.study is None:
-            self.study = study_of_loop(self.traces, profile(request.chip), request.calls, programmatic=False)
+            self.study = why.study_of_loop(self.traces, profile(request.chip), request.calls, programmatic=False)
             return messages.Explained(0, self.study.total)
         study = self.study
         study.advance()
         if study.done < study.total:
             return messages.Explained(study.done, study.total)
         self.study = None
-        text = lines(study, f"a call of {request.calls} in a loop")
+        text = why.lines(study, f"a call of {request.calls} in a loop")
         return messages.Explained(study.done, study.total, tuple(printable(line, messages.MAX_TEXT) for line in text))
 
     def overwrite(self, request: messages.Overwrite) -> messages.Reply:
@@ -209,7 +207,7 @@ def printable(value: object, limit: int = messages.MAX_NAME) -> str:
 
 
 def device_is_usable() -> bool:
-    """False after an error that CUDA reports from every later call."""
+    """True until an error that CUDA reports from every later call."""
     import torch
 
     try:
@@ -230,23 +228,8 @@ def count_launches(call: Callable[[], None]) -> tuple[messages.Launch, ...]:
     return tuple(messages.Launch(**counters.as_dict()) for counters in nogpu.counters())
 
 
-@contextmanager
-def recording(traces: list[Trace]) -> Iterator[None]:
-    """The emulator records launches within, and appends their traces."""
-    from nogpu.clock.record import Recording
-    from nogpu.execution.device import Device
-
-    device = Device.current()
-    before = device.recording
-    device.recording = Recording(traces.append)
-    try:
-        yield
-    finally:
-        device.recording = before
-
-
 def modelled(loop: Loop) -> messages.Modelled:
-    """The figures that cross."""
+    """The figures of a loop that the judge receives."""
     waits = {}
     for role, parts in loop.report.waits.items():
         waited = {reason: share for reason, share in parts.items() if reason != "issue"}
@@ -257,10 +240,10 @@ def modelled(loop: Loop) -> messages.Modelled:
 
 
 def plan_of(submission: ModuleType, problem: str, sizes: list[tuple[int, int, int, int]]) -> dict[str, Any]:
-    """The submission's own account of its launches: label -> figure. Empty for a submission that gives none.
+    """The submission's account of its launches: label -> figure; empty for a submission without one.
 
-    A submission gives one by a function plan_report(problem_sizes), which is asked for group GEMM only, or
-    plan_report(problem_sizes, problem), which is asked for every problem. harness.plan_report has the project's own.
+    A submission gives it by a function plan_report(problem_sizes), which is called for group GEMM only, or
+    plan_report(problem_sizes, problem), which is called for every problem. harness.plan_report is the project's own.
     """
     plan_report: Callable[..., dict[str, Any]] | None = getattr(submission, "plan_report", None)
     if Path(getattr(submission, "__file__", None) or "").resolve() == ROOT / "submission.py":
@@ -273,7 +256,7 @@ def plan_of(submission: ModuleType, problem: str, sizes: list[tuple[int, int, in
 
 
 def choices_of(submission: ModuleType) -> ModuleType | None:
-    """harness.plan_report for a submission with the project's own functions to force a plan; None for another one."""
+    """The module harness.plan_report for a submission with the project's functions to force a plan, else None."""
     if not all(hasattr(submission, name) for name in ("run", "candidates", "configure", "legal_configurations")):
         return None
     from harness import plan_report
@@ -300,4 +283,4 @@ def serve(path: str, socket_fd: int, memory_fd: int) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))  # a profiler of the GPU reports in the interpreter's end
+    serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))  # plain end, at which a profiler of the GPU reports

@@ -1,4 +1,4 @@
-"""The emulator's sanitizer for a submission: what its file and the command line waive."""
+"""The emulator's sanitizer for a submission, with the waivers of its file and of the command line."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nogpu.sanitizer.waivers import Waiver
+    from nogpu.sanitizer import Waiver
 
 
 @dataclass(frozen=True)
 class Sanitizer:
-    """The emulator's sanitizer as a command asks for it."""
+    """The emulator's sanitizer, as a command requests it."""
 
     waivers: tuple[Waiver, ...]
-    schedules: str | None  # under which launches are followed, by commas; None: under all
+    schedules: str | None  # schedules under which launches are followed, separated by commas; None for all
 
     def __str__(self) -> str:
         waived = "".join(f"\n  allowed: {waiver}" for waiver in self.waivers)
@@ -24,12 +24,11 @@ class Sanitizer:
 
 
 def chosen(submission: Path, allowed: str | None, schedules: str | None) -> Sanitizer:
-    """The sanitizer of a run. submission: its lines may waive rules. allowed: further rules, by commas. Raises
-    ValueError for a waiver that is none.
+    """The sanitizer of a run. submission: its lines may waive rules. allowed: further rules, comma-separated. Raises
+    ValueError for a malformed waiver.
     """
-    from nogpu.sanitizer.rules import RULES
-    from nogpu.sanitizer.waivers import in_source, parse
+    from nogpu.sanitizer import RULES, waivers
 
-    named = [parse(text, RULES) for text in allowed.split(",")] if allowed else []
-    beside = in_source(submission.read_text(errors="replace"), str(submission), RULES)
+    named = [waivers.parse(text, RULES) for text in allowed.split(",")] if allowed else []
+    beside = waivers.in_source(submission.read_text(errors="replace"), str(submission), RULES)
     return Sanitizer((*named, *beside), schedules)

@@ -1,6 +1,6 @@
-"""A filter of system calls: what Landlock does not see, and what no submission needs. The others are allowed.
+"""A filter that refuses system calls which Landlock does not see and no submission needs. It allows all others.
 
-Refused calls fail with EPERM. A program of another instruction set, whose calls have other numbers, has none.
+Refused calls fail with EPERM. The filter refuses all calls of another instruction set, whose numbers differ.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MODE_FILTER = 2
 ALLOW, REFUSE = 0x7FFF0000, 0x00050000 | errno.EPERM
 LOAD_WORD, AND, JUMP_EQUAL, JUMP_AT_LEAST, RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
 AT_NUMBER, AT_ARCHITECTURE, AT_ARGUMENT_0, ARGUMENT_BYTES = 0, 4, 16, 8  # offsets in struct seccomp_data
-OTHER_ABI = 0x40000000  # x86's x32 adds it to the number
+OTHER_ABI = 0x40000000  # bit that x86's x32 adds to the number
 
 MACHINES = ("x86_64", "aarch64")
 ARCHITECTURES = (0xC000003E, 0xC00000B7)  # AUDIT_ARCH_*

@@ -35,7 +35,7 @@ class SharedMemory:
         return len(self.bytes)
 
     def map(self, count: int) -> None:
-        """Map the first `count` bytes, unless they are. A GPU copies from and to them at full speed."""
+        """Map the first `count` bytes, unless they are mapped. A GPU copies from and to them at full speed."""
         if len(self.bytes) < count:
             self._unmap()
             self.bytes = torch.frombuffer(mmap.mmap(self.fd, count), dtype=torch.uint8)
@@ -53,7 +53,7 @@ class SharedMemory:
 
 
 def has_gpu() -> bool:
-    """Whether device "cuda" is a GPU: torch has CUDA, and the emulator has not taken its place."""
+    """True if device "cuda" is a GPU: torch has CUDA, and the emulator has not taken its place."""
     return torch.version.cuda is not None and "emulated" not in torch.cuda.get_device_name()
 
 
@@ -79,7 +79,7 @@ def clone(data: Any) -> Any:
 
 
 def span(shape: tuple[int, ...], stride: tuple[int, ...]) -> int:
-    """Elements from the first to the last of a strided tensor, both included; 0 for an empty one."""
+    """Elements from the first to the last of a strided tensor, inclusive; 0 for an empty one."""
     return 1 + sum((size - 1) * step for size, step in zip(shape, stride)) if math.prod(shape) else 0
 
 
@@ -161,7 +161,7 @@ def fill(tensor: torch.Tensor, layout: Tensor, memory: torch.Tensor) -> torch.Te
 
 
 def fill_all(data: Any, layout: Nested, memory: torch.Tensor) -> None:
-    """`fill` for the tensors of nested tuples and lists."""
+    """Apply `fill` to the tensors of nested tuples and lists."""
     for tensor, place in zip(tensors(data), places(layout)):
         if isinstance(tensor, torch.Tensor):
             fill(tensor, place, memory)

@@ -1,4 +1,4 @@
-"""The file that is judged."""
+"""The submission's file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Submission:
 
     @classmethod
     def of(cls, path: Path) -> Submission:
-        """Raises OSError for a file that cannot be read."""
+        """The submission at a path. Raises OSError for a file that cannot be read."""
         with path.open("rb") as file:
             return cls(path, hashlib.file_digest(file, "sha256").hexdigest())
 

@@ -25,7 +25,7 @@ class ConsoleReport:
     """Reports a mode's cases of one problem as tables, with a progress bar on a terminal until they are printed."""
 
     def __init__(self, problem: Problem, headline: str, numbers: list[int]):
-        """numbers: of the cases, as --case counts them."""
+        """numbers: the cases' numbers, as --case counts them."""
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
         self.problem, self.headline, self.numbers = problem, headline, numbers
@@ -54,7 +54,7 @@ class ConsoleReport:
         self.progress.update(self.bar, description=f"case {self.numbers[index]}: {shapes_text(spec)}")
 
     def replaying(self, done: int, total: int) -> None:
-        """Show how many replays of a case are done; the row goes with the last one."""
+        """Show the number of finished replays of a case; the line disappears with the last one."""
         if self.replays is None:
             self.replays = self.progress.add_task("what would make it faster: replays", total=total)
         self.progress.update(self.replays, completed=done, total=total, visible=done < total)
@@ -89,7 +89,7 @@ class ConsoleReport:
         self._print(self.summary(), "bold green" if passed else "bold red")
 
     def count(self) -> tuple[int, int]:
-        """(passed, failed) of the cases that ran."""
+        """Numbers of cases that passed and failed."""
         passed = sum(result.passed for _, _, result in self.results)
         return passed, len(self.results) - passed
 
@@ -112,7 +112,7 @@ class ConsoleReport:
         self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
     def _print_failures(self) -> None:
-        seen: dict[str, int] = {}  # text of a failure -> the first case with it
+        seen: dict[str, int] = {}  # text of a failure -> name of the first case with it
         for number, spec, result in self.results:
             if not result.passed:
                 self._print(f"\ncase {number} FAILED: {shapes_text(spec)}", "bold red")
@@ -128,7 +128,7 @@ class ConsoleReport:
         return table
 
     def _plans_table(self) -> Table:
-        """A row for each plan, a column for each case."""
+        """The table of plans: a row for each plan, a column for each case."""
         plans = {number: result.plans for number, _, result in self.results if result.plans}
         table = make_table(["plan"], [f"case {number}" for number in plans])
         for name in dict.fromkeys(name for of_case in plans.values() for name in of_case.names):

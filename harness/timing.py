@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 L2_FLUSH_ELEMENTS = 16000 * 1024 * 1024  # float32: 67 GB of randn take long enough to hide the host work of the calls
-L2_FLUSH_SHARE = 0.8  # of the free memory, the most that the flush takes
+L2_FLUSH_SHARE = 0.8  # largest part of the free memory for the flush
 MIN_RUNS = 3
 MIN_ELAPSED_NS = 1e8
 MAX_ELAPSED_NS = 120e9
@@ -25,10 +25,10 @@ MAX_RELATIVE_ERROR = 1e-3
 
 @dataclass(frozen=True)
 class Limits:
-    """When a timing stops at the latest."""
+    """The limits of a timing."""
 
     repeats: int
-    budget_ns: float  # of device time: nanoseconds per call, summed over the repeats
+    budget_ns: float  # device time: nanoseconds per call, summed over the repeats
 
 
 BENCHMARK_WARM_UP = Limits(100, 1e8)
@@ -58,7 +58,7 @@ class Stats:
 def timing_arguments(problem: Problem, args: Mapping[str, Any], first: int = 0) -> list[dict[str, Any]]:
     """generate_input's arguments for the inputs of one timing, whose seeds are SEED_STEP apart.
 
-    args: those of the case. first: number of the first input; number 0 has the seed of `args`.
+    args: the case's arguments. first: number of the first input; number 0 has the seed of `args`.
     """
     return [{**args, "seed": args["seed"] + SEED_STEP * (first + i)} for i in range(problem.inputs_per_timing)]
 
@@ -80,7 +80,7 @@ def l2_flush_elements() -> int:
 
 
 def release_memory() -> None:
-    """Give cached device memory back: the judge and the worker share a device, and each flush takes most of it."""
+    """Release cached device memory: the judge and the worker share a device, and each flush takes most of it."""
     import torch
 
     torch.cuda.empty_cache()
@@ -106,7 +106,7 @@ def time_back_to_back(
 
 
 def time_calls(call: Callable[[Any], Any], inputs: list[Any]) -> tuple[float, list[Any]]:
-    """time_back_to_back on a flushed L2; the flush runs asynchronously, which hides the host work of the calls."""
+    """Run time_back_to_back on a flushed L2; the flush runs asynchronously, which hides the host work of the calls."""
     import torch
 
     torch.cuda.synchronize()
@@ -116,7 +116,7 @@ def time_calls(call: Callable[[Any], Any], inputs: list[Any]) -> tuple[float, li
 
 
 def measure(call: Callable[[Any], Any], inputs: list[Any], limits: Limits) -> Stats:
-    """`repeat` for calls of this process."""
+    """Run `repeat` on calls of this process."""
     stats = repeat(lambda: time_calls(call, inputs)[0], limits)
     assert isinstance(stats, Stats), "nothing is rechecked"
     return stats

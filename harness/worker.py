@@ -1,4 +1,4 @@
-"""The worker process as the judge holds it: started, asked, timed out, ended with all that it has started."""
+"""The judge's side of the worker process: start, requests, time limits, and the end with all that it has started."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from harness.results import Result
 from harness.submissions import Submission
 from task import Problem, TestSpec
 
-START_TIMEOUT_S = 180  # of importing torch and the emulator
+START_TIMEOUT_S = 180  # time to import torch and the emulator
 EXIT_TIMEOUT_S = 10
 
 
 class WorkerLost(Exception):
-    """The worker died, exceeded its time or broke the protocol; the text says how. Its processes have ended."""
+    """A worker that died, exceeded its time or broke the protocol; the text says how. Its processes have ended."""
 
 
 class SubmissionFailed(Exception):
-    """A request raised an exception in the worker."""
+    """An exception that a request raised in the worker."""
 
     def __init__(self, failed: messages.Failed):
         super().__init__(failed.error)
@@ -46,14 +46,14 @@ class SubmissionFailed(Exception):
 
 
 def sealed_memory() -> int:
-    """A descriptor of empty memory that can grow but not shrink, and takes no further seals."""
+    """A descriptor of empty memory that can grow but not shrink and takes no further seals."""
     fd = os.memfd_create("judge", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
     return fd
 
 
 def places_of(error: BaseException) -> str:
-    """Where an exception of the judge comes from: a traceback without lines of source text, which are files to read."""
+    """The traceback of an exception of the judge, without source text, which would mean reading files."""
     frames = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__), lookup_lines=False)
     return "".join(f"{frame.filename}:{frame.lineno}, in {frame.name}\n" for frame in frames)
 
@@ -66,18 +66,18 @@ def preload() -> None:
 
 
 class WorkerProcess:
-    """One process and the socket to it."""
+    """One worker process and the socket to it."""
 
     def __init__(self, nursery: Nursery):
         self.spared = children()
-        self.number = 0  # of the last request
+        self.number = 0  # number of the last request
         self.deadline = time.monotonic() + START_TIMEOUT_S
         self.limit = f"{START_TIMEOUT_S} s: the worker was killed (while it started)"
         ours, theirs = socket.socketpair()
         memory = sealed_memory()
         with theirs:
             nursery.order(theirs.fileno(), memory)
-        preload()  # imports torch, while the worker or the nursery does so too
+        preload()  # imports torch, at the same time as the worker or the nursery
         from harness.shared_memory import SharedMemory
 
         try:
@@ -87,12 +87,12 @@ class WorkerProcess:
             os.close(memory)
             raise WorkerLost(f"there is no worker process: {lost}") from None
         self.channel = Channel(ours, self.process.pidfd)
-        self.is_held = True  # the descriptors are open
+        self.is_held = True  # true while the descriptors are open
         self.memory = SharedMemory(memory)
         self.device = cast(messages.Ready, self._receive(messages.Ready)).device
 
     def begin_case(self, timeout_s: float) -> None:
-        """Give the requests that follow this time, together."""
+        """Set the time that all following requests have together."""
         self.deadline = time.monotonic() + timeout_s
         self.limit = f"{timeout_s:g} s: the worker was killed (--timeout sets the limit)"
 
@@ -108,7 +108,7 @@ class WorkerProcess:
         try:
             if meanwhile:
                 meanwhile()
-        except Exception as raised:  # the reply is received all the same, or the next request would get it
+        except Exception as raised:  # raised only after the reply, which the next request would receive otherwise
             error = raised
         answer = self._receive(reply, messages.Failed)
         if isinstance(answer, messages.Failed):
@@ -123,7 +123,7 @@ class WorkerProcess:
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
-        """Turns what the channel raises into WorkerLost, and ends the process."""
+        """A context that turns the channel's exceptions into WorkerLost and ends the process."""
         try:
             yield
         except TimeoutError:
@@ -138,7 +138,7 @@ class WorkerProcess:
             raise WorkerLost(f"the worker process sent no valid message: {error}") from None
 
     def finish(self) -> None:
-        """Close the socket, so that a waiting worker returns and a profiler around it writes its report; then kill."""
+        """Close the socket, so that a waiting worker returns and a profiler around it writes its report, then kill."""
         self.channel.hang_up()
         self.process.wait(EXIT_TIMEOUT_S)
         self.kill()
@@ -150,7 +150,7 @@ class WorkerProcess:
         self.is_held = False
         self.channel.close()
         self.memory.close()
-        self.process.terminate()  # the keeper, if there is one, kills all that it keeps
+        self.process.terminate()  # SIGTERM, at which a keeper kills all that it keeps
         self.process.wait(EXIT_TIMEOUT_S)
         if not end_descendants(self.spared):
             print("eval.py: processes that the submission has started could not be ended", file=sys.stderr, flush=True)
@@ -164,7 +164,7 @@ class WorkerProcess:
 
 
 class Worker:
-    """Runs cases with a worker process, and starts another process when the last one had to end."""
+    """Runs cases in a worker process, and starts another one when the last had to end."""
 
     def __init__(
         self,
@@ -175,11 +175,11 @@ class Worker:
         shown: bool = True,
         files: Sequence[Path] = (),
     ):
-        """preloads, keeps_rights: see nursery.Setting. shown: what the submission prints is.
+        """preloads, keeps_rights: see nursery.Setting. shown: print the submission's output.
 
-        files: that a worker writes for the command line.
+        files: paths that a worker writes for the command line.
         """
-        self.timeout_s = timeout_s  # of one case
+        self.timeout_s = timeout_s  # seconds for one case
         self.process: WorkerProcess | None = None
         self.device = ""
         self.inputs = Inputs()
@@ -218,7 +218,7 @@ class Worker:
         following: TestSpec | None = None,
         **options: Any,
     ) -> Result:
-        """Run `job` on a case. A worker that dies, exceeds its time or breaks the protocol gives a failed Result.
+        """Run `job` on a case. A worker that dies, exceeds its time or breaks the protocol causes a failed Result.
 
         following: the case of the next run, if it is known.
         """
@@ -256,7 +256,7 @@ class Worker:
         case = Case(problem, reference.REFERENCES[problem.name], spec.args)
         later = None
         if following:
-            with suppress(Exception):  # of sizes that are no numbers; the next run reports them
+            with suppress(Exception):  # sizes that are no numbers, which the next run reports
                 later = replace(case, args=following.args).rehearsal()
         try:
             return job(Trial(case, process, self.inputs, later), **options)
@@ -264,7 +264,7 @@ class Worker:
             return Result(False, str(failed), traceback=failed.traceback)
         except WorkerLost:
             raise
-        except Exception as error:  # of the judge: a case whose inputs cannot be made, memory that is not there
+        except Exception as error:  # an exception of the judge: inputs that cannot be made, memory that is missing
             message = f"{type(error).__name__}: {error}"
             return Result(False, message, traceback=f"{places_of(error)}{message}\n")
 

@@ -27,18 +27,19 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import tools  # noqa: E402, F401, the path of workshop
 from harness.console import make_console  # noqa: E402
 from harness.options import add_submission, command_parser  # noqa: E402
-from tests.support.process_pool import Pool, PoolError  # noqa: E402
 from tests.support.soak_draws import UNIT  # noqa: E402
 from tests.support.soak_summary import Summary  # noqa: E402
-from tools.records import add_save, save  # noqa: E402
+from workshop.processes import Pool, PoolError  # noqa: E402
+from workshop.records import add_save, save  # noqa: E402
 
-SECONDS = 60  # where neither a number of problems nor a time is given
+SECONDS = 60  # seconds without a number of problems and without a time
 
 
 def make_runner(*arguments):
-    """In a worker: what answers there. This process has no need of torch and the kernel."""
+    """The maker of the workers' answers. This process needs neither torch nor the kernel."""
     from tests.support.soak_worker import Runner
 
     return Runner(*arguments)

@@ -1,16 +1,24 @@
 """Commands around the kernel, run from the root of the repository as `python -m tools.NAME`.
 
     plans      the launches for given sizes, and why every other configuration lost
+    choice     how good the choice among the configurations is, on random shapes
     model      the time that each benchmark case should take on a B200, term by term
+    modelled   the same by the emulator's clock, launch by launch
     report     static figures of every configuration: plan, ptxas, machine code
-    fuzz       mutated PTX through the emulator's loader: nothing but its own errors may come of it
-    mutants    kernels with broken synchronisation: what notices each, and what nothing does
-    foreign    programs of others on the emulator, beside what a B200 made of them
+    mutants    the kernel with broken synchronisation: what notices each mutant, and what nothing does
     compare    the kernel timed beside other kernels and plain memory traffic, on a GPU
 
-All but the last describe a B200 on any machine, while nvidia-cutlass-dsl compiles for the installed GPU unless
+Rooms: choice; clock (what the emulator's clock is checked on); mutants; sitting (the parts of first_light.py). Tools
+that know nothing of the kernel are nogpu's: the package `workshop` in the folder nogpu, which is not installed.
+
+All but compare describe a B200 on any machine, while nvidia-cutlass-dsl compiles for the installed GPU unless
 CUTE_DSL_ARCH names another architecture by the time of its import. harness.dsl sets the variable; imported here, it
 comes first.
 """
 
+import sys
+
+from harness import ROOT
 from harness.dsl import ARCH as ARCH
+
+sys.path.append(str(ROOT / "nogpu"))

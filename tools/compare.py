@@ -22,7 +22,7 @@ GEMV. The host's work is hidden behind a kernel that waits. Rows:
     NVIDIA grouped ...    --example: grouped_blockscaled_gemm.py from NVIDIA/cutlass, examples/python/CuTeDSL/cute/
                           blackwell/kernel/blockscaled_grouped_gemm, with one SM per MMA and, on a B200, with two
 
-A Hopper GPU runs the B200's PTX without tensor-core work (nogpu/docs/emulator.md): its times measure loads, barriers,
+A Hopper GPU runs the B200's PTX without tensor-core work (nogpu/docs/manual.md): its times measure loads, barriers,
 stores and launches on that GPU, and are no times of a B200.
 """
 
@@ -34,7 +34,6 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-import os
 import statistics
 import sys
 import tempfile
@@ -44,18 +43,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from harness import devices
 from harness.console import make_console, make_table
 from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC
 from harness.modules import load_module
-from harness.options import add_case, add_problem, command_parser
+from harness.options import add_case, add_problem
 from harness.timing import timing_inputs
 from task import PROBLEMS, Problem, TestSpec
-from tools import records
+from tools import circumstances
 from tools.peers import Kernel, load_grouped_example, load_submission
 from tools.rings import memory_rows
 from tools.rows import Row, flush_buffer, kernel_time, time_row
 from tools.stages import FEWEST, at_most
+from workshop import records
+from workshop.console import command_parser
 
 if TYPE_CHECKING:
     from tools.variants import Edit
@@ -82,7 +82,7 @@ Results = dict[str, dict[int, list[float]]]  # row -> case -> microseconds per c
 @contextlib.contextmanager
 def ordinary_launches() -> Iterator[None]:
     """Launches on the Hopper path without their programmatic attribute."""
-    from nogpu.hardware.properties import LaunchConfig
+    from nogpu import LaunchConfig
     from nogpu.hopper import gpu
 
     original = gpu.launch
@@ -246,8 +246,7 @@ def show(results: Results, cases: list[int], title: str) -> None:
 
 def parse_arguments(arguments: list[str]) -> tuple[argparse.Namespace, list[int]]:
     """(options, numbers of the cases)."""
-    parser = command_parser(__doc__)
-    parser.prog = "python -m tools.compare"
+    parser = command_parser(__doc__, "tools.compare")
     add_problem(parser)
     parser.add_argument(
         "--peer", type=Path, action="append", default=[], metavar="FILE", help="file that defines custom_kernel"
@@ -269,20 +268,10 @@ def parse_arguments(arguments: list[str]) -> tuple[argparse.Namespace, list[int]
     return options, cases
 
 
-def restart_on_hopper(arguments: list[str]) -> None:
-    """Replace this process by the same command on the emulator's Hopper path, without tensor-core work."""
-    emulator = ["-m", "nogpu", "--device", "hopper", "--hopper-mode", "timing"]
-    os.execv(sys.executable, [sys.executable, *emulator, "-m", "tools.compare", *arguments])
-
-
 def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     options, cases = parse_arguments(arguments)
-    hopper = devices.has_hopper()
-    if not hopper and not devices.has_b200():
-        sys.exit("tools.compare: a B200 or a Hopper GPU is needed; there is neither")
-    if hopper and devices.emulator_device() is not devices.HOPPER:
-        restart_on_hopper(arguments)
+    hopper = circumstances.on_hopper("tools.compare", arguments)
 
     import torch
 
@@ -292,7 +281,7 @@ def main(arguments: list[str] | None = None) -> None:
     title = f"{problem.name}, {torch.cuda.get_device_name()}{omitted}"
     show(results, cases, title)
     if options.save:
-        record = {"problem": problem.name, "title": title, **records.gpu(), **records.versions(arguments)}
+        record = {"problem": problem.name, "title": title, **circumstances.gpu(), **circumstances.versions(arguments)}
         records.save(options.save, {**record, "us": results})
 
 

@@ -28,7 +28,7 @@ MINUTES = 10.0
 def main() -> int:
     from harness.devices import DEVICES
     from harness.options import command_parser
-    from tools.light import session
+    from tools.sitting import session
 
     parser: argparse.ArgumentParser = command_parser(__doc__)
     parser.prog = "tools/first_light.py"

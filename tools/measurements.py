@@ -1,4 +1,4 @@
-"""Tables of figures in README.md and docs/measurements.md, written from the committed files in docs/results.
+"""Tables of figures in README.md, docs and nogpu/docs, written from the committed files in docs/results.
 
     python -m tools.measurements            rewrite every table
     python -m tools.measurements --check    change nothing; print a diff and exit with 1 where a table is out of date
@@ -28,13 +28,13 @@ A table whose file is missing says which command writes the file.
 
 DEVICE-PROBLEM.json is written by `python -m tools.compare --problem PROBLEM --save FILE`, model.json by
 `python -m tools.model --save FILE`, emulator.json by `python -m nogpu.bench --json FILE`, soak-NAME.json by
-`python -m nogpu tests/soak.py --save FILE`, fuzz.json by `python -m tools.fuzz --save FILE`, foreign-LIST.json by
-`python -m tools.foreign FOLDER --save FILE`, clock-PROFILE.json by `python -m tools.validate --recordings FOLDER
---save FILE`, with --shapes TIMES for random shapes, or `python -m tools.ladders FOLDER --save FILE`,
-clock-ours-CHIP.json by `python -m tools.modelled --save FILE`, clock-phases-CHIP.json by `python -m tools.phases
-FOLDER --save FILE`, DEVICE-overlaps.json by `python -m tools.overlaps --save FILE`, DEVICE-overlaps-first.json by an
-earlier run of it. Cases are numbered from 0, as `--case` numbers them. Times are microseconds, medians over the
-repeats.
+`python -m nogpu tests/soak.py --save FILE`, fuzz.json by `python -m tools.fuzz --save FILE`, clock-PROFILE.json by
+`python -m tools.clock.validate --recordings FOLDER --save FILE`, with --shapes TIMES for random shapes,
+clock-ours-CHIP.json by `python -m tools.modelled --save FILE`, DEVICE-overlaps.json by `python -m tools.overlaps --save
+FILE`, DEVICE-overlaps-first.json by an earlier run of it, and from the folder nogpu, foreign-LIST.json by
+`python -m workshop.foreign FOLDER --save FILE`, clock-b200.json by `python -m workshop.clock.ladders FOLDER --save
+FILE`, clock-phases-CHIP.json by `python -m workshop.clock.phases FOLDER --save FILE`. Cases
+are numbered from 0, as `--case` numbers them. Times are microseconds, medians over the repeats.
 """
 
 from __future__ import annotations
@@ -49,21 +49,27 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-from harness.options import command_parser
-from nogpu.bench import Result, rate_text, time_text
-from nogpu.clock.summary import ERRORS, errors
+from nogpu.clock import summary
 from task import PROBLEMS, Benchmark, Problem, TestSpec
-from tools.clock_tables import clock, modelled, phases
+from tools.clock.sensitivity_table import sensitivity
+from tools.clock.tables import clock, modelled, phases
 from tools.compare import OURS_ORDINARY, OURS_OVERLAPPING, OURS_PROGRAMMATIC
-from tools.foreign_tables import foreign_lists, foreign_programs, foreign_sanitizer
-from tools.mutants.score import mutants_table, silence_table
+from tools.mutants.tables import mutants_table, silence_table
 from tools.overlap_tables import overlaps
-from tools.sensitivity_tables import sensitivity
-from tools.tables import MeasurementError, command_text, load, markdown, missing
+from workshop.console import command_parser
+from workshop.foreign.tables import foreign_lists, foreign_programs, foreign_sanitizer
+from workshop.records import MeasurementError, load
+from workshop.tables import command_text, emulator, markdown, missing
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
-DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "measurements.md", ROOT / "docs" / "mutations.md")
+DOCUMENTS = (
+    ROOT / "README.md",
+    ROOT / "docs" / "measurements.md",
+    ROOT / "docs" / "mutations.md",
+    *(ROOT / "nogpu" / "docs" / name for name in ("clock_errors.md", "foreign.md", "internals.md")),
+    summary.ERRORS,
+)
 
 TABLE = re.compile(r"<!-- table: (?P<name>[^\n]*?) -->\n(?P<body>.*?)<!-- end -->", re.DOTALL)
 BEGIN, END = "<!-- table:", "<!-- end -->"
@@ -238,21 +244,6 @@ def model(results: Path, name: str) -> str:
     )
 
 
-def emulator(results: Path, name: str) -> str:
-    saved = load(results / "emulator.json")
-    if saved is None:
-        return missing("python -m nogpu.bench --json docs/results/emulator.json")
-    rows = []
-    for result in (Result(**fields) for fields in saved["results"]):
-        low_to_high = f"{time_text(result.low)} to {time_text(result.high)}"
-        rows.append([f"{result.family}: {result.name}", time_text(result.seconds), low_to_high, rate_text(result)])
-    table = markdown(["operation", "median", "range", "per unit of work"], rows)
-    return (
-        f"{table}\n\n{saved['processor']}, Python {saved['python']}; `python -m nogpu.bench`, "
-        "one process and thread. **Times of the emulator, not of any GPU.**"
-    )
-
-
 def soak(results: Path, name: str) -> str:
     """Problems that tests/soak.py ran, by what they were; a category of many values is a number of values."""
     files = [load(path) or {} for path in sorted(results.glob("soak-*.json"))]
@@ -344,20 +335,19 @@ def render(text: str, results: Path = RESULTS) -> str:
 def clock_errors(results: Path) -> str:
     """The file of the clock's errors on each chip, by the points of clock-CHIP.json."""
     files = {chip: load(results / f"clock-{chip}.json") for chip in ("b200", "h200")}
-    found = {chip: errors(saved["points"]) for chip, saved in files.items() if saved}
+    found = {chip: summary.errors(saved["points"]) for chip, saved in files.items() if saved}
     return json.dumps(found, indent=1) + "\n"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = command_parser(__doc__)
-    parser.prog = "python -m tools.measurements"
+    parser = command_parser(__doc__, "tools.measurements")
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 where a table is out of date")
     options = parser.parse_args(arguments)
     outdated = 0
-    for path in (*DOCUMENTS, ERRORS):
+    for path in DOCUMENTS:
         old = path.read_text(encoding="utf-8")
         try:
-            new = clock_errors(RESULTS) if path == ERRORS else render(old, RESULTS)
+            new = clock_errors(RESULTS) if path == summary.ERRORS else render(old, RESULTS)
         except MeasurementError as error:
             sys.exit(f"measurements: {path.name}: {error}")
         if old == new:

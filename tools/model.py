@@ -12,16 +12,16 @@ What a kernel should take is the clock's business: python -m tools.modelled.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from harness.console import make_console, make_table
-from harness.options import command_parser
-from nogpu.clock.chip import Chip, profile
+from nogpu.clock import Chip, profile
 from task import PROBLEMS, TestSpec
-from tools import records
+from tools import circumstances
+from workshop import records
+from workshop.console import command_parser
 
 MMA_ROWS, MMA_K = 128, 64  # of one tcgen05.mma of kind mxf4nvf4
 
@@ -71,8 +71,7 @@ def rooflines(chip: Chip) -> list[dict[str, Any]]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser: argparse.ArgumentParser = command_parser(__doc__)
-    parser.prog = "python -m tools.model"
+    parser = command_parser(__doc__, "tools.model")
     parser.add_argument("--clock", default="b200", metavar="PROFILE", help="default: %(default)s")
     records.add_save(parser)
     options = parser.parse_args(arguments)
@@ -89,8 +88,7 @@ def main(arguments: list[str] | None = None) -> None:
             f"{case['tensor_us']:.2f}",
         )
     make_console().print(table)
-    if options.save:
-        records.save(options.save, {"chip": chip.name, **records.versions(arguments), "cases": cases})
+    records.save(options.save, {"chip": chip.name, **circumstances.versions(arguments), "cases": cases})
 
 
 if __name__ == "__main__":

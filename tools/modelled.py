@@ -14,7 +14,6 @@ ones.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -24,13 +23,14 @@ from typing import Any
 
 from harness import ROOT
 from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC, LaunchMode
-from harness.options import command_parser
-from nogpu.clock.chip import profile
-from nogpu.clock.loop import modelled_loop
+from nogpu.clock import modelled_loop, profile
 from task import PROBLEMS
-from tools import ladder_record, records
+from tools import circumstances
+from workshop import records
+from workshop.clock import record
+from workshop.console import command_parser
 
-# Options of tools.ladder_record, and the modes in which the launches so recorded are replayed.
+# Options of tools.clock.entry, and the modes in which the launches so recorded are replayed.
 Recordings = dict[tuple[str, ...], tuple[LaunchMode, ...]]
 
 OURS = "ours"
@@ -43,11 +43,11 @@ def recorded(entry: Path, more: Sequence[str], problem: str, folder: Path) -> li
 
     Raises RuntimeError for an entry that cannot be recorded.
     """
-    command = [sys.executable, "-m", "tools.ladder_record", "entry", str(entry), "--problem", problem]
+    command = [sys.executable, "-m", "tools.clock.entry", str(entry), "--problem", problem]
     ran = subprocess.run([*command, *more, "--save", str(folder)], cwd=ROOT, capture_output=True, text=True)
     if ran.returncode:
         raise RuntimeError(f"{entry.name}, {problem}: {(ran.stdout + ran.stderr)[-600:]}")
-    return [folder / f"{number}.xz" for number in range(len(PROBLEMS[problem].benchmarks))]
+    return [folder / str(number) for number in range(len(PROBLEMS[problem].benchmarks))]
 
 
 def points_of(name: str, entry: Path, problem: str, clock: str) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ def points_of(name: str, entry: Path, problem: str, clock: str) -> list[dict[str
     for more, modes in (OF_OURS if name == OURS else OF_OTHERS).items():
         with tempfile.TemporaryDirectory() as folder:
             for point, path in zip(found, recorded(entry, more, problem, Path(folder))):
-                traces = ladder_record.load(path)
+                traces = record.load(path)
                 for mode in modes:
                     us = modelled_loop(traces, chip, calls, False if mode == ORDINARY else None).us
                     print(f"{name}, {problem}, case {point['case']}, {mode}: {us:.2f}", flush=True)
@@ -91,8 +91,7 @@ def best(text: str) -> tuple[str, Path]:
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    parser = command_parser(__doc__ or "")
-    parser.prog = "python -m tools.modelled"
+    parser = command_parser(__doc__, "tools.modelled")
     parser.add_argument("--clock", default="b200", metavar="PROFILE", help="default: %(default)s")
     parser.add_argument("--problem", choices=list(PROBLEMS), help="default: all")
     text = "a published entry for a problem; may be repeated"
@@ -111,9 +110,13 @@ def main(arguments: list[str] | None = None) -> None:
         if options.problem in (None, problem):
             points += points_of(name, entry, problem, options.clock)
     if options.save:
-        old = json.loads(options.save.read_text())["points"] if options.save.exists() else []
-        record = {"chip": profile(options.clock).name, **records.versions(arguments), "points": merged(old, points)}
-        records.save(options.save, record)
+        old = (records.load(options.save) or {"points": []})["points"]
+        found = {
+            "chip": profile(options.clock).name,
+            **circumstances.versions(arguments),
+            "points": merged(old, points),
+        }
+        records.save(options.save, found)
 
 
 if __name__ == "__main__":

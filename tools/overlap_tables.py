@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tools.overlaps import CONTROL
-from tools.tables import command_text, load, markdown, missing
+from workshop.records import load
+from workshop.tables import command_text, markdown, missing
 
 LITTLE = 0.5  # share of the control's tries with a stale byte, below which a reader has hardly been early
 

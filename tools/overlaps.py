@@ -32,10 +32,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.console import make_console, make_table
-from harness.options import command_parser
-from tools import records
-from tools.calibration.device import Gpu, current
-from tools.calibration.launches import END_NS, OWN_B, RECORD, START_NS, SUM, Launch
+from workshop import records
+from workshop.calibration.device import Gpu, current
+from workshop.calibration.launches import END_NS, OWN_B, RECORD, START_NS, SUM, Launch
+from workshop.console import command_parser
 
 if TYPE_CHECKING:
     import torch
@@ -261,8 +261,7 @@ def show(rows: list[Row], figures: dict[str, Any]) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
-    parser = command_parser(__doc__ or "")
-    parser.prog = "python -m tools.overlaps"
+    parser = command_parser(__doc__, "tools.overlaps")
     parser.add_argument("--tries", type=positive, default=1000, metavar="N", help="of each row; default: %(default)s")
     parser.add_argument("--smoke", action="store_true", help="a try of each row, few bytes")
     records.add_save(parser)

@@ -19,10 +19,12 @@ from typing import Any
 import submission
 from harness.console import make_console, make_table
 from harness.launch_modes import ORDINARY, OVERLAPPING, LaunchMode
-from harness.options import add_problem, add_sms, command_parser
+from harness.options import add_problem, add_sms
 from harness.plan_report import PRODUCTS, Sizes, current_sms, describe
 from task import GROUP_GEMM, SpecError, TestSpec
-from tools import records
+from tools import circumstances
+from workshop import records
+from workshop.console import command_parser
 
 LOST_BY = "lost by"
 
@@ -108,8 +110,7 @@ def sizes_of(line: str, problem: str) -> list[tuple[int, int, int, int]]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = command_parser(__doc__)
-    parser.prog = "python -m tools.plans"
+    parser = command_parser(__doc__, "tools.plans")
     parser.add_argument("sizes", help="a spec line")
     add_problem(parser)
     add_sms(parser)
@@ -124,7 +125,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(f"tools.plans: {error}")
     show(found)
     if options.save:
-        record = {"problem": options.problem, "sms": options.sms, **records.versions(arguments)}
+        record = {"problem": options.problem, "sms": options.sms, **circumstances.versions(arguments)}
         records.save(options.save, {**record, "launches": [{"title": t, "rows": rows} for t, rows in found.items()]})
 
 

@@ -42,12 +42,12 @@ from typing import Any
 import submission
 from harness.console import make_console, make_table
 from harness.dsl import ARCH
-from harness.options import command_parser
-from nogpu.ptx.ir import Entry
-from nogpu.ptx.module import parse
-from tools import records
+from nogpu.ptx import Entry, parse
+from tools import circumstances
 from tools.binaries import Assembled, ReportError, assemble, check_installed, disassembly, machine_code, release
 from tools.sass import Sass, read_sass
+from workshop import records
+from workshop.console import command_parser
 
 CONTEST_GROUPS = 8  # the most groups of a contest case
 CALL_GROUPS = {1: CONTEST_GROUPS, 2: 1}  # products -> the most groups of a contest case
@@ -255,8 +255,7 @@ def show(rows: list[Row]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = command_parser(__doc__)
-    parser.prog = "python -m tools.report"
+    parser = command_parser(__doc__, "tools.report")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep PTX, cubin and SASS of each configuration")
     records.add_save(parser)
     options = parser.parse_args(arguments)
@@ -270,8 +269,7 @@ def main(arguments: list[str] | None = None) -> None:
         for row in rows:
             keep(options.keep, row)
     show(rows)
-    if options.save:
-        records.save(options.save, {**records.versions(arguments), **record(rows)})
+    records.save(options.save, {**circumstances.versions(arguments), **record(rows)})
 
 
 if __name__ == "__main__":

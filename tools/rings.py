@@ -76,7 +76,7 @@ def run_ring(ctas: int, programmatic: bool, work: Work) -> None:
     """Launch the ring on torch's current queue."""
     import torch
 
-    from nogpu.hardware.properties import LaunchConfig
+    from nogpu import LaunchConfig
     from nogpu.hopper import gpu
 
     # Neighbours load for each other; the CTAs of a pair do not.

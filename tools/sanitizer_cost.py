@@ -20,9 +20,8 @@ from typing import Any
 
 import nogpu
 from harness.console import make_console, make_table
-from harness.options import command_parser
-from nogpu.execution import settings
 from task import GEMV, GROUP_GEMM, TestSpec
+from workshop.console import command_parser
 
 CONFIGURATIONS = "64/1/1/1,128/1/1/1,128/1/1/2,192/2/2/1,256/2/1/1"
 GROUPS = "m: [200, 130, 64]; n: [384, 256, 256]; k: [1024, 2048, 1280]; g: 3; seed: 5"
@@ -31,8 +30,7 @@ MOST = 4.0
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = command_parser(__doc__)
-    parser.prog = "python -m tools.sanitizer_cost"
+    parser = command_parser(__doc__, "tools.sanitizer_cost")
     parser.add_argument("--calls", type=int, default=7, metavar="N", help="of each kind, default: %(default)s")
     parser.add_argument(
         "--configurations",
@@ -52,7 +50,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if options.calls < 1 or options.sms < 1:
         parser.error("--calls and --sms must be at least 1")
     try:
-        settings.schedules(options.schedule)
+        nogpu.schedules(options.schedule)
         options.shapes = [tuple(map(int, text.split("/"))) for text in options.configurations.split(",") if text]
     except ValueError as error:
         parser.error(str(error))
@@ -87,8 +85,8 @@ def _measure(call: Callable[[], Any], options: argparse.Namespace) -> tuple[floa
     """Seconds of processor time of the best call without the sanitizer, and of the best with it."""
     import torch
 
-    from nogpu.execution.device import Device
-    from nogpu.sanitizer.follow import Sanitizer
+    from nogpu import Device
+    from nogpu.sanitizer import Sanitizer
 
     waived = options.sanitize_allow.split(",") if options.sanitize_allow else []
     best: dict[bool, list[float]] = {False: [], True: []}
@@ -108,13 +106,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(sys.argv[1:] if arguments is None else arguments)
     nogpu.activate()
 
-    from nogpu.execution.device import Device
+    from nogpu import Device
 
     device = Device.current()
     before = {name: getattr(device, name) for name in ("properties", "schedules", "sanitizer", "workers")}
     device.properties = dataclasses.replace(device.properties, sm_count=options.sms)
     device.workers = 1
-    schedules = settings.schedules(options.schedule)
+    schedules = nogpu.schedules(options.schedule)
     table = make_table(["configuration"], [text for name in schedules for text in (name, "with the sanitizer")])
     highest = 0.0
     try:

@@ -41,8 +41,9 @@ from harness.options import ALL, B200_SMS, add_problem, command_parser
 from harness.plan_report import PRODUCTS, configurations
 from submission import Configuration, candidates, configure
 from task import PROBLEMS, Problem
-from tools import records, replies
+from tools import replies
 from tools.plans import sizes_of
+from workshop import records
 
 SUBMISSION = ROOT / "submission.py"
 REPLIES = "replies"  # subfolder of a folder of variants

@@ -12,12 +12,12 @@ import pytest
 import nogpu
 from nogpu import toolchain
 
-# Imports and collection make objects that stay: they are not searched for garbage, while they are made nor later.
+# Imports and collection make objects that stay, so these are exempt from garbage collection from the start.
 gc.disable()
 
 if "PYTEST_XDIST_WORKER" in os.environ:
-    # Tests that are spread over the cores leave none for the workers of a launch. By the environment, since the
-    # controller has put its own processes, this one among them, on the device.
+    # Tests that are spread over the cores leave none for a launch's workers. The environment sets this, because the
+    # controller has put its own processes, including this one, on the device.
     os.environ.setdefault("NOGPU_WORKERS", "1")
 nogpu.activate(schedule="late")
 
@@ -32,19 +32,19 @@ for attribute in (75, 76):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MIN
 
 @functools.cache
 def capability():
-    """Compute capability of the machine's GPU, () if there is none; asked in a process that initializes CUDA."""
+    """Compute capability of the machine's GPU, () without one. Another process, which initializes CUDA, finds it."""
     asked = subprocess.run([sys.executable, "-S", "-c", CAPABILITY], capture_output=True, text=True)
     return tuple(map(int, asked.stdout.split()))
 
 
 def pytest_configure(config):
     if not hasattr(config, "workerinput"):
-        # Once, and not by every worker; a test of what a terminal shows must not come first.
-        with contextlib.suppress(RuntimeError):  # no compiler: the tests say so
+        # In one process instead of every worker; a test of a terminal's output must not come first.
+        with contextlib.suppress(RuntimeError):  # no compiler, as the tests will report
             toolchain.build("native")
 
 
-@pytest.hookimpl(tryfirst=True)  # with xdist in the controller too, which collects nothing
+@pytest.hookimpl(tryfirst=True)  # hook of xdist's controller, too, which collects nothing
 def pytest_runtestloop():
     gc.freeze()
     gc.enable()
@@ -55,3 +55,12 @@ def pytest_runtest_setup(item):
         if marker.args != capability():
             major, minor = marker.args
             pytest.skip(f"needs a GPU of compute capability {major}.{minor}")
+
+
+@pytest.fixture(params=[True, False], ids=["kernels", "calls"])
+def kernels_and_calls(request):
+    """Runs a test twice: with kernels, and with Python in their place where there is a call (`calls.called`)."""
+    from tests.support.calls import called  # behind `activate`
+
+    with called(not request.param):
+        yield

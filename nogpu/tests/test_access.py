@@ -79,7 +79,7 @@ def test_parameters():
 
 @pytest.mark.parametrize("lane", ["0", "%tid"])
 def test_parameter_address_of_32_bits(lane):
-    """`cvta.param` of the low half, which is what an address of the space has, gives the generic address."""
+    """`cvta.param` of the low half, which is an address of the state space, gives the generic address."""
     body = (
         f"mov.b32 %r2, a0; shl.b32 %r3, {lane}, 0; and.b32 %r3, %r3, 0; add.u32 %r2, %r2, %r3; cvt.u64.u32 %rd2, %r2; "
         "cvta.param.u64 %rd3, %rd2; ld.b64 %rd4, [%rd3]; "

@@ -44,12 +44,12 @@ BOXES = {1: (8,), 2: (4, 8), 3: (2, 2, 8), 4: (2, 1, 2, 8), 5: (2, 1, 2, 2, 4)}
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("rank", BOXES)
 def test_tensor_copies_of_every_rank(rank, schedule):
-    """A box is loaded from one tensor and stored to another one, at other coordinates."""
+    """A box is loaded from one tensor and stored to another, at other coordinates."""
     shape = (3, 4, 3, 4, 16)[5 - rank :]
     source = aligned(np.arange(np.prod(shape), dtype=np.uint32).reshape(shape))
     target = aligned(np.zeros(shape, np.uint32))
     box = BOXES[rank]
-    start = [1] * (rank - 1) + [4]  # outermost first
+    start = [1] * (rank - 1) + [4]  # coordinates, outermost first
     coordinates = ", ".join(str(c) for c in reversed(start))
     zeros = ", ".join(["%r1"] * rank)
     nbytes = 4 * int(np.prod(box))
@@ -128,7 +128,7 @@ def test_stores_of_a_whole_warp_are_one():
 def edited_twice(schedule, wait):
     """A map is copied to shared memory, pointed at another tensor, published, used; then pointed at the next one.
 
-    wait: stands before each edit. Returns what the two copies have brought.
+    wait: text before each edit. Returns the data of the two copies.
     """
     tensors = [aligned(np.arange(64, dtype=np.uint32).reshape(4, 16) + 1000 * i) for i in range(3)]
     work, out = aligned(np.zeros(128, np.uint8)), np.zeros(64, np.uint32)
@@ -169,7 +169,7 @@ def test_tensor_maps_edited_on_the_device(schedule):
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_lenient_run_reads_an_edited_map_when_a_load_is_issued(schedule, monkeypatch):
-    """Nobody waits before the map is edited again: under "late" the first copy would read the second edit."""
+    """Nothing waits before the map is edited again: under "late" the first copy would read the second edit."""
     if schedule == "late":
         assert edited_twice(schedule, "") == [*range(2032, 2064)] * 2
     monkeypatch.setenv("NOGPU_LENIENT", "1")
@@ -239,7 +239,7 @@ def test_reductions_by_every_lane_are_as_many(schedule):
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_bulk_reductions_to_the_cluster(schedule):
-    """Both CTAs add their words to those of CTA 0, whose barrier counts the bytes."""
+    """Each of two CTAs adds its words to those of CTA 0, whose barrier counts the bytes."""
     out = aligned(np.zeros(32, np.uint32))
     body = f"""{SETUP} mad.lo.u32 %r3, %tid, 4, %r10; add.u32 %r5, %tid, %rank; st.shared.b32 [%r3], %r5;
         st.shared.b32 [%r3+512], %tid; fence.proxy.async; bar.sync 0; setp.eq.u32 %p5, %rank, 0;
@@ -305,7 +305,7 @@ def test_stores_with_a_byte_mask(hint):
 
 
 def test_bytes_that_are_left_at_the_end():
-    """A part of the expected bytes is an error; bytes of copies that no thread has issued are none."""
+    """A part of the expected bytes is an error; bytes of copies that no thread has issued are not counted."""
     body = f"{SETUP} @%p1 bra A; mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 128; {{}}\nA:"
     launch(body.format(""), np.zeros(1, np.uint32), shared=16384)
     with pytest.raises(EmulatorError, match="the grid has ended, but mbarrier .* 64 bytes outstanding"):
@@ -352,7 +352,7 @@ LATE_ERRORS = {
 
 @pytest.mark.parametrize("reason", LATE_ERRORS)
 def test_what_is_known_at_issue_is_checked_then(reason):
-    """The kernel ends at once, before the copy is under way: the error names the copy nevertheless."""
+    """The kernel ends at once, before the copy happens, but the error still names the copy."""
     tensor, wide = aligned(np.zeros((4, 16), np.uint32)), aligned(np.zeros((4, 16), np.int64))
     signed = aligned(tensor_map(wide.ctypes.data, (16, 4), (128,), (16, 1), "s64"))
     bulk = aligned(np.full(256, 0xFF, np.uint8))

@@ -28,7 +28,7 @@ FINISH = """
 
 
 def words(body, nbytes, start=0xFFFFFFFF, schedule="late", waits=True):
-    """The lanes' 16 bytes of either CTA, uint32[2, 32, 4], after `body` has sent each of them `nbytes` bytes."""
+    """The lanes' 16 bytes of either CTA, uint32[2, 32, 4], after `body` has sent each lane `nbytes` bytes."""
     storage = np.zeros(320, np.uint32)
     out = storage[-storage.ctypes.data % 16 // 4 :][:256]
     setup = SETUP.replace("BYTES", str(32 * nbytes)).replace("START", str(start))
@@ -38,7 +38,7 @@ def words(body, nbytes, start=0xFFFFFFFF, schedule="late", waits=True):
 
 ST = "st.async.shared::cluster.mbarrier::complete_tx::bytes"
 RED = "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes"
-OTHER = np.arange(64).reshape(2, 32) % 32 + 1000 * np.array([[1], [0]])  # %r8 of the lane of the other CTA
+OTHER = np.arange(64).reshape(2, 32) % 32 + 1000 * np.array([[1], [0]])  # %r8 of the other CTA's lane
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -91,7 +91,7 @@ def test_generic_addresses():
     ],
 )
 def test_asynchronous_reductions(operation, function, schedule):
-    """Both operations of a lane have one address; the lanes' addresses differ."""
+    """The operations of a lane have one address; the lanes' addresses differ."""
     got = words(f"{RED}.{operation} [%r6], %r8, [%r7]; {RED}.{operation} [%r6], %r8, [%r7];", 8, 515, schedule)
     expected = [[function(function(515, int(b)), int(b)) & 0xFFFFFFFF for b in row] for row in OTHER]
     np.testing.assert_array_equal(got[:, :, 0], expected)

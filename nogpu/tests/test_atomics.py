@@ -8,7 +8,7 @@ from nogpu.errors import EmulatorError
 from tests.support.small_kernels import launch, store
 
 TYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
-PLACES = 4  # lanes i, i + 4, ... work on one place
+PLACES = 4  # places; lanes i, i + 4, ... share one
 
 
 def lanes(body, *arrays):
@@ -128,7 +128,7 @@ FORMS = [
     [(*form, space) for form in FORMS for space in ("global", "shared", "") if form[2] == 1 or space != "shared"],
 )
 def test_floats(operation, type_name, count, space, name):
-    """a1: PLACES vectors; a2: a vector per lane; a3: the place of each lane's old vector."""
+    """Parameters: a1, PLACES vectors; a2, a vector per lane; a3, the place of each lane's old vector."""
     element = type_name.removesuffix("x2")
     size = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8}[element] * (2 if "x2" in type_name else 1)
     elements = count * (2 if "x2" in type_name else 1)

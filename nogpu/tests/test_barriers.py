@@ -293,7 +293,7 @@ def test_initialised_by_two_warps(monkeypatch):
 
 @pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
 def test_a_used_barrier_that_is_initialised_again_starts_anew_in_a_lenient_run(schedule, monkeypatch):
-    """As hardware, on which it is eight bytes: phase 0 is not over, and two arrivals are missing."""
+    """Hardware has only eight bytes for it: phase 0 is not over, and two arrivals are missing."""
     monkeypatch.setenv("NOGPU_LENIENT", "1")
     monkeypatch.setattr(errors, "_reported", set())
     body = """
@@ -370,7 +370,7 @@ ELECT = "elect.sync _|%p4, -1;"
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("after", ["", ELECT])
 def test_lanes_of_a_parted_warp_wait_for_each_other(schedule, after):
-    """barrier.sync without .aligned; behind it they go on together."""
+    """The barrier is barrier.sync without .aligned; behind it the lanes go on together."""
     body = PARTED.format(barrier="barrier.sync", lane0="", after=after)
     assert lanes(body, threads=64, schedule=schedule) == [7] * 64
 
@@ -378,7 +378,7 @@ def test_lanes_of_a_parted_warp_wait_for_each_other(schedule, after):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("barrier", ["bar.sync", "barrier.sync.aligned"])
 def test_an_aligned_barrier_of_a_parted_warp(schedule, barrier, monkeypatch):
-    """An error; in a lenient run a warning, and the lanes wait for each other."""
+    """The barrier is an error; in a lenient run it is a warning, and the lanes wait for each other."""
     body = PARTED.format(barrier=barrier, lane0="", after=ELECT)
     with pytest.raises(EmulatorError, match="bar.sync is executed by lanes 0x.* the warp has diverged"):
         lanes(body, threads=64, schedule=schedule)
@@ -390,7 +390,7 @@ def test_an_aligned_barrier_of_a_parted_warp(schedule, barrier, monkeypatch):
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_lanes_of_a_parted_warp_at_two_instructions(schedule):
-    """They meet at barrier 1 all the same, and stay apart behind it until they meet at END."""
+    """The lanes meet at barrier 1 all the same, and stay apart behind it until they meet at END."""
     body = PARTED.format(barrier="barrier.sync", lane0="barrier.sync 1, 64; mov.u32 %r1, 9; bra END;", after="")
     assert lanes(body, threads=64, schedule=schedule) == [9] + [7] * 63
     with pytest.raises(EmulatorError, match="elect.sync: membermask 0xffffffff names lanes"):
@@ -446,7 +446,7 @@ def test_broken_rules_of_named_and_cluster_barriers(instruction, reason):
 
 
 def test_warp_barrier_of_lanes_that_have_parted():
-    """Volta's rule: the lanes named meet at any bar.warp.sync, here one on each side of a branch."""
+    """Volta's rule applies: the named lanes meet at any bar.warp.sync, here one on each side of a branch."""
     body = """
         mov.u32 %r10, smem; mad.lo.u32 %r12, %tid, 4, %r10; setp.lt.u32 %p1, %tid, 16; @%p1 bra LOW;
         st.shared.b32 [%r12], %tid; bar.warp.sync -1; mov.u32 %r1, 1; bra END;
@@ -458,7 +458,7 @@ def test_warp_barrier_of_lanes_that_have_parted():
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_reductions_on_a_named_barrier(schedule):
-    """Of all threads, then of warps 0 and 1 alone: lanes below 40 hold, all, none."""
+    """The first reduction is of all threads, the second of warps 0 and 1: lanes below 40 hold, all, none."""
     body = """
         setp.lt.u32 %p1, %tid, 40; setp.lt.u32 %p2, %tid, 1000; setp.gt.u32 %p3, %tid, 1000; mov.u32 %r1, 0;
         barrier.cta.red.popc.aligned.u32 %r2, 0, %p1; add.u32 %r1, %r1, %r2;
@@ -493,7 +493,7 @@ def test_pending_counts_and_arrivals_that_do_not_complete():
 
 
 def test_a_phase_that_was_tested_for_and_missed():
-    """Warp 0 tests once too early, and again when two phases have gone by: its parity has come round."""
+    """Warp 0 tests once too early, and again when two phases have gone by, so that the parity is equal again."""
     body = (
         INIT.format(count=1)
         + """
@@ -538,7 +538,7 @@ def test_arrivals_in_another_cta_may_be_late(schedule):
 
 
 def test_bytes_that_are_still_to_come_at_the_end():
-    """Some have come, the others will never."""
+    """Some of the bytes have come, the others never will."""
     body = (
         INIT.format(count=2)
         + """

@@ -17,7 +17,7 @@ CASES = {case.name: case for case in bench.CASES}
 
 
 def counted(case, iterations):
-    """Counters of `iterations` iterations: of a launch with one more, less those of a launch with one."""
+    """The counters of `iterations` iterations: of a launch with one more, less those of a launch with one."""
     runner = bench.Runner(case)
     nogpu.reset_counters()
     runner.launch(1)
@@ -48,7 +48,7 @@ def test_what_the_kernels_do(name):
 
 
 class Fake:
-    """Replaces bench.Runner: a loop takes 3 us, each operation in it 2 us, each arrival and wait 5 us."""
+    """A replacement of bench.Runner: a loop takes 3 us, each operation in it 2 us, each arrival and wait 5 us."""
 
     def __init__(self, case):
         self.case = case
@@ -93,7 +93,7 @@ def test_command(tmp_path):
     assert written["note"] == bench.NOTE and written["processor"] == bench.processor()
     assert [result["name"] for result in written["results"]] == ["integer, the same in all lanes", "integer, by lane"]
     uniform, by_lane = (result["seconds"] for result in written["results"])
-    # They are differences of two measurements, so noise may make them negative.
+    # Differences of two measurements may be negative by noise.
     assert abs(uniform) < 1e-2 and abs(by_lane) < 1e-2
     refused = run("--only", "nothing of this kind")
     assert refused.returncode == 2 and "nothing has this in its name" in refused.stderr

@@ -1,4 +1,4 @@
-"""Replays against cycles, bytes and places worked out by hand: pipes, GPCs, L2 and what a flush leaves in it."""
+"""Replays against cycles, bytes and places computed by hand: pipes, GPCs, L2 and the leftovers of a flush."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ OWN_WORD = "mul.wide.u32 %rd2, %tid, 4; add.u64 %rd1, %a0, %rd2;"
 
 
 def reads(lines, *, first=0, use=True):
-    """Text that reads lines of a0, a word by each lane, and waits for the last of them."""
+    """PTX that reads lines of a0, a word by each lane, and waits for the last of them."""
     loads = "".join(f"ld.global.cg.b32 %r1, [%rd1+{128 * (first + line)}];" for line in range(lines))
     return loads + ("and.b32 %r2, %r1, 0; cvt.u64.u32 %rd3, %r2; add.u64 %rd1, %rd1, %rd3;" if use else "")
 
@@ -39,7 +39,7 @@ def cycles(trace, chip):
 
 @pytest.mark.parametrize("products_first", [True, False])
 def test_a_warp_that_waits_for_its_pipe_leaves_the_port_to_others(products_first):
-    """40 products need their pipe for 160 cycles; another warp's 300 sums go between them: 340 slots in all."""
+    """The 40 products need their pipe for 160 cycles; another warp's 300 sums go between them: 340 slots in all."""
     sums = "".join(f"add.u32 %r{1 + i % 50}, %tid, 1;" for i in range(300))
     products = "".join(f"mul.lo.u32 %r{1 + i}, %tid, %tid;" for i in range(40))
     first, second = (products, sums) if products_first else (sums, products)
@@ -48,7 +48,7 @@ def test_a_warp_that_waits_for_its_pipe_leaves_the_port_to_others(products_first
 
 
 def test_a_warp_does_not_get_ahead_of_its_pipe():
-    """After a pause in which the pipe was free, too, while a warp of another partition does the same."""
+    """A pause leaves the pipe free, too; a warp of another partition does the same."""
     products = "".join(f"mul.lo.u32 %r{1 + i}, %tid, %tid;" for i in range(40))
     trace = recorded(WORK * 200 + products, threads=64)
     assert cycles(trace, slow_products()) == pytest.approx(200 + 40 * 4, abs=5)
@@ -58,7 +58,7 @@ def test_a_warp_does_not_get_ahead_of_its_pipe():
 
 
 def places(grid, gpc_sms, cluster=1):
-    """SMs of the CTAs, and how many of those were placed before one ended."""
+    """SMs of the CTAs, and the number of CTAs that were placed before one ended."""
     trace = recorded(WORK * 500, grid=grid, cluster=cluster, shared=1024)
     chip = tiny(gpc_sms, sm_ctas=1, cta_interval=0)
     found = lives(replay([trace], chip, spans=1000))
@@ -75,7 +75,7 @@ def test_clusters_go_round_the_gpcs():
 
 
 def test_a_cluster_fits_into_a_gpc_or_not_at_all():
-    """Of 14 SMs a GPC of two has no room for a cluster of four, and those of six have room for one each."""
+    """A GPC of two of the 14 SMs has no room for a cluster of four, and those of six have room for one each."""
     sms, at_once = places(12, (2, 6, 6), cluster=4)
     assert at_once == 8 and not {0, 1} & set(sms)
 
@@ -99,7 +99,7 @@ def test_a_profile_whose_gpcs_have_other_sms_is_refused(tmp_path):
 
 
 def test_a_hopper_converts_from_e2m1_by_six_instructions():
-    """As nogpu/hopper lowers it; to e2m1 and of 8-bit formats it has instructions."""
+    """The lowering in nogpu/hopper takes six; to e2m1 and from 8-bit formats a Hopper has instructions."""
     assert family_of("cvt.rn.f16x2.e2m1x2")[1] == "convert_e2m1"
     assert family_of("cvt.rn.f16x2.e4m3x2")[1] == "convert_narrow"
     chip = profile("h200")
@@ -126,7 +126,7 @@ def test_costs_follow_families():
 
 
 def test_reads_of_a_line_by_neighbours_are_one_while_it_is_under_way():
-    """SMs 0 and 1 get it from one read, SM 2 reads it again; all get their bytes."""
+    """SMs 0 and 1 share one read, SM 2 reads the line again; all get their bytes."""
     trace = recorded(OWN_WORD + reads(1), lines_of(1), grid=3)
     chip = {"sm_ctas": 1, "cta_interval": 0, "l2_coalesces": 2}
     usage = replay([trace], tiny(**chip)).usage
@@ -151,7 +151,7 @@ def test_written_lines_go_to_dram_when_others_need_their_place(lanes, sectors):
 
 
 def test_writes_back_take_dram_from_reads():
-    """64 bytes a cycle: 64 lines that are read push out as many of 128 bytes each."""
+    """A rate of 64 bytes a cycle: 64 lines that are read push out as many of 128 bytes each."""
     trace = recorded(OWN_WORD + reads(64), lines_of(64))
     chip = {"lsu_in_flight": 128, "l2_dirty": 2**30, "l2_storage": 2**30}
     clean, dirty = (replay([trace], tiny(**chip), dirty_l2=dirty).ends[0] for dirty in (False, True))
@@ -167,20 +167,20 @@ def test_an_l2_that_rests_before_the_first_read_writes_nothing_back():
 
 
 def test_what_a_flush_left_goes_as_its_share_of_l2():
-    """A quarter of 64 lines is dirty: each line that is read pushes out a 64th of what is left of it."""
+    """A quarter of 64 lines is dirty: each line that is read pushes out a 64th of the remaining ones."""
     trace = recorded(OWN_WORD + reads(32), lines_of(32))
     usage = replay([trace], tiny(l2_storage=64 * 128, l2_dirty=16 * 128), dirty_l2=True).usage
     assert usage.dram_written == pytest.approx(16 * 128 * (1 - (1 - 1 / 64) ** 32))
 
 
 def test_a_line_of_the_other_half_of_l2_comes_over_the_link():
-    """Each half has a slice of 64 bytes a cycle. A far line is asked for at two slices, and takes the way there and
+    """Each half has a slice of 64 bytes a cycle. A far line is requested at two slices, and takes the way there and
     back and its time on the link; both halves keep it.
     """
     chip = {"l2_halves": 2, "l2_slices": 2, "l2_far": 60, "l2_link_rate": 16, "dram_spread": 0}
     far, near = set(), set()
     lines = lines_of(32 * 8)
-    for page in range(8):  # of 4 KiB, which are all in one half
+    for page in range(8):  # pages of 4 KiB, each in one half
         once, twice = (recorded(OWN_WORD + reads(1, first=32 * page) * n, lines) for n in (1, 2))
         usage = replay([twice], tiny(**chip)).usage
         assert (usage.dram_read, usage.l2_misses, usage.l2_hits) == (128, 128, 128)

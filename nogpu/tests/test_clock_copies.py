@@ -1,4 +1,4 @@
-"""Replays of copies and of the tensor core against cycles worked out by hand, and what a replay conserves."""
+"""Replays of copies and of the tensor core against cycles computed by hand, and quantities that replays conserve."""
 
 import dataclasses
 
@@ -19,10 +19,10 @@ from tests.test_tensorissue import WAIT as COMMIT_AND_WAIT
 from tests.test_tensorissue import body as tensor_body
 from tests.test_trace import LOAD_TILE, WAIT_TILE, tile_kernel
 
-LINE, END_OF_COPY, WOKEN = 2, 50, 30  # of a copy; a wait's end
+LINE, END_OF_COPY, WOKEN = 2, 50, 30  # cycles of a line, of a copy's end, of a wait's end
 HIT = 200 + 1 + 2  # L2's latency, a line at its slice, a line at the SM's port
 
-# A warp's thread loads N times STAGE bytes into a ring of S stages, each when the load before it there has come.
+# A warp's thread loads N times STAGE bytes into a ring of S stages, each after the previous load there has come.
 RING = """
     .reg .b32 %bar, %at, %i, %phase, %stage; .reg .b64 %from;
     setp.ne.u32 %p1, %tid, 0; @%p1 exit; mov.u32 %r1, smem; mov.u32 %i, 0; mov.u64 %from, %a0;
@@ -59,7 +59,7 @@ def period(stages, nbytes=1024, **changed):
 
 def test_a_ring_of_one_stage_takes_the_latency_of_a_load():
     latency = 8 * LINE + HIT + END_OF_COPY + WOKEN
-    issued = 1 + 4 + 4 + 5  # the wait's branch, the stage's address, the arrival
+    issued = 1 + 4 + 4 + 5  # branch of the wait, address of the stage, arrival
     assert period(1) == pytest.approx(latency + issued, abs=8)
 
 
@@ -68,7 +68,7 @@ def test_a_ring_of_two_stages_takes_half_of_it():
 
 
 def test_a_deep_ring_takes_the_rate_of_its_slowest_part():
-    """The engine's lines, or its time for a copy, or where those are fast, the SM's port, and L2."""
+    """The slowest part is the engine's lines, its time for a copy, or where those are fast the SM's port or L2."""
     assert period(12, 4096) == pytest.approx(32 * LINE, rel=0.02)
     assert period(12, 4096, tma_line=3) == pytest.approx(32 * 3, rel=0.02)
     assert period(12, 4096, tma_box=90) == pytest.approx(90, rel=0.02)
@@ -94,14 +94,14 @@ def test_bytes_into_the_sm_are_those_of_the_boxes():
 
 
 def test_bytes_of_lines_that_a_copy_touches_in_part_are_those_of_the_copy():
-    """144 bytes: a line and the 16 first bytes of the next, of which L2 reads a sector."""
+    """A copy of 144 bytes takes a line and the first 16 bytes of the next, of which L2 reads a sector."""
     body = RING.replace("STAGES", "1").replace("COUNT", "3").replace("BYTES", "144")
     usage = replay([recorded(body, lines_of(2))], tiny()).usage
     assert (usage.sm_in, usage.dram_read) == (3 * 144, 128 + 32)
 
 
 def test_replays_of_one_trace_are_equal(tmp_path):
-    """To the bit, of a loaded one, too."""
+    """Replays are equal to the bit, also of a loaded trace."""
     trace = ring(4, 24)
     trace.save(tmp_path / "trace.npz")
     loaded = Trace.load(tmp_path / "trace.npz")
@@ -123,16 +123,16 @@ STORE = """
 
 def test_bulk_groups_are_read_before_they_are_written():
     read, written = (life(recorded(STORE.replace("READ", text), lines_of(8))) for text in (".read", ""))
-    issued = 4 + 1 + 1  # setp and branch; the copy is issued in the next cycle
+    issued = 4 + 1 + 1  # setp and branch, then the copy in the next cycle
     assert read == pytest.approx(issued + 8 * LINE + 1, abs=2)
-    out = 128 / 64 + 200 + 1  # a line at the SM's port, L2's latency, at its slice
+    out = 128 / 64 + 200 + 1  # a line at the SM's port, L2's latency, the line at its slice
     assert written == pytest.approx(issued + 8 * LINE + out + 100 + 1, abs=2)
     usage = replay([recorded(STORE.replace("READ", ""), lines_of(8))], tiny()).usage
     assert (usage.sm_out, usage.sm_in) == (1024, 0)
 
 
 def test_a_launch_ends_when_its_stores_have():
-    """Its only warp exits when they have read their source."""
+    """The only warp exits when the stores have read their source."""
     text = STORE.replace("READ", ".read")
     replayed = replay([recorded(text, lines_of(8))], tiny(), spans=100)
     ((_, _, end),) = lives(replayed)
@@ -146,7 +146,7 @@ OUTSIDE = f"""@%p10 mbarrier.arrive.expect_tx.shared.b64 _, [%r71], 1024; mov.u3
 
 @pytest.mark.parametrize("ctas", [1, 2])
 def test_rows_outside_of_a_tensor_take_time_of_l2(ctas):
-    """4 of 8 rows, of 128 bytes each: each SM asks L2's slice for them, also where SMs share what is inside."""
+    """The copy has 4 of 8 rows of 128 bytes inside; each SM asks L2's slice for all, even if SMs share the inside."""
     data = nogpu.array(np.zeros((16, 64), np.float32))
     trace = tile_kernel(OUTSIDE, data, box_=(32, 8), cluster=ctas)
     chip = {"gpc_sms": (2,), "l2_rate": 1, "l2_coalesces": 2}
@@ -158,7 +158,7 @@ def test_rows_outside_of_a_tensor_take_time_of_l2(ctas):
 
 
 def multiplied(count, columns):
-    """The trace of so many MMAs of 128 lanes and these columns, and a commit that all warps wait for."""
+    """The trace of `count` MMAs of 128 lanes and these columns, and of a commit that all warps wait for."""
     source = tensor_body(
         "tcgen05.mma.cta_group::1.kind::f16 [%tmem], %a, %b, %idesc, %one;" * count,
         instruction("f16", 128, columns),
@@ -173,7 +173,7 @@ def multiplied(count, columns):
 
 @pytest.mark.parametrize("columns, rate, cycles", [(16, 1024, 8), (64, 1024, 32), (128, 1024, 64), (16, 64, 72)])
 def test_multiplications_follow_each_other_in_the_tensor_core(columns, rate, cycles):
-    """At the rate of columns, or of the operands: 32 bytes of each of 128 rows of A and of B's columns."""
+    """The rate is that of columns, or of operands: 32 bytes of each of 128 rows of A and of B's columns."""
     replayed = replay([multiplied(4, columns)], tiny(mma_operand_rate=rate), spans=10_000)
     spans = replayed.spans[replayed.spans["kind"] == MULTIPLY]
     starts = spans["start"] - spans["start"][0]
@@ -185,7 +185,7 @@ def test_multiplications_follow_each_other_in_the_tensor_core(columns, rate, cyc
 def test_a_commit_comes_after_the_last_multiplication():
     replayed = replay([multiplied(4, 128)], tiny(), spans=10_000)
     spans = replayed.spans
-    done = spans[spans["kind"] == MULTIPLY]["end"][-1] + 80 + 35  # the result is there; the commit
+    done = spans[spans["kind"] == MULTIPLY]["end"][-1] + 80 + 35  # end of the last product, its result, the commit
     signals = spans[spans["kind"] == SIGNAL]
     assert len(signals) == 4 and set(signals["start"]) == {done + 10}
     assert set(signals["end"]) == {done + 10 + WOKEN}
@@ -207,7 +207,7 @@ def test_a_chip_without_the_tensor_core_does_not_wait_for_it():
 
 @pytest.mark.parametrize("name", ["b200", "h200"])
 def test_profiles_are_whole(name):
-    """They have every constant that the replay needs and every family of instructions."""
+    """The profile has every constant that the replay needs and every family of instructions."""
     chip = profile(name)
     found = replay([ring(3, 6), multiplied(1, 16)], chip)
     assert found.ends[1] > found.ends[0] > 0
@@ -234,7 +234,7 @@ def test_a_profile_without_a_constant_or_a_family_is_refused():
 
 
 def test_a_sustained_clock():
-    """Latencies in cycles stay; rates in bytes a second give more bytes a cycle."""
+    """Latencies in cycles stay; rates in bytes a second become more bytes a cycle."""
     chip, slow = profile("b200"), profile("b200", sustained=True)
     assert slow.clock_ghz == chip.sustained.clock_ghz < chip.clock_ghz
     assert slow.constants["l2_latency"] == chip.constants["l2_latency"]

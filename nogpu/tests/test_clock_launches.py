@@ -1,4 +1,4 @@
-"""Replays of launches in a queue, and where their CTAs go, against cycles worked out by hand."""
+"""Replays of launches in a queue, and the places of their CTAs, against cycles computed by hand."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ from tests.support.clocks import lines_of, lives, recorded, tiny
 from tests.test_clock_copies import ring
 
 START, END, GAP, OVERLAP, FREED, WOKEN = 100, 300, 1000, 500, 50, 250
-WORK = "add.u32 %r1, %tid, 1;"  # a cycle
+WORK = "add.u32 %r1, %tid, 1;"  # work of a cycle
 RET = 1
 
 
@@ -66,7 +66,7 @@ def test_a_programmatic_launch_without_a_trigger_starts_after_the_last_exit():
 
 
 def test_a_dependent_waits_for_the_end_of_the_launch_ahead():
-    """Its own end comes after, even if it does not wait."""
+    """The launch's own end comes later, even if it does not wait."""
     first, waiting = kernel(EARLY + WORK * 2000), kernel(WAITS + WORK * 10, programmatic=True)
     replayed = replay([first, waiting], tiny())
     assert replayed.ends[1] == replayed.ends[0] + WOKEN + 10 + RET + END
@@ -82,7 +82,7 @@ def test_programmatic_can_be_turned_off_and_on():
 
 
 def test_ctas_go_to_the_emptiest_sm_and_wait_for_room():
-    """Four SMs with room for two CTAs each: the ninth CTA is placed when the first one is gone."""
+    """Four SMs have room for two CTAs each: the ninth CTA is placed when the first one has ended."""
     replayed = replay([kernel(WORK * 500, grid=9)], tiny(), spans=1000)
     found = lives(replayed)
     assert len(found) == 9
@@ -97,7 +97,7 @@ def test_ctas_go_to_the_emptiest_sm_and_wait_for_room():
     "resource", [{"sm_ctas": 1}, {"sm_threads": 63}, {"sm_shared_bytes": 8191}, {"sm_registers": 2 * 32 * 40 - 1}]
 )
 def test_an_sm_holds_as_many_ctas_as_it_has_room_for(resource):
-    """Those of this one have 32 threads with 40 registers each and 4096 bytes of shared memory."""
+    """A CTA of this kernel has 32 threads with 40 registers each and 4096 bytes of shared memory."""
     trace = dataclasses.replace(kernel(WORK * 500, grid=8), registers=40)
     replayed = replay([trace], tiny(**resource), spans=1000)
     found = lives(replayed)
@@ -107,7 +107,7 @@ def test_an_sm_holds_as_many_ctas_as_it_has_room_for(resource):
 
 
 def test_clusters_stay_in_a_gpc():
-    """Two GPCs of two SMs: the CTAs of a pair have neighbouring SMs."""
+    """Two GPCs have two SMs each: the CTAs of a pair get neighbouring SMs."""
     replayed = replay([kernel(WORK * 500, grid=8, cluster=2)], tiny(), spans=1000)
     found = lives(replayed)
     sms = [sm for sm, _, _ in found]
@@ -181,7 +181,7 @@ def test_a_loop_of_many_calls_goes_on_as_the_calls_that_were_replayed():
 
 
 def test_overlapping_calls_that_are_not_replayed_take_about_what_dram_needs():
-    """Four calls share DRAM and end together: ends within a batch say little of what a call takes."""
+    """Four calls share DRAM and end together: ends within a batch say little about a call's time."""
     load = "ld.global.b32 %r1, [%a0+{0}]; add.u32 %r1, %r1, 1; bra L{0}; L{0}:"
     body = EARLY + "".join(load.format(128 * line) for line in range(64))
     trace = recorded(body, lines_of(64), programmatic=True)
@@ -198,7 +198,7 @@ def test_launches_of_a_call_share_its_data():
     trace = recorded("ld.global.b32 %r1, [%a0];", data)
     usage = modelled_loop([trace, trace], tiny(), 5).replay.usage
     assert usage.dram_read == 5 * 32
-    left = 2**20 * (1 - 128 / 2**20) ** 5  # each line that is read takes its share of what was there before
+    left = 2**20 * (1 - 128 / 2**20) ** 5  # bytes left after the reads of five lines
     assert usage.dram_written == pytest.approx(2**20 - left)
     assert modelled_loop([trace, trace], tiny(), 5, same_data=True).replay.usage.dram_read == 32
 
@@ -217,7 +217,7 @@ def test_a_report_says_who_waits_for_what():
 
 
 def test_l2_writes_back_what_it_can_while_dram_is_idle():
-    """64 lines of others', 128 bytes each at 64 a cycle, are written before those that come, or in a pause of reads."""
+    """Others' 64 lines, 128 bytes each at 64 a cycle, are written before new lines come, or in a pause of reads."""
     data = lines_of(65)
     address = "mul.wide.u32 %rd2, %tid, 4; add.u64 %rd1, %a0, %rd2;"
     loads = "".join(f"ld.global.cg.b32 %r1, [%rd1+{128 * line}];" for line in range(64)) + "and.b32 %r2, %r1, 0;"

@@ -80,7 +80,7 @@ def test_a_program_without_launches_prints_nothing():
 
 def test_a_picture_without_matplotlib_names_the_extra(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"pip install '\.\[pictures\]'"):
+    with pytest.raises(ValueError, match=r"pip install 'nogpu\[pictures\]'"):
         picture_path("a.png")
 
 
@@ -184,7 +184,7 @@ def test_a_picture(tmp_path):
 
 
 def test_l2_keeps_what_launches_have_left():
-    """A clock's launches share their data; those of a loop do not."""
+    """Launches of a clock share their data; those of a loop do not."""
     trace = recorded("ld.global.b32 %r1, [%a0];", lines_of(1))
     assert replay([trace] * 3, tiny(), other_data=False).usage.dram_read == 32
     assert np.isclose(replay([trace] * 3, tiny()).usage.dram_read, 96)

@@ -1,4 +1,4 @@
-"""Replays of small kernels against cycles worked out by hand: issue, memory, barriers between warps."""
+"""Replays of small kernels against cycles computed by hand: issue, memory, barriers between warps."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_instructions_of_a_warp_take_a_slot_each(count):
 
 @pytest.mark.parametrize("count", [2, 5, 40])
 def test_a_result_is_waited_for(count):
-    """The next one's slot is free, but its source is there after four cycles only."""
+    """The next instruction's slot is free, but its source comes only after four cycles."""
     assert life(recorded("mov.b32 %r1, 0;" + "add.u32 %r1, %r1, 1;" * count)) == 4 * (count - 1) + RET
 
 
@@ -27,7 +27,7 @@ def test_a_result_is_waited_for(count):
     "opcode, cycles", [("rcp.rn.f32", 4), ("div.rn.f32", 4), ("rcp.approx.f32", 1), ("add.f32", 1)]
 )
 def test_a_warp_does_one_subroutine_at_a_time(opcode, cycles):
-    """Ten independent ones, of a latency of four cycles."""
+    """Ten independent subroutines, each with a latency of four cycles."""
     sources = "%r50, %r51" if opcode[:3] in ("div", "add") else "%r50"
     body = "".join(f"{opcode} %r{n}, {sources};" for n in range(10))
     assert life(recorded(body)) == pytest.approx(10 * cycles + RET, abs=4)
@@ -63,7 +63,7 @@ LOAD = "ld.global.cg.b32 %r1, [%rd1];"
 
 
 def dependent(*loads):
-    """Loads of the warp's own words of a0's first line, each after the last one's value, and a use of the last."""
+    """Loads from a0's first line, each address from the previous value, and a use of the last value."""
     body = "mul.wide.u32 %rd2, %tid, 4; add.u64 %rd1, %a0, %rd2;"
     for load in loads:
         body += f"{load} and.b32 %r2, %r1, 0; cvt.u64.u32 %rd3, %r2; add.u64 %rd1, %rd1, %rd3;"
@@ -73,7 +73,7 @@ def dependent(*loads):
 def test_loads_from_dram_l2_and_l1():
     data = lines_of(1)
     begin = 4 + 4  # product and sum
-    use = 3 * 4  # from the value to the next address: three results
+    use = 3 * 4  # three results from the value to the next address
     miss = LSU + ROUND_TRIP + DRAM_MORE
     assert life(recorded(dependent(LOAD), data)) == begin + miss + 8 + RET
     hit = LSU + L2 + SLICE + PORT
@@ -98,7 +98,7 @@ def sides(lanes, more="", place=64, between=""):
 
 @pytest.mark.parametrize("lanes", [0, 16, 32])
 def test_loads_pass_stores_to_shared_memory_between_short_branches(lanes):
-    """Whichever side a warp takes, or both: ptxas predicates them, and issues all loads first."""
+    """One or both sides may run: ptxas predicates them, and issues all loads first."""
     assert sides(lanes) < 2 * (ROUND_TRIP + DRAM_MORE)
 
 
@@ -149,10 +149,10 @@ B: mbarrier.try_wait.parity.shared.b64 %p3, [%r1], %r4; @!%p3 bra B;
 
 
 def test_two_warps_play_ping_pong():
-    """Of a round: a wait's end and its branch, visible, woken, in both warps; then the first warp's loop's end."""
+    """A round is: end and branch of a wait, visible, woken, in both warps; then the end of the first warp's loop."""
     woken = 10 + 30
     after = 1  # branch
-    loop = 3 + 1 + 4 - 1  # xor and add, setp one cycle later, which the branch waits for
+    loop = 3 + 1 + 4 - 1  # xor and add; setp one cycle later, on which the branch depends
     short, long = (life(recorded(PING_PONG.replace("TURNS", str(turns)), threads=64)) for turns in (10, 30))
     assert (long - short) / 20 == pytest.approx(woken + after + woken + after + loop, abs=3)
     slower = [life(recorded(PING_PONG.replace("TURNS", str(n)), threads=64), mbarrier_wait=31) for n in (10, 30)]
@@ -170,7 +170,7 @@ POLL: add.u32 %r3, %r3, 1; mbarrier.test_wait.parity.shared.b64 %p3, [%r1], %r4;
 
 
 def test_polls_in_vain_are_left_out():
-    """What the polling warp issues does not depend on how often it has polled in the recording."""
+    """The instructions of the polling warp in a replay do not depend on the number of polls in the recording."""
     trace = recorded(POLLS, threads=64)
     kinds = [trace.instructions[record.pc].opcode for record in trace.records(0, 0)]
     polls = sum(kind.startswith("mbarrier.test_wait") for kind in kinds)
@@ -180,7 +180,7 @@ def test_polls_in_vain_are_left_out():
 
 
 def test_a_program_that_goes_on_after_a_poll_in_vain_does_not_wait():
-    """The warp tries each of two phases once, has neither, and does its work."""
+    """The warp polls for each of two phases once, in vain, and does its work."""
     body = """
         mov.u32 %r1, smem; mov.u32 %r4, 0; mov.u32 %r3, 0; setp.ne.u32 %p1, %tid, 0; @%p1 exit;
         mbarrier.init.shared.b64 [%r1], 1;
@@ -200,7 +200,7 @@ def test_a_program_that_goes_on_after_a_poll_in_vain_does_not_wait():
 
 @pytest.mark.parametrize("late", [0, 200])
 def test_a_named_barrier_opens_after_the_last_warp(late):
-    """The first warp is late by the results that it waits for; both leave together."""
+    """The first warp is late because it waits for results; both leave together."""
     body = "mov.b32 %r1, 0; setp.ge.u32 %p1, %tid, 32; @%p1 bra SYNC;"
     body += "add.u32 %r1, %r1, 1;" * late + "setp.eq.u32 %p2, %r1, 7; @%p2 bra SYNC; SYNC: bar.sync 0;"
     trace = recorded(body, threads=64)
@@ -227,7 +227,7 @@ def test_a_cluster_barrier():
     ],
 )
 def test_a_fence_holds_up_its_warp(fence, cycles):
-    """A cycle of issue and its own; that of a map which was edited is its family's latency."""
+    """The warp takes a cycle to issue and the fence's own; a fence of an edited map has its family's latency."""
     data = lines_of(1)
     alone, many = (life(recorded(fence * count, data), fence_wide=70) for count in (1, 5))
     assert many - alone == 4 * (1 + cycles)

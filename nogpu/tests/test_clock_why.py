@@ -1,4 +1,4 @@
-"""What would make a launch faster: parts of the chip and waits for nothing, against cycles worked out by hand."""
+"""Causes of a launch's time: replays with free parts of the chip and free waits, against cycles computed by hand."""
 
 from types import SimpleNamespace
 
@@ -19,7 +19,7 @@ NAMES = [part.name for part in RESOURCES]
 
 
 def studied(traces, chip=None, **options):
-    """A study of launches that is done."""
+    """A finished study of launches."""
 
     def run(chip, skips):
         found = replay(traces, chip, skips=skips, **options)
@@ -38,7 +38,7 @@ def gain_of(study, name):
 
 
 def skipped(trace, bits=SKIP_WAIT | SKIP_DATA):
-    """A replay of a launch none of whose waits costs anything."""
+    """A replay of a launch in which no wait costs anything."""
     return replay([trace], tiny(), skips=[np.full(len(trace.instructions), bits, np.uint8)], spans=10_000)
 
 
@@ -46,7 +46,7 @@ def skipped(trace, bits=SKIP_WAIT | SKIP_DATA):
 
 
 def test_each_constant_of_a_profile_is_of_one_part_or_kept():
-    """A constant that comes new to the clock has to be put into resources.RESOURCES, or KEPT."""
+    """A new constant of the clock must be put into resources.RESOURCES or KEPT."""
     free = [name for part in RESOURCES for name in part.constants]
     assert sorted([*free, *KEPT]) == sorted(constant_names())
     assert len(set(NAMES)) == len(NAMES)
@@ -84,7 +84,7 @@ def test_the_part_that_limits_gains_most(changed, name):
 
 
 def test_a_gain_is_what_the_part_takes():
-    """Of ten multiplications their cycles but those of nine issues; of a launch's end the end."""
+    """The gain is ten multiplications' cycles less nine issues, and for a launch's end that end."""
     study = studied([multiplied(10, 128)], tiny())
     assert gain_of(study, "tensor core: products").us == pytest.approx((10 * 64 - 9) * 1e-3, abs=1e-6)
     assert gain_of(study, "launches: ends").us == pytest.approx(0.3)
@@ -103,7 +103,7 @@ def test_parts_that_no_instruction_uses_are_not_tried():
 
 
 def test_a_named_barrier_that_nobody_waits_at():
-    """Either warp sleeps, one before the barrier and one behind it, and then at once."""
+    """Each warp sleeps, one before the barrier and one behind it; then neither waits."""
     body = "setp.ge.u32 %p1, %tid, 32; @%p1 bra LATE; bar.sync 0; nanosleep.u32 3000; exit; LATE: nanosleep.u32 2000;"
     study = studied([recorded(body + "bar.sync 0;", threads=64)])
     gain = gain_of(study, "wait at named barriers")
@@ -121,7 +121,7 @@ def test_waits_at_mbarriers_are_told_apart_by_who_waits_for_what():
 
 
 def test_a_ring_without_waits_has_a_stage_for_each_load():
-    """Arrivals of later rounds of an mbarrier wait for those before them, and every byte comes."""
+    """Arrivals of later rounds of an mbarrier wait for earlier ones, and every byte comes."""
     trace = ring(2, 24)
     ordinary, free = replay([trace], tiny()), skipped(trace)
     assert free.usage == ordinary.usage
@@ -136,7 +136,7 @@ def test_a_wait_for_the_launch_before():
     second = recorded("griddepcontrol.wait;" + work, programmatic=True)
     study = studied([first, second], tiny(launch_overlap=0))
     ((place, _),) = gain_of(study, "wait for the launch before").places
-    assert study.gains[2].name == "wait for the launch before"  # the first two are those of the chain of sums
+    assert study.gains[2].name == "wait for the launch before"  # after those of the chain of sums
     assert place.endswith(", griddepcontrol.wait: warp 0 for launch before")
 
 

@@ -1,4 +1,4 @@
-"""Compiled functions on disk: what is read is what would be compiled."""
+"""Compiled functions on disk: a function that is read equals one that would be compiled."""
 
 import importlib.util
 import os
@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from nogpu import store
-from nogpu.host import compile_cache
-from nogpu.host.compile_cache import Lowered
+from nogpu.cuda.dsl import compile_cache
+from nogpu.cuda.dsl.compile_cache import Lowered
 from tests.support.emulated import PROGRAMS, run
 
 pytest.importorskip("cutlass")
 
-# For each factor: the PTX's digest, how often passes ran, whether the result is right. "damage" breaks all entries.
+# Output for each factor: the PTX's digest, passes that ran, whether the result is right. "damage" breaks all entries.
 PROGRAM = """
 import hashlib, sys
 from kernel_checks import N, make_scale, vector
 from cutlass._mlir.passmanager import PassManager
-from nogpu.host import compile_cache, dsl
+from nogpu.cuda.dsl import compile_cache, hooks
 
 parsed, parse = [], PassManager.parse
 PassManager.parse = lambda *args, **kwargs: parsed.append(args) or parse(*args, **kwargs)
@@ -33,13 +33,13 @@ for argument in sys.argv[1:]:
     x, view = vector()
     make_scale(factor)(view, N)
     right = x.tolist() == [factor * i for i in range(N)]
-    print(hashlib.sha256(dsl.captured[-1][1].encode()).hexdigest(), len(parsed), right)
+    print(hashlib.sha256(hooks.captured[-1][1].encode()).hexdigest(), len(parsed), right)
     parsed.clear()
 """
 
 
 def scaled(folder, *factors):
-    """[(PTX's digest, pass pipelines that ran)] of the kernels for these factors."""
+    """The (PTX's digest, pass pipelines that ran) of the kernels for these factors."""
     process = run("-c", PROGRAM, *factors, PYTHONPATH=str(PROGRAMS), XDG_CACHE_HOME=str(folder), NOGPU_WORKERS="1")
     lines = [line.split() for line in process.stdout.splitlines()]
     launches = len(factors) - factors.count("damage")
@@ -49,7 +49,7 @@ def scaled(folder, *factors):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A cache that holds nothing but the emulator's own libraries, which take long to compile."""
+    """A cache with only the emulator's own libraries, which take long to compile."""
     cache = tmp_path / "nogpu"
     cache.mkdir()
     (cache / "libraries").symlink_to(store.root() / "libraries")
@@ -134,7 +134,7 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):
 
 
 class Pipeline:
-    """A compiler whose passes write PTX and cubin where they are asked to, and count their runs."""
+    """A compiler whose passes write PTX and cubin to the requested files, and count their runs."""
 
     _post_compile_hook = None
     runs = 0

@@ -1,4 +1,4 @@
-"""Bulk and tensor copies in C against copies byte by byte, their marks of traffic, and what they leave to Python."""
+"""Bulk and tensor copies in C against copies byte by byte, their marks of traffic, and the copies left to Python."""
 
 import itertools
 from contextlib import contextmanager
@@ -35,8 +35,8 @@ class Copy:
     swizzle: tuple[int, str]
     fill_nan: bool
     coords: list[int]
-    offset: int  # in shared memory
-    start: int  # of the tensor in its allocation
+    offset: int  # offset in shared memory
+    start: int  # start of the tensor in its allocation
     rows: bool
 
     @property
@@ -44,7 +44,7 @@ class Copy:
         return self.counts[0] * BITS[self.element] // 8
 
     def swizzled(self, address: int) -> int:
-        """PTX ISA, "Swizzling Modes"."""
+        """The swizzled address (PTX ISA, "Swizzling Modes")."""
         (span, atom), line = self.swizzle, address // 128
         if atom == "16B":
             return address ^ (line % (span // 16)) * 16 if span else address
@@ -107,7 +107,7 @@ class Setting:
 
 
 def coordinates(size: int, dim: int, store: bool):
-    """Of a box of a size in a dimension: anywhere, and often so that both have elements in common."""
+    """The coordinate of a box in a dimension: anywhere, and often such that box and tensor overlap."""
     anywhere, common = st.integers(-size - 1, dim + 1), st.integers(1 - size, dim - 1)
     return st.one_of(common, common, common, anywhere).map(lambda place: max(place, 0) if store else place)
 
@@ -143,7 +143,7 @@ def copies(draw, store: bool) -> Copy:
 
 @contextmanager
 def compiled():
-    """Python's own way must not be needed."""
+    """A context that refuses Python's own way."""
 
     def refuse(*args):
         raise AssertionError("the copy was not made by compiled code")
@@ -170,7 +170,7 @@ def store(setting: Setting, copy: Copy) -> int:
 
 
 def check_twin(setting: Setting, copy: Copy, run) -> None:
-    """Python's own way, which an observer makes necessary, has the same results."""
+    """Check that Python's own way, which an observer forces, has the same results."""
     twin = Setting(copy)
     seen = []
     twin.shared.observer = twin.memory.observer = lambda *access: seen.append(access)
@@ -224,7 +224,7 @@ def test_tile_stores(copy):
 
 
 def plain(**changes) -> Copy:
-    """16 x 4 words of a tensor of 32 x 8, 128-byte swizzle."""
+    """A box of 16 x 4 words of a tensor of 32 x 8, 128-byte swizzle."""
     values = {"element": "f32", "dims": [32, 8], "strides": [160], "counts": [16, 4], "steps": [1, 1]}
     values |= {"swizzle": (128, "16B"), "fill_nan": False, "coords": [4, 2], "offset": 0x800, "start": 16}
     return Copy(**values | {"rows": False} | changes)
@@ -348,7 +348,7 @@ def test_a_first_copy_is_counted_like_the_next(run):
 
 
 def test_launches_count_their_own_copies():
-    """Launches that overlap, whose traffic the memory has in turn."""
+    """Launches overlap, so that the memory has the traffic of each in turn."""
     setting = Setting(plain())
     first = setting.loads
     setting.copied_before()

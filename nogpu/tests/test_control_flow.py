@@ -9,7 +9,7 @@ from tests.support.small_kernels import launch, store
 
 VARIABLES = [f"%r{i}" for i in range(1, 7)]
 MASK = 0xFFFFFFFF
-# Returns at three places, one of them in a loop.
+# Return statements at three places, one of them in a loop.
 MIX = """
 .func (.param .b32 result) mix(.param .b32 a, .param .b32 b)
 {
@@ -47,7 +47,7 @@ def mix(a, b):
 
 
 class Program:
-    """Statements as tuples, as PTX text, and as their effect on one lane."""
+    """A program of statements as tuples, with its PTX text and its effect on one lane."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -86,7 +86,7 @@ class Program:
         return operation, self.random.choice(VARIABLES), self.random.choice(VARIABLES), source
 
     def condition(self):
-        """(op, variable, constant, constant): `and` tests bits, `lt` compares."""
+        """A random condition (op, variable, constant, constant): `and` tests bits, `lt` compares."""
         variable = self.random.choice([*VARIABLES, "%tid", "%tid", "%ntid.x"])
         return self.random.choice(["and", "lt"]), variable, self.random.choice([1, 3, 16]), self.random.randrange(4)
 
@@ -149,7 +149,7 @@ class Program:
     # One lane
 
     def run(self, statements, state):
-        """False if the lane has left."""
+        """Run the statements on one lane's state. Returns False if the lane has left."""
         for kind, *fields in statements:
             if kind == "set" or (kind == "guarded" and not self.holds(fields[0], state)):
                 operation, target, source, other = fields[1:]

@@ -23,7 +23,7 @@ def source(count=128):
 
 
 def words(body, *arrays, **options):
-    """%r4 to %r7 of the threads, uint32[32, 4]."""
+    """The threads' %r4 to %r7, uint32[32, 4]."""
     out = aligned(128)
     save = "mad.wide.u32 %rd9, %tid, 16, %a0; st.global.v4.b32 [%rd9], {%r4, %r5, %r6, %r7};"
     launch(ADDRESSES + body + save, out, *arrays, **options)
@@ -46,7 +46,7 @@ def test_sizes(level, size, schedule):
 
 @pytest.mark.parametrize("size", [4, 8, 16])
 def test_bytes_that_are_not_read_are_zeros(size):
-    """src-size: here lane modulo (size + 1). Lanes that read nothing may have any address."""
+    """The operand src-size is lane modulo (size + 1). Lanes that read nothing may have any address."""
     data = source()
     body = f"""
         rem.u32 %r8, %tid, {size + 1}; setp.eq.u32 %p1, %r8, 0; @%p1 mov.b64 %rd2, 3;
@@ -84,7 +84,7 @@ def test_constant_sizes_and_cache_policies():
 
 
 def test_one_place_for_all_lanes():
-    """A generic address of the same value in all lanes; they all write the same bytes."""
+    """A generic address is equal in all lanes, which all write the same bytes."""
     data = source()
     body = f"""
         cvt.u64.u32 %rd3, %r2; cvta.shared.u64 %rd3, %rd3; cp.async.ca.shared.global [%rd3], [%a1], 16; {WAIT}
@@ -106,7 +106,7 @@ def test_some_lanes_and_generic_addresses():
 
 @pytest.mark.parametrize("waiting", ["", "cp.async.commit_group;", "bar.sync 0;", "cp.async.wait_group 0;"])
 def test_bytes_that_nobody_waits_for_are_late(waiting):
-    """A wait covers committed groups only; a barrier of threads waits for no group."""
+    """A wait covers only committed groups; a barrier of threads waits for no group."""
     data = source()
     body = f"cp.async.cg.shared.global [%r3], [%rd2], 16; {waiting} {LOAD}"
     assert (words(body, data) == POISON).all()
@@ -115,7 +115,7 @@ def test_bytes_that_nobody_waits_for_are_late(waiting):
 
 @pytest.mark.parametrize("newest", [0, 1, 2, 3])
 def test_waiting_for_all_but_the_newest_groups(newest):
-    """Three groups of four bytes, and an empty one after the first."""
+    """The kernel has three groups of four bytes, and an empty one after the first."""
     data = source()
     body = f"""
         cp.async.ca.shared.global [%r3], [%rd2], 4; cp.async.commit_group; cp.async.commit_group;
@@ -200,7 +200,7 @@ def test_arrival_on_a_barrier(arrive, count, schedule):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_an_arrival_comes_behind_its_copies(seed):
-    """Lane 0 alone: the bytes are there when the phase ends, in any order of the asynchronous operations."""
+    """Lane 0 is alone: the bytes are there when the phase ends, in any order of the asynchronous operations."""
     data = source()
     body = f"""
         mov.u32 %r4, 0; setp.ne.u32 %p1, %tid, 0; @%p1 bra END;
@@ -215,7 +215,7 @@ def test_an_arrival_comes_behind_its_copies(seed):
 
 @pytest.mark.parametrize("arrive,pending", [(".noinc", 2), ("", 34)])
 def test_arrivals_that_do_not_come(arrive, pending):
-    """32 lanes arrive where 34 arrivals are expected, or each adds one: the kernel hangs."""
+    """The kernel hangs: 32 lanes arrive where 34 arrivals are expected, or each arrival adds one."""
     body = f"""
         mbarrier.init.shared.b64 [%r2+2048], 34; bar.warp.sync -1;
         cp.async.mbarrier.arrive{arrive}.shared.b64 [%r2+2048];

@@ -1,12 +1,12 @@
-"""How CUDA C++ is built: architectures, the cache of object files, fat binaries."""
+"""Builds of CUDA C++: architectures, the cache of object files, fat binaries."""
 
 import struct
 import subprocess
 
 import pytest
 
-from nogpu.cuda_programs import builds, fatbin, nvcc, toolkit
-from nogpu.cuda_programs.status import ERRORS, code_of
+from nogpu.cuda.programs import builds, fatbin, nvcc, toolkit
+from nogpu.cuda.programs.status import ERRORS, code_of
 from nogpu.errors import EmulatorError
 from tests.support.nvcc import needs_nvcc
 
@@ -62,7 +62,7 @@ def test_arguments_are_rewritten():
 
 
 def test_response_files_are_read(tmp_path):
-    """Also where one names another, so that what decides an object is among the options by which it is kept."""
+    """A response file may name another; the key of an object has all options that decide its content."""
     for name, text in (("a.rsp", "-O1 '-DNAME=\"a b\"' @b.rsp"), ("b.rsp", "-arch=sm_90\n-c x.cu\t-o x.o")):
         (tmp_path / name).write_text(text.replace("@", f"@{tmp_path}/"))
     words = ["-O1", '-DNAME="a b"', "-arch=sm_90", "-c", "x.cu", "-o", "x.o"]
@@ -94,7 +94,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def project(tmp_path, folder, monkeypatch):
-    """compile() -> whether the compiler has run; a C++ file that includes a header of its folder."""
+    """A project with a C++ file and a header: compile() -> whether the compiler has run."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     toolkit.home.cache_clear()
     runs, run = [], subprocess.run
@@ -151,7 +151,7 @@ def test_objects_and_scripts_that_are_damaged_are_made_anew(project, tmp_path, c
 
 
 def test_libraries_of_extensions_that_are_damaged_are_linked_again(tmp_path, capfd):
-    """One that is cut off would end the process that loads it."""
+    """A truncated library would end the process that loads it."""
     whole, cut, new = (tmp_path / f"{name}.so" for name in ("whole", "cut", "new"))
     for path in (whole, cut):
         path.write_bytes(b"library")
@@ -198,7 +198,7 @@ def test_the_newest_ptx_that_the_device_runs_is_chosen():
 
 
 def lz4_blocks():
-    """(compressed, text): literals, matches that overlap themselves, and lengths of more than a nibble."""
+    """Pairs (compressed, text): literals, matches that overlap themselves, and lengths of more than a nibble."""
     yield b"\x30abc", b"abc"
     yield b"\x1fa\x01\x00\x05\x10b", b"a" + b"a" * 24 + b"b"
     long = bytes(range(256)) * 2

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from nogpu import store, toolchain
-from nogpu.cuda_programs import connection, properties, status, toolkit
-from nogpu.cuda_programs.entries import ENTRIES
+from nogpu.cuda.programs import connection, properties, status, toolkit
+from nogpu.cuda.programs.entries import ENTRIES
 from nogpu.errors import EmulatorError
 from tests.support.commands import ROOT, clean_environment
 from tests.support.emulated import copy_libraries
 from tests.support.nvcc import needs_nvcc
 
 SOURCES = ROOT / "tests" / "cuda" / "programs"
-RUNTIME = toolchain.HERE / "cuda_programs" / "runtime"
+RUNTIME = toolchain.HERE / "cuda" / "programs" / "runtime"
 
 CHECKS = (
     *("vector_add", "symbols", "queues", "dynamic_shared", "clusters", "cooperative", "grid_barrier", "occupancy"),
@@ -32,7 +32,7 @@ LIBRARY = ("-shared", "-Xcompiler", "-fPIC", "-lcuda", "-arch=sm_100a")  # nvcc'
 
 
 def compiled(source, *options, compiler=None):
-    """A file of SOURCES, compiled by our nvcc or another; kept in the user's cache by source, options, compiler."""
+    """A file of SOURCES, compiled by our nvcc or another; the user's cache has it by source, options and compiler."""
     compiler = compiler or toolkit.home() / "bin" / "nvcc"
     text = (SOURCES / source).read_text()
     key = hashlib.sha256(repr((text, options, compiler, toolkit.version())).encode()).hexdigest()[:16]
@@ -84,7 +84,7 @@ def test_a_call_from_python_raises_the_kernels_error(checks, capfd):
 
 
 def run(*arguments, **variables):
-    """python -m nogpu ARGUMENTS."""
+    """Run python -m nogpu ARGUMENTS."""
     command = [sys.executable, "-m", "nogpu", *map(str, arguments)]
     environment = clean_environment(**variables)
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, cwd=ROOT)
@@ -98,7 +98,7 @@ def test_a_source_file():
 
 @needs_nvcc
 def test_a_program_with_the_static_runtime():
-    """As NVIDIA's nvcc makes it: machine code beside compressed PTX."""
+    """The program has the form that NVIDIA's nvcc makes: machine code beside compressed PTX."""
     codes = ("-gencode", "arch=compute_100a,code=[sm_100a,compute_100a]")
     made = compiled("tiles.cu", *codes, compiler=toolkit.nvcc())
     done = run("--schedule", "eager", made)
@@ -111,7 +111,7 @@ def test_a_program_with_the_static_runtime():
 @needs_nvcc
 @pytest.mark.slow
 def test_a_program_in_modelled_time():
-    """A stand-alone executable: its launches are recorded in its own process and replayed when that ends."""
+    """The launches of a stand-alone executable are recorded in its own process and replayed at its end."""
     made = compiled("tiles.cu")
     done = run("--clock", "b200", made)
     assert (done.returncode, done.stdout) == (0, run(made).stdout), done.stderr
@@ -123,7 +123,7 @@ def test_a_program_in_modelled_time():
 
 @needs_nvcc
 def test_a_library_by_ctypes():
-    """Its first call connects it to the Python that has loaded it."""
+    """The library's first call connects it to the Python that has loaded it."""
     call = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).symbols())"
     done = run("-c", call, compiled("runtime.cu", *LIBRARY))
     assert (done.returncode, done.stdout) == (0, "")
@@ -146,7 +146,7 @@ def test_a_missing_compiler_is_named(monkeypatch, tmp_path):
     for name in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EmulatorError, match=r"pip install 'nvfp4-b200\[cuda\]'"):
+    with pytest.raises(EmulatorError, match=r"pip install 'nogpu\[cuda\]'"):
         toolkit.nvcc.__wrapped__()
 
 
@@ -160,7 +160,7 @@ def test_every_entry_point_has_a_function():
 
 @needs_nvcc
 def test_structures_are_as_nvidia_declares_them(tmp_path):
-    from nogpu.cuda_programs import kernels, launches, memory
+    from nogpu.cuda.programs import kernels, launches, memory
 
     structures = {
         "cudaDeviceProp": (properties.CudaDeviceProp, None),

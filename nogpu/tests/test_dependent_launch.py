@@ -45,7 +45,7 @@ EVERYWHERE = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;\n"
 
 
 def words(text):
-    """PTX allows no products in addresses."""
+    """Write addresses as numbers, because PTX allows no products in addresses."""
     while "4*" in text:
         before, after = text.split("4*", 1)
         number = after[: next(i for i, c in enumerate(after) if not c.isdigit())]
@@ -77,7 +77,7 @@ class Bench:
         return self.data.tolist()
 
 
-# A launch that ends only when the next one has started.
+# A launch that ends only after the next one has started.
 FIRST = kernel("first", TRIGGER, AWAIT.format(word=0))
 SECOND = kernel("second", SET.format(word=0), WAIT, STORE.format(word=1, value=5))
 
@@ -152,7 +152,7 @@ class TestWait:
         assert error.value.kernel == "first overlapped by second"
         assert not bench.data.any()
 
-    # The first launch reads word 4, or writes it; the second one overwrites it too early.
+    # The first launch reads or writes word 4; the second one overwrites it too early.
     HAZARDS = [COPY.format(source=4, word=0), STORE.format(word=4, value=7), BULK_STORE.format(word=4, value=7)]
 
     @pytest.mark.parametrize("hazard", HAZARDS, ids=["read", "write", "bulk write"])
@@ -172,7 +172,7 @@ class TestWait:
 
     @pytest.mark.parametrize("waits", [True, False])
     def test_it_is_for_the_launch_just_before(self, waits):
-        """A second launch that never waits ends early, and the third one waits for that one only."""
+        """A second launch that never waits ends early, and the third one waits only for the second."""
         first = kernel("first", TRIGGER, AWAIT.format(word=0) if not waits else "", STORE.format(word=4, value=7))
         second = kernel("second", TRIGGER, WAIT if waits else "")
         third = kernel("third", WAIT, COPY.format(source=4, word=1), SET.format(word=0))
@@ -198,7 +198,7 @@ class TestWait:
 
 
 class TestSharedSm:
-    """Resources that the CTAs of an SM share. The chips are small, so that CTAs meet."""
+    """Resources that the CTAs of an SM share. The chips are small, so that CTAs share SMs."""
 
     @pytest.mark.parametrize("columns, fits", [(256, True), (512, False)])
     def test_columns_taken_before_the_wait_may_be_those_that_the_first_launch_needs(self, columns, fits):
@@ -256,7 +256,7 @@ class TestSharedSm:
     @pytest.mark.parametrize("first, second, room", ROOM)
     @pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
     def test_an_sm_has_room_for_so_much(self, first, second, room, schedule):
-        """On one SM the second launch may start early; on two SMs it always does."""
+        """The second launch may start early on one SM; on two SMs it always does."""
         assert Bench([schedule], sm_count=2).launch(FIRST, **first).launch(SECOND, **second).results()[1] == 5
         bench = Bench([schedule], sm_count=1).launch(FIRST, **first)
         if room:

@@ -112,7 +112,7 @@ def u32(value: int) -> bytes:
 
 @pytest.fixture(autouse=True)
 def reaped(monkeypatch):
-    """No test leaves a child behind."""
+    """A check that the test leaves no child behind."""
     fork, pids = os.fork, []
 
     def recorded():
@@ -325,7 +325,7 @@ class TestSettling:
         return memory, data, data.ctypes.data
 
     def run(self, memory, data, writes):
-        """The journal of writes (offset, bytes), which are then undone."""
+        """Run the writes (offset, bytes). Returns their journal, and undoes them."""
         before = data.copy()
         memory.traffic = Traffic()
         for offset, content in writes:
@@ -524,7 +524,7 @@ class TestLaunches:
                     Device.current()
 
 
-# Writes 7 to a word, and then to one that is not there.
+# A kernel that writes 7 to a word, and then to one that does not exist.
 FAULTY = """
 .visible .entry faulty(.param .u64 out) .reqntid 32, 1, 1
 {
@@ -539,7 +539,7 @@ FAULTY = """
 
 @pytest.mark.parametrize("limit", [1 << 24, 63], ids=["here", "forked"])
 class TestSchedulesOfOneWorker:
-    """They run in this process if the memory is small, and see none of each other's bytes."""
+    """Schedules that run in this process, if the memory is small, and see none of each other's bytes."""
 
     @pytest.fixture
     def device(self, monkeypatch, limit):
@@ -556,7 +556,7 @@ class TestSchedulesOfOneWorker:
         assert [counters.ctas for counters in device.counters()] == [3]
 
     def test_a_failing_kernel_leaves_nothing(self, device):
-        """Which allocation lies nearest, and is named, depends on where memory lies."""
+        """The layout of memory decides which allocation is nearest and named."""
         out = np.full(16, 5, np.uint32)
         device.memory.register(out.ctypes.data, out.nbytes, "out")
         with pytest.raises(EmulatorError, match="store of 4 bytes at 0x[0-9a-f]+: outside every live allocation"):

@@ -19,7 +19,7 @@ HOST = np.zeros(SIZE + 8, np.uint8)
 
 
 def value(result):
-    """What a call has returned, behind its status."""
+    """The result of a call, without its status."""
     assert int(result[0]) == 0
     return result[1] if len(result) > 1 else None
 
@@ -75,7 +75,7 @@ def test_fills(memory):
     refused(lambda call: call(0, 1, 4), "store of 4 bytes at 0x0: null pointer", "cuMemsetD8", "cudaMemset")
     refused(lambda call: call(memory + 1, 1, 4), "misaligned by 1 bytes", "cuMemsetD32")
     refused(lambda call: call(memory, 2**32, 4), "must be 0 to 4294967295", "cuMemsetD32")
-    value(runtime.cudaMemset(memory, -1, SIZE))  # of an int the low byte counts
+    value(runtime.cudaMemset(memory, -1, SIZE))  # a memset of the low byte of an int
     value(driver.cuMemsetD8(memory + 1, 255, 0))
     value(runtime.cudaMemcpy(HOST.ctypes.data, memory, SIZE, TO_HOST))
     assert HOST[:SIZE].tolist() == [255] * SIZE

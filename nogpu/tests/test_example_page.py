@@ -1,4 +1,6 @@
-"""The programs of docs/examples.md, as a reader would copy and run them; the extension's kind is in test_extensions."""
+"""The programs of README.md and docs/examples.md, as a reader would copy and run them; the extension's kind is in
+test_extensions.
+"""
 
 import re
 import subprocess
@@ -10,7 +12,8 @@ from tests.support.commands import ROOT, clean_environment
 from tests.support.nvcc import nvcc
 
 BLOCK = re.compile(r"```(?:python|cuda)\n(?:#|//) (\S+)\n(.*?)```", re.DOTALL)
-FILES = dict(BLOCK.findall((ROOT / "docs" / "examples.md").read_text()))
+README = (ROOT / "README.md").read_text()
+FILES = dict(BLOCK.findall(README + (ROOT / "docs" / "examples.md").read_text()))
 SLOW = "half.py"  # it compiles torch's headers
 
 
@@ -30,7 +33,7 @@ def run(folder, *command):
 
 
 def test_every_kind_is_there():
-    assert set(FILES) == {"double.py", "add.py", "sum.cu", SLOW, "negate.py", "test_negate.py"}
+    assert set(FILES) == {"kernel.py", "double.py", "add.py", "sum.cu", SLOW, "negate.py", "test_negate.py"}
 
 
 @pytest.mark.parametrize(
@@ -41,6 +44,7 @@ def test_every_kind_is_there():
         ),
         pytest.param(("-m", "nogpu", "--schedule", "late,eager,random:1", "add.py"), "right", marks=pytest.mark.slow),
         pytest.param(("-m", "nogpu", "sum.cu"), "no error, 499500", marks=pytest.mark.slow),
+        (("-m", "nogpu", "kernel.py"), "right"),
         (("negate.py",), "right"),
         (("-m", "pytest", "-q", "test_negate.py"), "2 passed"),
     ],
@@ -48,8 +52,14 @@ def test_every_kind_is_there():
 )
 def test_it_runs(folder, command, output):
     if command[-1] == "add.py":
-        pytest.importorskip("triton", reason="Triton is not installed (pip install '.[triton]')")
+        pytest.importorskip("triton", reason="Triton is not installed (pip install 'nogpu[triton]')")
     if command[-1] == "sum.cu" and nvcc() is None:
-        pytest.skip("nvcc is not installed (pip install '.[cuda]')")
+        pytest.skip("nvcc is not installed (pip install 'nogpu[cuda]')")
     done = run(folder, *command)
     assert done.returncode == 0 and output in done.stdout, done.stdout + done.stderr
+
+
+def test_the_readme_shows_the_report(folder):
+    shown = README.partition("$ nogpu --sanitize kernel.py\n")[2].partition("\n$")[0]
+    assert shown.startswith("nogpu.errors.EmulatorError: ")
+    assert shown in run(folder, "-m", "nogpu", "--sanitize", "kernel.py").stderr

@@ -1,4 +1,4 @@
-"""--explore: kernels that one interleaving in thousands breaks, the holds that show it, and replays of these."""
+"""--explore: kernels that fail in one interleaving of thousands, the holds that show it, and replays of these."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ from nogpu.sanitizer.races import Race
 from tests.support.small_kernels import entry, module
 
 DELAY = "mov.u32 %r20, 0; D{n}: add.u32 %r20, %r20, 1; setp.lt.u32 %p9, %r20, {turns}; @%p9 bra D{n};"
-# Warp 0 has X be 1 for a moment, warp 2 Y; warp 1 tells whether it has seen both.
+# Warp 0 sets X to 1 for a moment, warp 2 Y; warp 1 tells whether it has seen both.
 WINDOWS = (
     """
     mov.u32 %r10, smem; shr.u32 %r1, %tid, 5; and.b32 %r2, %tid, 31; setp.ne.u32 %p1, %r2, 0; @%p1 bra END;
@@ -46,7 +46,7 @@ INITIAL = (
 
 
 def run(body, explore=None, schedule="late", threads=96, workers=1):
-    """Runs a body. Returns the words that it leaves."""
+    """Run a body. Returns the words that it leaves."""
     storage = np.zeros(256 + 32, np.uint32)
     data = storage[-storage.ctypes.data // 4 % 32 :][:256]
     device = Device((schedule,), workers)
@@ -60,7 +60,7 @@ def run(body, explore=None, schedule="late", threads=96, workers=1):
 
 @pytest.mark.parametrize("order", ["relaxed.cta", "volatile"])
 def test_one_interleaving_in_thousands(order):
-    """No random schedule shows it. A few holds do, again and again, and each of them is needed."""
+    """No random schedule shows the failure. A few holds do, repeatedly, and each of them is needed."""
     body = INITIAL + WINDOWS.format(order=order)
     assert {int(run(body, schedule=f"random:{seed}")[0]) & 1 for seed in range(60)} == {0}
     with pytest.raises(EmulatorError, match="schedules disagree: byte 0 of") as error:
@@ -93,7 +93,7 @@ def locks(*orders, count=COUNT):
 
 
 def test_a_deadlock():
-    """Two locks, which warps take in different orders; one hold shows it, and again."""
+    """Two warps take two locks in different orders; one hold shows the deadlock, repeatedly."""
     for schedule in ("late", "eager", "replay:-"):
         assert run(locks((4, 8), (8, 4)), schedule=schedule, threads=64)[0] == 2
     with pytest.raises(EmulatorError, match=r"the kernel hangs: [\s\S]*again by --schedule 'replay:") as error:
@@ -123,7 +123,7 @@ READS = "D: ld.shared.b32 %r5, [%r4]; add.u32 %r6, %r6, 1; setp.lt.u32 %p8, %r6,
 
 
 def test_a_copy_that_comes_too_soon():
-    """The copy overwrites what lanes still load: the replay has them wait for the copy."""
+    """The copy overwrites bytes that lanes still load: in the replay lanes wait for the copy."""
     body = LOAD.format(before="mov.u32 %r6, 0;", after=READS)
     assert run(body, threads=32)[32] == 7
     with pytest.raises(EmulatorError, match="schedules disagree") as error:
@@ -138,7 +138,7 @@ ONE = "setp.ne.u32 %p1, %tid, 0; @%p1 bra END; "
 
 
 def run_launches(*bodies, explore=None, schedule="late", workers=1):
-    """Runs launches that overlap. Returns the words that they leave."""
+    """Run launches that overlap. Returns the words that they leave."""
     storage = np.zeros(256 + 32, np.uint32)
     data = storage[-storage.ctypes.data // 4 % 32 :][:256]
     device = Device((schedule,), workers)
@@ -151,7 +151,7 @@ def run_launches(*bodies, explore=None, schedule="late", workers=1):
     return data
 
 
-# The first launch has a word be 1 for a moment; the second tells whether it has seen that.
+# The first launch sets a word to 1 for a moment; the second tells whether it has seen that.
 MOMENT = "st.{order}.global.b32 [%a0], 1;"
 MOMENT = TRIGGER + DELAY.format(n=1, turns=60) + MOMENT + DELAY.format(n=2, turns=2) + MOMENT.replace("1;", "2;")
 SEEN = "ld.{order}.global.b32 %r5, [%a0]; and.b32 %r5, %r5, 1; st.global.b32 [%a0+64], %r5;"
@@ -160,7 +160,7 @@ SEEN = "ld.{order}.global.b32 %r5, [%a0]; and.b32 %r5, %r5, 1; st.global.b32 [%a
 @pytest.mark.parametrize("order", ["volatile", "weak"])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_launches_that_overlap(order, workers):
-    """What the second one does ahead of griddepcontrol.wait may happen between any two steps of the first."""
+    """The second launch's part before griddepcontrol.wait may fall between any two steps of the first."""
     first, seen = MOMENT.format(order=order), DELAY.format(n=3, turns=20) + SEEN.format(order=order)
     assert {int(run_launches(first, seen + WAIT, schedule=f"random:{seed}")[16]) for seed in range(20)} == {0}
     with pytest.raises(EmulatorError, match="schedules disagree: byte 64 of") as error:
@@ -173,7 +173,7 @@ def test_launches_that_overlap(order, workers):
 
 
 def test_three_launches_that_overlap():
-    """The third one waits for the second, which waits for nobody, so that it may be ahead of the first."""
+    """The third launch waits for the second, which waits for none and so may precede the first."""
     bodies = [
         TRIGGER + "st.global.b32 [%a0], 1;",
         TRIGGER,
@@ -187,7 +187,7 @@ def test_three_launches_that_overlap():
 
 
 class _Trial:
-    """A run shows the pair behind those that are held, and fails if some of them are."""
+    """A trial that shows the pair behind its held ones, and fails with some holds."""
 
     kernel, at_once = "k", 3
 
@@ -206,7 +206,7 @@ class _Trial:
 
 
 def test_a_failing_run_is_reduced():
-    """Holds without which it fails, too, are left out."""
+    """The result lacks holds without which the run fails, too."""
     trial = _Trial([1, 4])
     with pytest.raises(EmulatorError, match="found in run 6 of --explore") as error:
         Explorer(100).explore(trial)
@@ -217,7 +217,7 @@ def test_a_failing_run_is_reduced():
 
 
 def test_progress_is_shown(monkeypatch):
-    """Runs so far, of those that there may be, in a line that ends with the search."""
+    """A line has the number of runs and their maximum; it ends with the search."""
     shown = []
 
     class Line:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nogpu.cuda_programs import builds
+from nogpu.cuda.programs import builds
 from nogpu.errors import EmulatorError
 from tests.support.nvcc import needs_nvcc
 
@@ -104,7 +104,7 @@ def test_checks_in_cpp_refuse_host_tensors(extension):
 
 
 def check_moved(source, results, is_cuda):
-    """Each result has the source's values, is on the device named, and has memory of its own."""
+    """Check that each result has the source's values, is on the named device, and has memory of its own."""
     assert [result.is_cuda for result in results] == [is_cuda] * len(results)
     assert all(torch.equal(result.cpu().float(), source.cpu()) for result in results)
     before = source.clone()
@@ -128,7 +128,7 @@ def test_cpp_code_moves_a_tensor_to_the_device(extension):
 @needs_nvcc
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_cpp_code_moves_a_tensor_nowhere(extension, device):
-    """As in torch, a tensor that is there already is returned itself."""
+    """A tensor that is there already is returned itself, as in torch."""
     x = torch.arange(7.0, device=device)
     for result in extension.nowhere(x):
         assert result.device == x.device and result.data_ptr() == x.data_ptr()
@@ -159,7 +159,7 @@ def test_an_operation_without_a_kernel_is_refused(extension):
 
 @needs_nvcc
 def test_a_build_that_was_killed_holds_nobody_up(tmp_path, monkeypatch):
-    """torch waits for its lock file to go; a killed process has left one. One process at a time is in the folder."""
+    """A killed process has left torch's lock file, whose end torch awaits. One process at a time is in the folder."""
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
     seen = []
 

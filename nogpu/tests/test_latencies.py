@@ -33,7 +33,7 @@ def aligned(count):
 
 
 def seen(first, second):
-    """Whether the first operation was complete when the second one was, under any seed."""
+    """True if the first operation was complete when the second one was, under any seed."""
     found = set()
     for schedule in SEEDS:
         out = np.full(1, 9, np.uint32)
@@ -45,7 +45,7 @@ def seen(first, second):
 
 @pytest.mark.parametrize("first", [COMMIT, LOAD], ids=["commit", "load"])
 def test_a_load_lands_after_what_was_issued_before_it(first, monkeypatch):
-    """The tensor core's work and earlier loads of the CTA; in any order if the run is not lenient."""
+    """The load follows the tensor core's work and earlier loads of the CTA; their order is free in a strict run."""
     assert seen(first, LOAD) == {0, 1}
     monkeypatch.setenv("NOGPU_LENIENT", "1")
     assert seen(first, LOAD) == {1}
@@ -70,7 +70,7 @@ DONE:
 
 @pytest.mark.filterwarnings("ignore::nogpu.errors.OrderingWarning")
 def test_a_commit_that_comes_behind_a_new_initialisation(monkeypatch):
-    """Counts for the mbarrier before it in a lenient run. Behind mbarrier.inval it is an error there, too."""
+    """A lenient run counts the commit for the earlier mbarrier. Behind mbarrier.inval it is an error there, too."""
     out = np.zeros(1, np.uint32)
     with pytest.raises(EmulatorError, match="of a live barrier without mbarrier.inval"):
         launch(ANEW.format(inval=""), out, schedule="late")
@@ -107,7 +107,7 @@ def early(late, schedule):
 
 @pytest.mark.parametrize("schedule", ["late", "eager", *SEEDS[:8]])
 def test_bytes_wait_for_the_barrier_of_a_cta_that_has_just_started(schedule, monkeypatch):
-    """An error; in a lenient run a warning, and they land when it has been initialised."""
+    """A strict run fails; a lenient one warns, and the bytes land after the initialisation."""
     with pytest.raises(EmulatorError, match="where this warp has not heard of that CTA"):
         early(AFTER_A_WHILE, schedule)
     monkeypatch.setenv("NOGPU_LENIENT", "1")

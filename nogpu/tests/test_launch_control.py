@@ -38,7 +38,7 @@ END: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("cluster", [1, 2])
 def test_every_cta_runs_or_is_taken_over(cluster, schedule):
-    """With a cluster of two, CTA 0 asks for both."""
+    """CTA 0 asks for both CTAs of a cluster of two."""
     started, taken = np.zeros(12, np.uint32), np.zeros(12, np.uint32)
     if cluster == 1:
         body = TAKE_OVER.format(condition="", multicast="")

@@ -72,7 +72,7 @@ def test_a_barrier_that_is_no_longer_live():
 
 
 def test_barriers_that_are_no_longer_live_take_no_memory(monkeypatch):
-    """Those of a loop that initialises, uses and invalidates one: a long persistent kernel does so for every tile."""
+    """A loop initialises, uses and invalidates barriers, as long persistent kernels do for every tile."""
     held = []
 
     def place(self, offset, barrier):
@@ -93,7 +93,7 @@ def test_barriers_that_are_no_longer_live_take_no_memory(monkeypatch):
 
 
 def test_barriers_of_other_ctas():
-    """A remote store meets the barriers of the CTA that it goes to, not the storing one's."""
+    """A remote store affects the barriers of the CTA that it goes to, not those of the storing CTA."""
     start = SETUP.replace("add.u32 %r3, %r2, 1024;", "mad.lo.u32 %r3, %rank, 256, %r2; add.u32 %r3, %r3, 1024;")
     meet = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
     target = "xor.b32 %r8, %rank, 1; mapa.shared::cluster.u32 %r9, %r3, %r8;"

@@ -11,9 +11,9 @@ import pytest
 
 import nogpu
 from nogpu.compiler.linking import link
+from nogpu.cuda import arrays
 from nogpu.errors import EmulatorError
 from nogpu.execution.device import Device, LaunchConfig
-from nogpu.host import arrays
 from nogpu.ptx import module as ptx
 
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
@@ -29,7 +29,7 @@ def load(body, params=".param .u64 out", declarations="", directives=""):
 
 
 def run(body, *args, threads=32, **options):
-    """out, u32 per thread, after a launch of `load(body)`; args follow out."""
+    """The array out, u32 per thread, after a launch of `load(body)`; args follow out."""
     out = nogpu.array(np.zeros(threads, np.uint32))
     load(body, **options)["k"].launch(1, threads, [out, *args])
     return out.tolist()
@@ -345,7 +345,7 @@ def test_calls_through_pointers():
 
 
 def test_what_is_left_of_calls():
-    """Errors of the driver's functions, and of a pointer to no function; each has the text of the call."""
+    """Calls of the driver's functions and of a pointer to no function fail; each error has the text of the call."""
     body = "call (%r2), vprintf, (%rd1, %rd1); call (%r2), add, (%r1, %r1);\ncall (%r3), %rd1, (%r1, %r2);"
     head = f"{HEADER}{PRINTF.format(format=0)}{FUNCTIONS}"
     text = f"{head}.entry k(.param .u64 out) {{ {REGISTERS} {LOAD_OUT} {body} ret; }}"
@@ -468,7 +468,7 @@ print("after", out.tolist()[:4], "torch" in sys.modules)
 
 
 def test_printf_without_torch_under_several_schedules():
-    """Each schedule runs in a child of its own; its output is printed once and in order."""
+    """Each schedule runs in a child process; its output is printed once and in order."""
     environment = {name: value for name, value in os.environ.items() if name[:6] not in ("EMULAT", "PYTHON")}
     environment |= {"NOGPU_SCHEDULE": "late,random:1,eager", "NOGPU_WORKERS": "2"}
     done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True)
@@ -556,7 +556,7 @@ def test_arrays_keep_no_registration_behind():
     assert len(arrays._arrays) == before
 
 
-# Of two kernels and three functions one each is not understood.
+# A module with two kernels and three functions, one of each not understood.
 PARTLY = """.version 8.8
 .target sm_100a
 .address_size 64
@@ -629,12 +629,12 @@ DECLARED = """.version 8.8
 """
 
 
-@pytest.mark.parametrize("kernels", [True, False])
-def test_declarations_and_constants_that_ptxas_takes(kernels):
+@pytest.mark.usefixtures("kernels_and_calls")
+def test_declarations_and_constants_that_ptxas_takes():
     """Packed and vector registers, variables of the module inside of a body, constant expressions."""
-    device, text = Device(("late",), engine="native" if kernels else "python"), DECLARED
+    device, text = Device(("late",)), DECLARED
     out = np.zeros(12, np.uint32)
-    kernel = nogpu.load_ptx(text)["k"]._entry
+    kernel = nogpu.load_ptx(text)["k"].entry
     device.memory.register(out.ctypes.data, out.nbytes, "out")
     device.launch(kernel, LaunchConfig((1, 1, 1), (1, 1, 1)), [out.ctypes.data.to_bytes(8, "little")])
     assert out[:2].tolist() == [0x44004000, 0x4600]

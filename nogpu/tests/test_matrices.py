@@ -10,8 +10,8 @@ from tests.support.small_kernels import launch, store
 @pytest.mark.parametrize("transposed", ["", ".trans"])
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_matrix_moves(count, transposed):
-    """PTX ISA, "ldmatrix": thread t holds elements (t / 4, 2 (t % 4)) and the next of each 8x8 matrix, or of its
-    transpose.
+    """The fragment is that of PTX ISA, "ldmatrix": thread t holds elements (t / 4, 2 (t % 4)) and the next of each 8x8
+    matrix, or of its transpose.
     """
     matrices = np.random.default_rng(2).integers(0, 1 << 16, (count, 8, 8)).astype(np.uint16)
     fragments = (matrices.transpose(0, 2, 1) if transposed else matrices).reshape(count, 32, 2)
@@ -56,7 +56,7 @@ def packed(elements, bits):
 
 
 def loaded(instruction, memory, registers, generic=False):
-    """uint8[registers, 32 lanes, 4]: the registers after an instruction. Lane i has the address of row i."""
+    """The registers after an instruction, uint8[registers, 32 lanes, 4]. Lane i has the address of row i."""
     out = np.zeros((registers, 32), np.uint32)
     items = "{" + ", ".join(f"%r{20 + i}" for i in range(registers)) + "}"
     address = "cvt.u64.u32 %rd3, %r4; cvta.shared.u64 %rd3, %rd3;" if generic else ""
@@ -88,7 +88,7 @@ def test_square_matrices_of_bytes(count, name, bits, space):
         for lane in range(32):
             for register in range(2):
                 for i in range(4):
-                    row, column = lane // 4 + 8 * register, 4 * (lane % 4) + i  # of the transposed matrix
+                    row, column = lane // 4 + 8 * register, 4 * (lane % 4) + i  # place in the transposed matrix
                     assert got[2 * matrix + register, lane, i] == elements[16 * matrix + column, row]
 
 

@@ -149,7 +149,7 @@ class TestGlobalAccesses:
         addresses = address + rng.permutation(4096 // width)[:32].astype(np.uint64) * np.uint64(width)
         mask = rng.random(32) < 0.5 if masked else None
         active = np.flatnonzero(mask) if masked else np.arange(32)
-        if masked:  # what an inactive lane holds is not an address
+        if masked:  # an inactive lane, which holds no address
             addresses[~mask] = rng.integers(0, 1 << 63, int((~mask).sum()), dtype=np.uint64)
         got = memory.gather(addresses, nbytes, count, mask)
         assert got.shape == (count, 32) and got.dtype == ELEMENTS[nbytes]
@@ -385,7 +385,7 @@ class TestSharedMemory:
         ]
         if width > 1:
             bad.append((base + width // 2, "misaligned"))
-        if width > 8:  # the last word runs past the end
+        if width > 8:  # a last word that runs past the end
             bad.append((end // width * width, "shared memory is [0x400, 0x13f8)"))
         before = shared.data.copy()
         for at, text in bad:

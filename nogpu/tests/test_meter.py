@@ -1,4 +1,4 @@
-"""The limit of warp instructions: what spins without repeating is stopped, and the report says where it was."""
+"""The limit of warp instructions: it stops spins that do not repeat, and the report says where they were."""
 
 import os
 import signal
@@ -19,14 +19,14 @@ from tests.support.emulated import run
 from tests.support.small_kernels import entry, module
 
 FOR_EVER = "mov.u64 %rd2, 0; L: add.s64 %rd2, %rd2, 1; bra.uni L;"
-# Three instructions an iteration, without an effect.
+# A loop of three instructions without an effect.
 COUNT = "mov.u32 %r2, 0; C: add.u32 %r2, %r2, 1; setp.lt.u32 %p4, %r2, {n}; @%p4 bra C;"
 TRIGGER = "griddepcontrol.launch_dependents;"
 WAYS = [(("late",), 1), (("eager",), 1), (("random:1",), 1), (("late",), 2), (("late", "random:1"), 2)]
 
 
 def launch(body, limit, schedules=("late",), workers=1, grid=1, more=(), threads=32, programmatic=False):
-    """Launches a body, and each of `more`. Returns the device."""
+    """Launch a body, and each of `more`. Returns the device."""
     device = Device(schedules, workers, max_instructions=limit)
     for text in (body, *more):
         device.launch(entry(text, 0), LaunchConfig((grid, 1, 1), (threads, 1, 1), programmatic=programmatic), [])
@@ -54,7 +54,7 @@ class TestLimit:
         assert 48_000 < device.counters()[0].warp_instructions < 50_000
 
     def test_all_parts_of_a_launch_count(self, schedules, workers):
-        """Four clusters of 30,000 warp instructions each, in one or two processes."""
+        """The launch has four clusters of 30,000 warp instructions each, in one or two processes."""
         stopped(COUNT.format(n=10_000), 100_000, schedules, workers, grid=4)
         launch(COUNT.format(n=10_000), 130_000, schedules, workers, grid=4)
 
@@ -100,7 +100,9 @@ class TestOption:
 
     def test_not_for_a_gpu(self):
         process = run("-c", "", options=("--device", "hopper", "--max-instructions", "5"))
-        assert process.returncode == 2 and "--max-instructions and --engine are for the emulated B200" in process.stderr
+        assert (
+            process.returncode == 2 and "--lenient and --max-instructions are for the emulated B200" in process.stderr
+        )
 
     def test_of_activate_and_of_the_device(self, monkeypatch):
         assert activation.environment(max_instructions="5")["NOGPU_MAX_INSTRUCTIONS"] == "5"
@@ -120,7 +122,7 @@ class TestOption:
             [sys.executable, "-m", "nogpu", "--schedule", schedules, "-c", self.PROGRAM],
             env=clean_environment(PYTHONPATH=os.pathsep.join([str(ROOT), clean_environment()["PYTHONPATH"]])),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
-            # A shell's background jobs, as these tests may be, ignore it.
+            # A shell's background jobs, which these tests may be, ignore SIGINT.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )  # fmt: skip
         assert process.stdout.readline() == "started\n"

@@ -1,4 +1,4 @@
-"""The public functions misused: whatever a program passes, an EmulatorError names it, and legal uses go on.
+"""Misuse of the public functions: an EmulatorError names any wrong argument, and legal uses go on.
 
 Python itself raises TypeError for arguments that a function does not have, and KeyError for a name that a module does
 not have.
@@ -20,7 +20,7 @@ from nogpu.execution.device import Device
 
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 ENTRY = ".entry k() { ret; }"
-HUGE = 10**5000  # Python refuses to print it
+HUGE = 10**5000  # number that Python refuses to print
 
 
 def kernel(params="", body="ret;"):
@@ -28,7 +28,7 @@ def kernel(params="", body="ret;"):
 
 
 class Unwilling:
-    """A number that is none."""
+    """An object whose conversion to a number raises an exception."""
 
     def __int__(self):
         raise RuntimeError
@@ -308,7 +308,7 @@ NULLS = {
 
 @pytest.mark.parametrize("access", NULLS)
 def test_null_pointers(access):
-    """By their name in the first page, and as any other address behind it."""
+    """The error names a null pointer in the first page, and treats it like any other address behind it."""
     registers = ".reg .b32 %r<4>; .reg .b64 %rd<4>; ld.param.u64 %rd1, [x];"
     for offset, reason in ((0, "null pointer"), (512, "null pointer and an offset of 512 bytes")):
         text = f"{registers} {NULLS[access].format(offset)} ret;"
@@ -348,7 +348,7 @@ def test_memory_that_no_device_has():
     ids=str,
 )
 def test_settings(settings, reason, monkeypatch):
-    """Of `activate`, and of the environment variables that it sets."""
+    """The error comes from `activate`, and from the environment variables that it sets."""
     refused(lambda: nogpu.activate(**settings), rf"nogpu.activate\(.*{reason}")
     ((name, value),) = settings.items()
     if isinstance(value, str) and value:
@@ -360,6 +360,6 @@ def test_settings(settings, reason, monkeypatch):
 def test_settings_that_are_legal(monkeypatch):
     for settings in ({"workers": 2}, {"workers": "2"}, {"schedule": "late, random:7"}, {"max_instructions": 10**12}):
         with monkeypatch.context() as context:
-            context.setenv("NOGPU", "1")  # as in a process that is on the device already
+            context.setenv("NOGPU", "1")  # setting of a process that is on the device already
             nogpu.activate(**settings)
-    assert activation.environment("late")["NOGPU_SCHEDULE"] == "late"
+    assert activation.environment(schedule="late")["NOGPU_SCHEDULE"] == "late"

@@ -154,6 +154,6 @@ def test_a_dsl_instruction_descriptor():
 
 
 def test_the_third_bit_of_b_s_format_is_not_part_of_it_for_kinds_of_4_bits():
-    """As 2cta_mma_blockscale_m128.py of CUTLASS encodes it: 5, the code of e2m1 in other kinds."""
+    """CUTLASS's 2cta_mma_blockscale_m128.py encodes 5, which is e2m1's code in other kinds."""
     op = decode_instruction("mxf4nvf4", 2, 16, 0x08401480)
     assert (op.a_type, op.b_type, op.m, op.n, op.layout) == ("e2m1", "e2m1", 128, 256, "B")

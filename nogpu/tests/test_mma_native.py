@@ -64,7 +64,7 @@ class Single:
             put_scales(self.tmem, column, operand)
 
     def run(self, before=None):
-        """float32[128, n]."""
+        """The results D, float32[128, n]."""
         if before is not None:
             self.tmem.floats[:, : self.n] = before
         mma([self.cta], self.kind, 1, self.block, D, *self.descriptors, self.idesc, SFA, SFB, before is not None)
@@ -72,7 +72,7 @@ class Single:
 
 
 def assert_bound(actual, a, b, before=None, rows=16):
-    """The bound of nogpu/hardware/tensor/core.py, with exact sums, for the first rows. a, b: float64, exact."""
+    """Check the bound of nogpu/hardware/tensor/core.py, with exact sums, for the first rows. a, b: float64, exact."""
     k = a.shape[1]
     factor = Fraction(k, 2**24) / (1 - Fraction(k, 2**24))
     for i in range(rows):
@@ -125,7 +125,7 @@ def test_amx_does_not_depend_on_how_python_was_started(amx):
 
 @pytest.mark.parametrize("scale", ["ue4m3", "ue8m0"])
 def test_every_4_bit_element_times_every_scale_factor(scale):
-    """Block i of row r: one element, the others are zero. B's ones pick the blocks one by one."""
+    """Block i of row r has one element that is not zero. B's ones pick the blocks one by one."""
     elements, codes = (x.ravel() for x in np.meshgrid(np.arange(16, dtype=np.uint8), np.arange(256, dtype=np.uint8)))
     b = np.zeros((8, 64), np.uint8)
     b[range(4), range(0, 64, 16)] = 2  # 1.0
@@ -225,7 +225,7 @@ def test_sums_of_nvfp4_over_the_whole_range_of_scale_factors():
 
 
 def test_sums_that_cancel():
-    """Large products of both signs around small ones, which are what is left."""
+    """Large products of both signs cancel, and small ones remain."""
     rng = np.random.default_rng(3)
     a, b = rng.integers(0, 16, (128, 64), np.uint8), rng.integers(1, 8, (8, 64), np.uint8)
     a[:, :16], a[:, 48:] = 7, 15
@@ -258,7 +258,7 @@ FROM_END_TO_END = (0, 255), (0, 20), (50, 80), (63, 66), (120, 135), (185, 195),
 )
 @pytest.mark.parametrize(("kind", "element"), [("mxf4", "e2m1"), ("mxf8f6f4", "e5m2")])
 def test_powers_of_two_at_the_ends_of_their_range(kind, element, ranges):
-    """Where elements, products or sums leave float32's normal numbers, and just where they do not.
+    """Elements, products or sums leave float32's normal numbers, or just do not.
 
     ranges: codes of A's and of B's scale factors.
     """
@@ -285,7 +285,7 @@ def test_numbers_of_16_and_32_bits_at_the_ends_of_their_range(element):
             operands.append(bits.view(DTYPES[element]))
     with np.errstate(invalid="ignore"):
         stored = [np.where(np.isfinite(x), x, x.dtype.type(0)) for x in operands]
-    if element != "f16":  # products that a float32 holds
+    if element != "f16":  # kinds whose products float32 holds
         stored = [np.where((np.abs(x) < 2.0**60) & (np.abs(x) > 2.0**-60), x, x.dtype.type(0)) for x in stored]
     exact = [
         (x.view(np.uint32) & 0xFFFFE000).view(np.float32).astype(np.float64) if element == "tf32" else x.astype(float)
@@ -352,7 +352,7 @@ def test_sums_that_are_exact_are_the_same_with_and_without_amx():
 
 
 def test_cpus_without_vectors_or_fused_products_compute_the_same_sums(amx, monkeypatch):
-    """The library as it is compiled for any CPU of the architecture: products are exact, so their rounding is none."""
+    """The library is compiled for any CPU of the architecture; it rounds no product, since products are exact."""
     if amx:
         pytest.skip("AMX sums in another order")
     options = tuple(option for option in toolchain._FOLDER_OPTIONS if option != "-march=native")

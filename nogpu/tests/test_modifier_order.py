@@ -67,7 +67,7 @@ TWINS = [
 
 
 def shuffled(modifiers, seed):
-    """Some orders of the modifiers in which those of one class keep theirs."""
+    """Some orders of the modifiers that keep the order inside of each class."""
     source, classes = random.Random(seed), ("global", "shared", "f16x2", "f32", "b8x16", "b4x16_p64", "u32", "s32")
     for _ in range(6):
         order = modifiers.split()
@@ -100,7 +100,7 @@ def entry_text(text):
 
 
 def takes(text):
-    """Whether an installed ptxas takes a kernel's body for sm_100a."""
+    """True if an installed ptxas takes a kernel's body for sm_100a."""
     module = entry_text(text)
     for path in ptxas.installed():
         refused = ptxas.refusal(path, module, "sm_100a")

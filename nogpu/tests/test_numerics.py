@@ -10,14 +10,14 @@ BYTES = np.arange(256, dtype=np.uint8)
 
 
 def same(actual: np.ndarray, expected: np.ndarray) -> bool:
-    """Equal float32 arrays, signs of zeros and places of NaNs included."""
+    """True if float32 arrays are equal, including signs of zeros and places of NaNs."""
     nan = np.isnan(expected)
     bits = actual[~nan].view(np.uint32) == expected[~nan].view(np.uint32)
     return actual.dtype == np.float32 and np.array_equal(np.isnan(actual), nan) and bool(bits.all())
 
 
 def defined(exponent_bits: int, mantissa_bits: int) -> np.ndarray:
-    """float32 of every code of a format with a sign, IEEE-style bias and subnormals, and no reserved exponent."""
+    """The float32 of every code of a format with a sign, IEEE-style bias and subnormals, and no reserved exponent."""
     code = np.arange(1 << 1 + exponent_bits + mantissa_bits)
     sign = np.where(code >> exponent_bits + mantissa_bits, -1.0, 1.0)
     exponent = code >> mantissa_bits & (1 << exponent_bits) - 1

@@ -15,7 +15,7 @@ from tests.support.nvcc import SOURCES, needs_nvcc, ptx
 
 pytestmark = needs_nvcc
 
-TILE_M, TILE_N, TILE_K, STAGES = 128, 64, 64, 3  # as in gemm.cu
+TILE_M, TILE_N, TILE_K, STAGES = 128, 64, 64, 3  # sizes of gemm.cu
 SHARED = STAGES * 2 * TILE_K * (TILE_M + TILE_N)
 
 
@@ -25,7 +25,7 @@ def language():
 
 
 def operands(m, n, k):
-    """f16 A and B of integers: sums in fp32 are exact in any order."""
+    """Operands A and B, f16 integers: sums in fp32 are exact in any order."""
     random = np.random.default_rng(m * n + k)
     return tuple(nogpu.array(random.integers(-8, 9, (rows, k)).astype(np.float16)) for rows in (m, n))
 
@@ -54,7 +54,7 @@ def test_gemm_under_every_kind_of_schedule(monkeypatch):
 
 
 def scale_blocks(scales):
-    """[rows, K / 16] scales as blocks of 128 rows by 4: row r, scale s at byte r % 32 * 16 + r // 32 * 4 + s."""
+    """Scales [rows, K / 16] as blocks of 128 rows by 4: row r, scale s at byte r % 32 * 16 + r // 32 * 4 + s."""
     rows, columns = scales.shape
     return np.ascontiguousarray(scales.reshape(rows // 128, 4, 32, columns // 4, 4).transpose(0, 3, 2, 1, 4))
 

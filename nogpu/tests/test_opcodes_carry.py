@@ -10,7 +10,7 @@ MASK = {32: (1 << 32) - 1, 64: (1 << 64) - 1}
 
 
 def result(operation, reads, width, sign, values, flag):
-    """(bits, carry or borrow out) of one instruction."""
+    """The bits and the carry or borrow out of one instruction."""
     flag = flag if reads else 0
     name, _, half = operation.partition(".")
     if name == "sub":
@@ -60,7 +60,7 @@ def test_chains(operation, type_name, uniform):
 
 
 def test_flag_of_lanes_that_part():
-    """Under a guard, and on two sides of a branch: every lane reads the flag that it wrote last."""
+    """A guard, or the two sides of a branch, part the lanes: every lane reads the flag that it wrote last."""
     out = np.zeros(32, np.uint32)
     text = """
         mov.u32 %r1, 0xFFFFFFFF; setp.lt.u32 %p1, %tid, 5; setp.lt.u32 %p2, %tid, 20;

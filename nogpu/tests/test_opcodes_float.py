@@ -11,7 +11,7 @@ from tests.support.small_kernels import launch
 
 
 def in_double(function):
-    """The function computed in float64 and rounded once."""
+    """A function computed in float64 and rounded once."""
     return lambda a: function(a.astype(np.float64)).astype(np.float32)
 
 
@@ -311,7 +311,7 @@ def test_pairs(name, function):
 
 
 def test_pairs_whose_rows_are_not_contiguous():
-    """One value for all lanes, and the parts of a vector load."""
+    """The rows are one value for all lanes, and the parts of a vector load."""
     out, a = np.zeros((32, 4), np.float32), np.arange(128, dtype=np.float32).reshape(32, 4) + 1
     text = """
         mad.wide.u32 %rd1, %tid, 16, %a1; ld.global.v2.b64 {%rd2, %rd3}, [%rd1];

@@ -35,7 +35,7 @@ def register_bits(values, size):
 
 
 def results(opcode, type_name, size, columns):
-    """uint16, one for each number, from registers that hold `size` numbers each."""
+    """The results, uint16, one for each number, from registers that hold `size` numbers each."""
     width, suffix = 16 * size, "x2" if size == 2 else ""
     bits = [register_bits(column, size) for column in columns]
     return run(f"{opcode}.{type_name}{suffix}", [width] * len(columns), width, bits).view(np.uint16)
@@ -48,7 +48,7 @@ def code(value, type_name):
 
 def flushed(values):
     tiny = ml_dtypes.finfo(values.dtype).tiny
-    with np.errstate(invalid="ignore"):  # ml_dtypes compares NaN aloud
+    with np.errstate(invalid="ignore"):  # silences ml_dtypes' comparisons of NaN
         return np.where(np.abs(values) < tiny, np.copysign(np.zeros_like(values), values), values)
 
 
@@ -103,7 +103,7 @@ def test_arithmetic(name, type_name, size):
 
 def test_fma_of_bf16_rounds_once():
     """An intermediate float32 would be a tie of bf16; the exact result is not."""
-    a, b = (np.full(32, value, ml_dtypes.bfloat16) for value in (7 / 4, 37 / 64))  # 1 + 3 / 256, half way
+    a, b = (np.full(32, value, ml_dtypes.bfloat16) for value in (7 / 4, 37 / 64))  # value 1 + 3 / 256, half way
     c = np.array([2.0**-40, -(2.0**-40), 2.0**-33, -(2.0**-100)] * 8, ml_dtypes.bfloat16)
     got = results("fma.rn", "bf16", 1, [a, b, c])
     wanted = [code(rounded("fma", sources, "bf16"), "bf16") for sources in zip(a, b, c, strict=True)]

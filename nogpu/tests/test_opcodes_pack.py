@@ -67,7 +67,7 @@ def test_small_float_packing(name):
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("name", SMALL)
 def test_small_float_packing_of_halves(name, half):
-    """All numbers of 16 bits."""
+    """The test has all numbers of 16 bits."""
     values = ALL_HALVES.view(HALVES[half]).astype(np.float32).reshape(-1, 2)
     for relu in ("", ".relu"):
         got = run(f"cvt.rn.satfinite{relu}.{name}x2.{half}x2", [32], 16, [ALL_HALVES.view(np.uint32).tolist()])
@@ -115,7 +115,7 @@ def test_scaled_unpacking(name):
 
 
 def test_bytes_of_e2m1_unpack():
-    """An 8-bit register as the source, as ptxas requires. All bytes, in all four places of a word."""
+    """The source is an 8-bit register, as ptxas requires. All bytes, in all four places of a word."""
     codes = np.random.default_rng(5).permuted(np.tile(np.arange(256, dtype=np.uint8), (4, 1)), axis=1).T.copy()
     out = np.zeros((256, 4, 2), np.float16)
     text = """
@@ -133,7 +133,7 @@ def test_bytes_of_e2m1_unpack():
 
 
 def test_bytes_of_e2m1_pack():
-    """An 8-bit register as the result, as ptxas requires, from f32 sources and from pairs."""
+    """The result is an 8-bit register, as ptxas requires, from f32 sources and from pairs."""
     values = np.random.default_rng(2).normal(scale=3, size=(64, 4)).astype(np.float32)
     out = np.zeros((64, 4), np.uint8)
     text = """
@@ -214,7 +214,7 @@ def test_scale_unpacking():
 
 
 def singles(seed):
-    """float32: special numbers, ties of 16-bit formats and of tf32, and random ones."""
+    """Numbers in float32: special ones, ties of 16-bit formats and of tf32, and random ones."""
     rng = np.random.default_rng(seed)
     ties = [
         1 + 2.0**-8,
@@ -274,10 +274,10 @@ def test_tf32(rounding):
 
 @pytest.mark.parametrize("name", HALVES)
 def test_stochastic_rounding(name):
-    """The random bits are added to the bits that are cut off, as integers."""
+    """Random bits are added to the bits that are cut off, as integers."""
     rng = np.random.default_rng(4)
     a, b = ((rng.normal(size=256) * 2.0 ** rng.integers(-10, 10, 256)).astype(np.float32) for _ in range(2))
-    a[np.abs(a) < 2.0**-12] = b[np.abs(b) < 2.0**-12] = 1.25 + 2.0**-14  # normal numbers of f16 only
+    a[np.abs(a) < 2.0**-12] = b[np.abs(b) < 2.0**-12] = 1.25 + 2.0**-14  # only normal numbers of f16
     random = rng.integers(0, 1 << 32, 256, np.uint32)
     columns = [a.view(np.uint32).tolist(), b.view(np.uint32).tolist(), random.tolist()]
     cut, drawn = (13, 0x1FFF) if name == "f16" else (16, 0xFFFF)

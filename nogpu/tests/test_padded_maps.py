@@ -66,7 +66,7 @@ def test_loads(element, span, atom, coords):
         chunk = shared.data[tensor.chunk(row, group) :][:16]
         codes = expected[row, 16 * group : 16 * group + 16]
         assert np.array_equal(chunk[:used], packed(codes[None], tensor.bits)[0])
-        assert np.array_equal(unpad(np.ascontiguousarray(chunk), tensor.bits), codes)  # as the tensor core reads it
+        assert np.array_equal(unpad(np.ascontiguousarray(chunk), tensor.bits), codes)  # the tensor core's view of it
     assert rules.tile_bytes(tensor.map) == 512 and rules.counted_bytes(tensor.map) == 64 * tensor.bits
     untouched = np.ones(len(shared.data), bool)
     untouched[AT : AT + 512] = False

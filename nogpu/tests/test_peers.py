@@ -1,4 +1,4 @@
-"""Accesses to another CTA of the cluster: legal once a chain of causes says that it has started, an error before."""
+"""Accesses to another CTA of the cluster: legal after a chain of causes from its start, an error before."""
 
 import numpy as np
 import pytest
@@ -152,7 +152,7 @@ P: mbarrier.test_wait.parity.shared.b64 %p9, [%r11], 0; add.u32 %r2, %r2, 1; @!%
     ],
 )
 def test_messages_of_the_other_cta(heard, legal, schedule):
-    """The last three have waited long, or seen what the other CTA has stored, but no cause says that it has started."""
+    """The last three have waited long, or seen the other CTA's store, but no chain of causes comes from its start."""
     out = aligned(np.zeros(32, np.uint32))
     body = ONE_WAY.format(heard=heard)
     if legal:
@@ -226,12 +226,12 @@ DONE:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("target", [1, 2, 3])
 def test_a_chain_of_messages(target, schedule):
-    """CTA 0 hears from CTA 2 alone, which knows of all."""
+    """CTA 0 gets a message from CTA 2 alone, which has messages from all."""
     launch(CHAIN.format(target=target), grid=4, cluster=4, schedule=schedule)
 
 
 def test_knowledge_is_of_one_cta():
-    """CTA 1 has told CTA 0 of itself through a word, CTA 2 has told nobody."""
+    """CTA 1 has sent CTA 0 its start through a word, CTA 2 has sent it to nobody."""
     body = (
         """
         mov.u32 %r10, smem; mov.b32 %r1, 1; setp.eq.u32 %p2, %rank, 0; setp.eq.u32 %p3, %rank, 1; @%p2 bra HEARS;
@@ -293,7 +293,7 @@ END: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
 
 @pytest.mark.parametrize("schedule", (*SCHEDULES, *(f"random:{seed}" for seed in range(10, 20))))
 def test_a_pair_allocates_while_messages_arrive(schedule):
-    """A remote arrival does not make the cluster barrier that comes first forgotten."""
+    """A remote arrival keeps the release of an earlier cluster barrier."""
     launch(PAIR_ALLOCATES.format(meet=MEET), threads=64, grid=2, cluster=2, schedule=schedule)
 
 

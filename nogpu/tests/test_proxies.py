@@ -1,4 +1,4 @@
-"""Fences between the proxies: threads' stores and initialised barriers as the async proxy sees them."""
+"""Fences between the proxies: the async proxy's view of threads' stores and initialised barriers."""
 
 import numpy as np
 import pytest

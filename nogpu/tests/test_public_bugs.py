@@ -1,8 +1,8 @@
-"""Bugs that others have reported in public, each as a small kernel: the sanitizer or a rule names it under every
-schedule, and is silent about the kernel as it was mended. The kernels are ours, written from the reports.
+"""Bugs that others have reported in public, each as a small kernel. The sanitizer or a rule names each under every
+schedule, and is silent about the mended kernel. The kernels are written from the reports.
 
-A row is (where it was reported, words of the report, kernel, what is wrong in it, what mends it): both texts go to the
-places of the same names in the kernel.
+A row is (place of the report, words of the report, kernel, the bug, its fix): both texts go to the places of the
+same names in the kernel.
 """
 
 import numpy as np
@@ -83,7 +83,7 @@ CONSUMER_RELEASE = (
     + "st.shared.b32 [%r2+-128], %tid;\nDONE:\n"
 )
 
-# Warp 0 drains columns and says that they are free; then lane 0 of warp 1 has the tensor core write there.
+# Warp 0 drains columns and signals that they are free; then lane 0 of warp 1 has the tensor core write there.
 DRAIN = (
     init(1)
     + init(1, 8)
@@ -236,7 +236,7 @@ REFILLED = (
     + dealloc(1)
 )
 
-MISSED = "phase 0 was waited for and missed"  # where a schedule shows it first
+MISSED = "phase 0 was waited for and missed"  # text of the error in the schedule that shows it first
 
 BUGS = [
     (

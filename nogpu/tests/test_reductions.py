@@ -46,16 +46,16 @@ def integer(operation, type_name, width, old, new):
 
 
 def total(type_name, old, new):
-    """old + new of two numbers: exactly, then rounded once; flushed where the type is."""
+    """The exact sum of two numbers, rounded once, and flushed if the type says so."""
     kind = FLOATS[type_name]
     if type_name == "f64":
-        return old + new  # the host adds doubles as the device does
+        return old + new  # the host's sum of doubles, which equals the device's
     if type_name.endswith("ftz"):
         old, new = (kind(np.copysign(0, v)) if abs(v) < np.finfo(kind).tiny else v for v in (old, new))
     if not (np.isfinite(old) and np.isfinite(new)) or (old == 0 and new == 0):
         return kind(float(old) + float(new))
     exact = Fraction(float(old)) + Fraction(float(new))
-    # Candidates around a first guess: the nearest, and of two as near the even one.
+    # Candidates around a first guess: the nearest, and of two equally near ones the even one.
     guess = kind(float(exact))
     if not np.isfinite(guess):
         return guess

@@ -1,6 +1,6 @@
 """PTX that ptxas refuses, and literals that it would cut off: EmulatorErrors with the line, a legal twin beside each.
 
-A row is (what is wrong, words of the error, text that is refused, its twin). Both texts go to the same place.
+A row is (the fault, words of the error, refused text, its legal twin). Both texts go to the same place.
 """
 
 import re
@@ -15,11 +15,11 @@ from nogpu.ptx.header import FIRST_VERSION, LAST_MINOR
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 ENTRY = ".visible .entry k() { ret; }\n"
 REGISTERS = ".reg .pred %p<4>; .reg .b16 %h<4>; .reg .b32 %r<8>; .reg .b64 %rd<8>;"
-DEPTH = 5000  # more than Python's recursion takes
+DEPTH = 5000  # more levels than Python's recursion limit
 
 
 def load(text):
-    """Loads a module and translates its kernels. Functions that none of them calls are understood, too."""
+    """Load a module and translate its kernels. Functions that none of them calls are parsed, too."""
     module = nogpu.load_ptx(text)
     for function in module._module.scope.functions.values():
         if function.error is not None:
@@ -30,7 +30,7 @@ def load(text):
 
 
 def check(frame, reason, broken, legal, exact=True):
-    """The broken text is refused, on one of its lines unless `exact` is False; the legal one is not."""
+    """Check that the broken text is refused, on one of its lines unless `exact` is False, and the legal one is not."""
     load(frame.replace("{}", legal))
     text = frame.replace("{}", broken)
     with pytest.raises(EmulatorError, match=reason) as error:
@@ -456,7 +456,7 @@ def test_directives(reason, broken, legal):
     ("capitals", "statement not understood", "MOV.U32 %r1, 0;", "mov.u32 %r1, 0;"),
 )
 def test_statements(reason, broken, legal):
-    """Of braces that do not match, the wrong one cannot be known."""
+    """The error for braces that do not match may be on another line, since the wrong brace cannot be known."""
     check(f"{HEADER}.entry e() {{ {REGISTERS}\n{{}}\nE: ret; }}\n", reason, broken, legal, exact="brace" not in reason)
 
 

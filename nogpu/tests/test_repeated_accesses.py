@@ -1,4 +1,4 @@
-"""Accesses of the tensor core that repeat are checked once: with the same outcome as if each were checked."""
+"""Repeated accesses of the tensor core: a check of only the first has the same outcome as a check of each."""
 
 import random
 from types import SimpleNamespace
@@ -12,14 +12,14 @@ COLUMNS = [columns_mask(column, count) for column, count in ((0, 2), (0, 4), (2,
 
 
 class Checked(TensorOrder):
-    """Checks every access."""
+    """A record that checks every access."""
 
     def touch(self, *access):
         self.access(*access)
 
 
 class Warps:
-    """Three warps, their releases and what they have seen of the others'."""
+    """Three warps, their releases, and the releases of others that they have acquired."""
 
     def __init__(self):
         instruction = SimpleNamespace(opcode="tcgen05.mma", line=1)
@@ -52,7 +52,7 @@ class Warps:
 
 
 def outcome(order, steps):
-    """What the steps leave behind, and the index and message of the first that is refused."""
+    """The state after the steps, and the index and message of the first refused step."""
     warps, refused = Warps(), None
     for i, step in enumerate(steps):
         try:

@@ -1,4 +1,4 @@
-"""Row code: structures that C and Python share, watched programs, kernels against Python rows."""
+"""Row code: watched programs, kernels against Python rows."""
 
 import ctypes
 import gc
@@ -9,17 +9,11 @@ import pytest
 from nogpu.compiler import translate
 from nogpu.compiler.operands import LANE_SPECIALS, UNIFORM_SPECIALS
 from nogpu.compiler.plan import plan
-from nogpu.compiler.rowcode.assembler import KEEPS, TO_ROW
-from nogpu.compiler.rowcode.control import RowCode
 from nogpu.compiler.rowcode.image import OP
 from nogpu.errors import EmulatorError
-from nogpu.hardware import native, routes
-from nogpu.hardware.copying import Window
+from nogpu.hardware import native
 from nogpu.hardware.grid import Grid
-from nogpu.hardware.mbarriers import ARRIVAL, KINDS, TILE_LOAD
 from nogpu.hardware.memory import GlobalMemory
-from nogpu.hardware.program import DONE
-from nogpu.hardware.turns import CONCLUDE, LOOK, SERVE
 from tests.support.emulated import run
 from tests.support.small_kernels import entry, launch, module, store
 
@@ -32,26 +26,6 @@ NEXT: add.u32 %r3, %r3, 1; setp.lt.u32 %p2, %r3, 9; @%p2 bra LOOP;
 """
 
 
-def test_structures_are_laid_out_alike():
-    shared = (ctypes.c_int32 * 35).in_dll(native.library(), "layout")
-    context, allocation, barrier, turns = native.Context, native.Allocation, native.Barrier, native.TurnState
-    assert list(shared) == [
-        *(*map(ctypes.sizeof, (context, allocation, barrier)), OP.itemsize, ctypes.sizeof(turns)),
-        *(context.shared.offset, context.python.offset, context.touched.offset, context.watcher.offset),
-        *(
-            context.trace.offset,
-            context.outer.offset,
-            allocation.writable.offset,
-            barrier.warp_phases.offset,
-            OP.fields["x"][1],
-        ),
-        *(turns.current.offset, *map(ctypes.sizeof, (Window, routes.Route, routes.Load, routes.LoadState))),
-        *(routes.ROUTES, routes.PENDING, KINDS.index(ARRIVAL), KINDS.index(TILE_LOAD)),
-        *(DONE, native.FAULT, native.WAITS, native.LEAVE, native.LEAVE_SOME, native.SPLIT),
-        *(native.HEED, KEEPS, TO_ROW, LOOK, SERVE, CONCLUDE),
-    ]
-
-
 @pytest.mark.parametrize("schedule", ["late", "random:3"])
 def test_kernels_do_what_python_rows_do(schedule):
     results = []
@@ -62,13 +36,8 @@ def test_kernels_do_what_python_rows_do(schedule):
     assert results[0] == results[1] and len(set(results[0][0])) > 4
 
 
-def test_python_rows_can_run_everything():
-    assert RowCode(plan(entry(BRANCHES)), kernels=False).python_rows.without_kernel >= {2, 3, 4}
-    assert not RowCode(plan(entry(BRANCHES))).python_rows.without_kernel
-
-
 def test_a_watched_program_names_every_instruction():
-    """Before each instruction, with the lanes that execute it; a program that is not watched calls nothing."""
+    """The call comes before each instruction, with its lanes; a program that is not watched calls nothing."""
     seen = []
 
     @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(native.Context), ctypes.c_void_p)
@@ -92,7 +61,7 @@ def test_a_watched_program_names_every_instruction():
 
 
 def test_ctrl_c_stops_a_kernel_that_spins():
-    """It counts, so that no state repeats; the signal is answered between two turns."""
+    """A counter keeps states from repeating; the signal is handled between two turns."""
     spin = module("mov.u64 %rd2, 0; A: add.u64 %rd2, %rd2, 1; bra A;", 0)
     program = f"""if True:
         import os, signal, threading, time
@@ -162,7 +131,7 @@ def test_wide_registers_are_refused_in_accesses(text):
 
 @BOTH
 def test_every_special_register_can_be_read(kernels):
-    """Those that are modelled, by threads of a CTA whose warps do not all exist yet when the first one starts."""
+    """The kernel reads the modelled registers in a CTA whose warps do not all exist when the first one starts."""
     names = [name for name in (*UNIFORM_SPECIALS, *LANE_SPECIALS) if "64" not in name and name != "%globaltimer"]
     body = "\n".join(f"mov.u32 %r1, {name};" for name in names)
     launch(body, np.zeros(1, np.uint32), threads=96, kernels=kernels)
@@ -189,7 +158,7 @@ def test_every_access_to_an_observed_memory_is_seen(monkeypatch, kernels):
     monkeypatch.setattr(GlobalMemory, "__init__", observed)
     body = "mul.wide.u32 %rd2, %tid, 4; add.s64 %rd2, %a0, %rd2; ld.global.b32 %r1, [%rd2]; st.global.b32 [%rd2], %r1;"
     launch(body, np.zeros(32, np.uint32), kernels=kernels)
-    assert seen == ["load", "load", "store"]  # the first is the parameter's
+    assert seen == ["load", "load", "store"]  # the first load is the parameter's
 
 
 def test_a_program_keeps_no_grid(monkeypatch):

@@ -1,4 +1,4 @@
-"""The sanitizer on small kernels: each race, whatever the schedule shows, beside a twin that is ordered."""
+"""The sanitizer on small kernels: each race, whether or not the schedule shows it, and an ordered twin."""
 
 import json
 import os
@@ -27,7 +27,7 @@ WAIT = "{name}: mbarrier.try_wait.parity.shared.b64 %p9, [%r11], {phase}; @!%p9 
 MEET = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
 CLUSTER = {"grid": 2, "cluster": 2}
 
-# Each thread stores a word, and loads that of another.
+# Each thread stores a word, and loads another thread's.
 OTHER_WARP = (
     "st.shared.b32 [%r2], %tid; {edge} xor.b32 %r3, %tid, 32; mad.lo.u32 %r4, %r3, 4, %r10; ld.shared.b32 %r5, [%r4];"
 )
@@ -51,7 +51,7 @@ STAGED = """
 """
 READ = "@%p1 cp.async.bulk.wait_group.read 0;"
 
-# Lane 0 has bytes copied to shared memory, all load them, and lane 0 has others copied there.
+# Lane 0 issues a copy to shared memory, all load the bytes, and lane 0 issues another copy to the same place.
 LOAD = """@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 128;
     @%p1 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [%a0], 128, [%r11];"""
 ONCE = INIT.format(count=1) + "@!%p2 bra DONE;" + LOAD + "{wait} ld.shared.b32 %r5, [%r2];"
@@ -59,7 +59,7 @@ ONCE += WAIT.format(name="LAST", phase=0) + "DONE:"
 FILLED = INIT.format(count=1) + "@!%p2 bra DONE;" + LOAD + "{wait} ld.shared.b32 %r5, [%r2]; {edge}" + LOAD
 FILLED += WAIT.format(name="LAST", phase=1) + "DONE:"
 
-# Lane 0 of warp 1 has tcgen05.cp read what warp 0 then overwrites.
+# Lane 0 of warp 1 issues tcgen05.cp from bytes that warp 0 then overwrites.
 COPIED = """
     @%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r10+3072], 64; bar.sync 0;
     ld.shared.b32 %r12, [%r10+3072]; setp.eq.u32 %p3, %tid, 32; mov.b64 %rd5, 0x0000400800000040;
@@ -180,7 +180,7 @@ DONE:
 """
 CASES["cp.async of lanes that have not waited"] = ("copy|lanes", COPIES_PARTED, {"other": 64}, {"other": 0})
 
-# Both CTAs store to CTA 1, one after the other: it hears from CTA 0 on its mbarrier.
+# Both CTAs store to CTA 1 in turn: CTA 0's message comes on its mbarrier.
 PASSED_ON = (
     INIT.format(count=1)
     + MEET
@@ -295,7 +295,7 @@ LOADED_FIRST = LOADED_FIRST.replace("ENDED", ENDED) + FREE.format(group=1)
 PAIR_FREED = MEET + ALLOC.format(group=2, meet=MEET) + "@!%p2 bra END; setp.eq.u32 %p4, %rank, 0; @%p4 bra END;"
 PAIR_FREED += LOAD_COLUMN + WAIT_LOAD + "END: bar.sync 0; {meet}" + FREE.format(group=2) + MEET
 
-# No tcgen05.wait::ld in all of the kernel: the use of its register is the wait for the load of warp 4.
+# The kernel has no tcgen05.wait::ld: the use of its register is the wait for the load of warp 4.
 USED_AT_ONCE = LOAD_COLUMN + "st.shared.b32 [%r2], %r5;"
 NEVER_WAITS = (
     ALLOC.format(group=1, meet="")
@@ -384,7 +384,7 @@ CASES["what a mov has copied is used before tcgen05.wait::ld"] = (
 EXITED = MEET + ALLOC.format(group=2, meet=MEET) + "@%p2 bra FREES;" + LOAD_COLUMN + "{wait} ret;\nFREES:" + WAIT_LOAD
 EXITED += MEET + FREE.format(group=2)
 
-# Each CTA has bytes copied and waits for them; behind a relaxed cluster barrier the other accesses them.
+# Each CTA issues a copy and waits for it; behind a relaxed cluster barrier the other accesses the bytes.
 BEHIND_A_COPY = (
     INIT.format(count=1)
     + MEET
@@ -406,7 +406,7 @@ CASES["a load behind a copy and a relaxed barrier"] = (
 )
 
 
-# The other CTA arrives on the mbarrier that CTA 1 has initialised, or has bytes copied that complete on it.
+# The other CTA arrives on the mbarrier that CTA 1 has initialised, or issues a copy that completes on it.
 SET_UP = (
     """
     @%p1 mbarrier.init.shared.b64 [%r11], 1; {fence}
@@ -476,7 +476,7 @@ def options_of(body):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", CASES)
 def test_a_race_is_reported(name, schedule):
-    """Under every schedule, by its rule, with both accesses."""
+    """The report names its rule and both accesses, under every schedule."""
     rule, body, racy, _ = CASES[name]
     with pytest.raises(EmulatorError, match=f"sanitizer, rule ({rule}): nothing orders") as error:
         run(body.format(**racy), schedule, **options_of(body))
@@ -491,7 +491,7 @@ def test_an_ordered_twin_is_silent(name, schedule):
 
 
 def test_registers_of_a_kernel_that_prints():
-    """Calls of the driver's functions, which stay in the program, do not keep its early uses from being looked for."""
+    """Calls of the driver's functions, which stay in the program, do not end the search for early uses of registers."""
     prints = """.reg .pred %none; setp.lt.u32 %none, %tid, 0; @!%none bra SILENT;
         {{ .param .b64 p; .param .b64 q; .param .b32 r; st.param.b64 [p], %rd6; st.param.b64 [q], %rd6;
         call.uni (r), vprintf, (p, q); }}
@@ -512,7 +512,7 @@ def test_a_barrier_waits_for_threads_that_have_exited(schedule):
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_use_is_the_wait_of_a_kernel_without_any(schedule):
-    """A rule of the emulator may be the first to report that there is none."""
+    """A rule of the emulator may be the first to report that there is no wait."""
     run(NEVER_WAITS.format(use="add.u32 %r6, %r5, 1;"), schedule)
     with pytest.raises(EmulatorError, match="columns"):
         run(NEVER_WAITS.format(use=""), schedule)
@@ -542,7 +542,7 @@ WIDE = [
 
 @pytest.mark.parametrize("scopes", WIDE)
 def test_a_fence_for_other_ctas(monkeypatch, scopes):
-    """One of its own CTA beside it takes nothing away."""
+    """A fence of the CTA's own scope beside it removes nothing."""
     monkeypatch.setenv("NOGPU_LENIENT", "0")
     run(PASSED_ON.format(**scopes), "late", **CLUSTER)
 
@@ -555,7 +555,7 @@ def test_a_relaxed_cluster_barrier_behind_a_fence_of_the_cta():
 
 @pytest.mark.parametrize("scopes", NARROW)
 def test_a_scope_without_the_other_cta_is_a_doubt(monkeypatch, scopes):
-    """A warning once, unless it is waived; an error where doubts are."""
+    """A doubt is a warning once, unless it is waived, or an error in a strict run."""
     monkeypatch.setattr(errors, "_reported", set())
     with pytest.warns(errors.OrderingWarning, match="sanitizer, rule scope: nothing orders") as found:
         run(PASSED_ON.format(**scopes), "late", **CLUSTER)
@@ -571,7 +571,7 @@ def test_a_scope_without_the_other_cta_is_a_doubt(monkeypatch, scopes):
 
 
 def test_a_relaxed_word_of_a_completion_is_a_doubt(monkeypatch):
-    """A write that follows a copy which another CTA has seen complete."""
+    """The word is written after a copy that another CTA has seen complete."""
     stores = BEHIND_A_COPY.format(access="st.shared::cluster.b32 [%r4], %tid;")
     monkeypatch.setattr(errors, "_reported", set())
     with pytest.warns(errors.OrderingWarning, match="sanitizer, rule completion: nothing orders") as found:
@@ -591,7 +591,7 @@ SAME_GLOBAL += "st.global.b32 [%rd1], %r4;"
 
 @pytest.mark.parametrize("body", [SAME_WORD.replace("{store}", "st.shared.b32"), SAME_GLOBAL])
 def test_lanes_that_store_to_one_word(body):
-    """Of different values any may stay; equal ones and stores with an order are legal."""
+    """A place with different values may keep any; equal ones and stores with an order are legal."""
     with pytest.raises(EmulatorError, match="rule lanes: nothing orders lanes 0 and 1 of"):
         run(body.format(value="%tid"), "late", threads=32)
     run(body.format(value="7"), "late", threads=32)
@@ -601,7 +601,7 @@ def test_lanes_that_store_to_one_word(body):
 
 
 def test_a_report_names_the_bytes_and_the_mbarrier():
-    """All bytes of both accesses that lie together, and on which mbarrier the copy completes."""
+    """The report has all adjacent bytes of both accesses, and the mbarrier on which the copy completes."""
     body = FILLED.format(wait=WAIT.format(name="W", phase=0), edge="")
     with pytest.raises(EmulatorError, match=r"at shared offsets 0x404\.\.0x47f of CTA \(0, 0, 0\): the copy's bytes"):
         run(body, "late")
@@ -615,7 +615,7 @@ def test_a_report_names_the_bytes_and_the_mbarrier():
 
 
 def test_rules_that_are_waived_are_listed():
-    """The rule is not reported; reports of others say that it is waived."""
+    """The waived rule is not reported; reports of others say that it is waived."""
     run(OTHER_WARP.format(edge=""), "late", ["threads"])
     with pytest.raises(EmulatorError, match=r"rule lanes: .*(?s:.)*Allowed: threads; copy"):
         run(OTHER_LANE.format(edge=""), "late", ["threads", "copy"])
@@ -624,7 +624,7 @@ def test_rules_that_are_waived_are_listed():
 
 
 def test_a_rule_that_an_opcode_waives(monkeypatch):
-    """Of one of the two accesses; of a scope or an order also of the arrival or the wait."""
+    """A waiver may be at one of the two accesses, and for a scope or an order also at the arrival or the wait."""
     run(OTHER_WARP.format(edge=""), "late", ["threads@ld.shared.b32"])
     with pytest.raises(EmulatorError, match="rule threads"):
         run(OTHER_WARP.format(edge=""), "late", ["threads@ld.shared.b64"])
@@ -661,7 +661,7 @@ def test_waivers_beside_instructions():
 
 
 def test_a_rule_that_a_source_line_waives(tmp_path):
-    """For its access alone, and that rule alone."""
+    """A waiver is for its access alone, and that rule alone."""
     source = tmp_path / "kernel.py"
     source.write_text("load(other)  # sanitizer: allow lanes, threads\nload(other)  # sanitizer: allow copy\n")
     body, declarations = OTHER_WARP.replace("{edge}", "\n.loc 1 {line} 0\n"), f'.file 1 "{source}"'
@@ -671,9 +671,9 @@ def test_a_rule_that_a_source_line_waives(tmp_path):
 
 
 def test_reports_of_a_log(monkeypatch, tmp_path):
-    """Launches go on; each pair of instructions is there once, a doubt too, without a warning."""
+    """Launches go on; the log has each pair of instructions once, doubts included, without a warning."""
     monkeypatch.setenv("NOGPU_SANITIZE_LOG", str(tmp_path / "log"))
-    again = OTHER_LANE + "\nld.shared.b32 %r5, [%r4];"  # in two warps
+    again = OTHER_LANE + "\nld.shared.b32 %r5, [%r4];"  # load of two warps
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         run(PASSED_ON.format(**NARROW[0]), "late", **CLUSTER)
@@ -684,7 +684,7 @@ def test_reports_of_a_log(monkeypatch, tmp_path):
 
 
 def test_programs_are_followed():
-    """With --sanitize, in workers too; without it a race is not looked for."""
+    """Programs with --sanitize are followed, in workers too; without it races are not sought."""
     ptx = module(BEGIN + OTHER_WARP.format(edge=""), arguments=0)
     program = f"import nogpu; nogpu.load_ptx({ptx!r})['k'].launch(4, 64, [], shared=4096)"
     command = [sys.executable, "-m", "nogpu", "--workers", "2", "--schedule", "late,eager"]
@@ -698,7 +698,7 @@ def test_programs_are_followed():
 
 
 def test_schedules_that_are_followed():
-    """The others run as without the sanitizer."""
+    """Other schedules run as without the sanitizer."""
     ptx = module(BEGIN + OTHER_WARP.format(edge=""), arguments=0)
     program = f"import nogpu; nogpu.load_ptx({ptx!r})['k'].launch(4, 64, [], shared=4096)"
     command = [sys.executable, "-m", "nogpu", "--schedule", "late,eager", "--sanitize", "--sanitize-schedule"]

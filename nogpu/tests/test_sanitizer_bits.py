@@ -1,4 +1,4 @@
-"""How uninitialised bits spread: bits of a result that are called known do not depend on them, and many are known."""
+"""The spread of uninitialised bits: known bits of a result do not depend on them, and many bits are known."""
 
 from types import SimpleNamespace
 
@@ -102,7 +102,7 @@ def result(op, words, longs):
 
 
 class Registers:
-    """Stands for `WarpRegisters`: values and uninitialised bits of the sources."""
+    """A replacement of `WarpRegisters`: values and uninitialised bits of the sources."""
 
     def __init__(self, values, bits):
         self._values, self._bits = values, bits
@@ -141,7 +141,7 @@ def registers_of(operand):
 
 
 def spread_of(op, values, bits):
-    """uint64[32]: the uninitialised bits of the result."""
+    """The uninitialised bits of the result, uint64[32]."""
     i = instruction(op)
     uses = [name for operand in i.operands[1:] for name in registers_of(operand)]
     registers, defines = Registers(values, bits), tuple(registers_of(i.operands[0]))

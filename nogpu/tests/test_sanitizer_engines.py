@@ -1,4 +1,4 @@
-"""The sanitizer's reports do not depend on who executes an access, compiled code or Python: random kernels."""
+"""Random kernels: the sanitizer's reports do not depend on whether compiled code or Python executes an access."""
 
 import json
 import random
@@ -11,7 +11,7 @@ from nogpu import EmulatorError
 from nogpu.sanitizer.follow import Sanitizer
 from tests.support.small_kernels import entry, launch_entry
 
-SEEDS = 16  # kernels of each schedule
+SEEDS = 16  # kernels for each schedule
 BEGIN = """
 mov.u32 %r10, smem; setp.eq.u32 %p1, %tid, 0; setp.lt.u32 %p2, %tid, 32; and.b32 %r6, %tid, 31;
 setp.lt.u32 %p4, %r6, 16; mov.u32 %r40, 0; mov.u16 %h1, 0; cvta.shared.u64 %rd10, smem;
@@ -57,7 +57,7 @@ def body(seed):
     kinds, is_tidy = choose((PLAIN, ACCESSES, ACCESSES)), random_.random() < 0.4
 
     def access(lanes=None):
-        if is_tidy:  # of each thread to a word of its own, mostly
+        if is_tidy:  # mostly stores of each thread to a word of its own
             text = choose(PLAIN[:2]).format(place="%r20" if random_.random() < 0.95 else "%r22", offset=0)
             return choose(LANES) + text
         text = choose(kinds).format(place=choose(PLACES), offset=choose((0, 0, 4, 64)), chunk=choose((0, 0, 16, 512)))

@@ -46,7 +46,7 @@ PEER = """
     ld.global.b32 %r5, [%rd5]; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
 """
 
-# CTA 0 stores, and tells by word 128, for which CTA 1 waits before it loads.
+# CTA 0 stores, and sends a message in word 128, for which CTA 1 waits before it loads.
 FLAG = """
     @!%p7 bra LOADS;
     st.global.b32 [%rd2], %tid; bar.sync 0; mov.u32 %r4, 1; {tell} bra DONE;
@@ -62,7 +62,7 @@ RELEASE = "@%p1 st.release.gpu.global.b32 [%a0+512], %r4;"
 FENCED_ATOMIC = "@%p1 membar.gl; @%p1 atom.global.add.u32 %r7, [%a0+512], 1;"
 FENCED_VOLATILE = "@%p1 membar.gl; @%p1 st.volatile.global.b32 [%a0+512], %r4;"
 
-# CTA 0 tells CTA 1, which tells CTA 2.
+# CTA 0 sends a message to CTA 1, which sends one to CTA 2.
 CHAIN = """
     @!%p7 bra LATER; st.global.b32 [%rd2], %tid; bar.sync 0; {first} bra DONE;
 LATER: setp.eq.u32 %p8, %cta, 1; @!%p8 bra LAST; @!%p1 bra DONE;
@@ -74,7 +74,7 @@ SEEN: bar.sync 0; ld.global.b32 %r5, [%rd2];
 DONE:
 """
 
-# grid.sync of cooperative groups, between a store and a load of what another CTA has stored.
+# The grid.sync of cooperative groups, between a store and a load of another CTA's bytes.
 GRID = """
     mad.wide.u32 %rd4, %cta, 256, %rd2; st.global.b32 [%rd4], %tid; bar.sync 0; @!%p1 bra MET;
     {fence} atom.global.add.u32 %r6, [%a0+1024], 1;
@@ -84,7 +84,7 @@ MET: bar.sync 0;
     ld.global.b32 %r5, [%rd5];
 """
 
-# Bytes that threads store, which a copy then reads; and the other way round.
+# Threads store bytes that a copy then reads; and the other way round.
 COPIED = (
     INIT
     + """
@@ -105,7 +105,7 @@ ISSUED: {before} @!%p2 st.global.b32 [%rd2+-128], %tid;
     + WAIT.format(name="ENDED", phase=0)
 )
 
-# What a bulk store has written, or has still to write.
+# Bytes that a bulk store has written, or has still to write.
 STORED = """
     st.shared.b32 [%r2], %tid; fence.proxy.async; bar.sync 0;
     @%p1 cp.async.bulk.global.shared::cta.bulk_group [%a0], [%r10], 256; @%p1 cp.async.bulk.commit_group;
@@ -292,7 +292,7 @@ def run(body, schedule, allowed=(), **options):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", CASES)
 def test_a_race_is_reported(name, schedule):
-    """Under every schedule, by its rule, with both accesses and the allocation."""
+    """The report names its rule, both accesses and the allocation, under every schedule."""
     rule, options, body, racy, _ = CASES[name]
     with pytest.raises(EmulatorError, match=f"sanitizer, rule {rule}: nothing orders") as error:
         run(body.format(**racy), schedule, **options)
@@ -393,7 +393,7 @@ def run_maps(body, schedule):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", MAPS)
 def test_tensor_maps(name, schedule):
-    """Edits that a copy may not see, or may see too early; ordered ones are silent."""
+    """A copy may miss an edit, or see it too early; ordered edits are silent."""
     rule, body, racy, legal = MAPS[name]
     with pytest.raises(EmulatorError, match=f"sanitizer, rule {rule}: nothing orders") as error:
         run_maps(body.format(**racy), schedule)
@@ -402,7 +402,7 @@ def test_tensor_maps(name, schedule):
 
 
 def test_a_tensor_map_that_a_lenient_run_reads_at_issue(monkeypatch):
-    """It may be read later all the same."""
+    """A lenient run reads the map at issue, but hardware may read it later."""
     monkeypatch.setenv("NOGPU_LENIENT", "1")
     rule, body, racy, legal = MAPS["edited while a copy may read it"]
     with pytest.raises(EmulatorError, match=f"sanitizer, rule {rule}: nothing orders"):
@@ -471,7 +471,7 @@ LAUNCHES = {
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_programmatic_launches(name, schedule):
-    """What does not wait for the launch ahead is unordered with all of it; the report names both launches."""
+    """Accesses without a wait for the previous launch are unordered with all of it; the report names both launches."""
     racy, legal = LAUNCHES[name]
     with pytest.raises(EmulatorError, match="sanitizer, rule launch: nothing orders") as error:
         run_launches(schedule, *racy)
@@ -482,14 +482,14 @@ def test_programmatic_launches(name, schedule):
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_ordinary_launches_are_in_order(schedule):
-    """Without the attribute, and where the host waits in between."""
+    """The launches lack the attribute, or the host waits in between."""
     racy, _ = LAUNCHES["a load before the wait"]
     run_launches(schedule, *racy, programmatic=False)
     run_launches(schedule, *racy, between=Device.synchronize)
 
 
 def test_what_threads_have_fenced_is_each_lanes_own():
-    """Lane 0 has a copy read what 32 lanes have stored and fenced: nothing orders that before its issue."""
+    """Lane 0 issues a copy of bytes that 32 lanes have stored and fenced: nothing orders that before its issue."""
     body = """
         st.shared.b32 [%r2], %tid; fence.proxy.async.shared::cta; {edge}
         @%p1 cp.async.bulk.global.shared::cta.bulk_group [%a0], [%r10], 128;
@@ -501,7 +501,7 @@ def test_what_threads_have_fenced_is_each_lanes_own():
 
 
 def test_clusters_run_where_their_races_are_seen():
-    """Not in several workers."""
+    """Clusters run in one process, not in several workers."""
     device = Device(("late",), 2, DeviceProperties())
     device.sanitizer = Sanitizer()
     data = aligned(np.zeros(512, np.uint32))
@@ -514,7 +514,7 @@ def test_clusters_run_where_their_races_are_seen():
 
 
 def test_nothing_is_left_behind():
-    """A launch that is not followed is not observed; one that follows begins afresh."""
+    """A launch without the sanitizer is not observed; the next one with it begins afresh."""
     device = Device(("late",), 1, DeviceProperties())
     device.sanitizer = Sanitizer()
     data = aligned(np.zeros(512, np.uint32))

@@ -1,4 +1,4 @@
-"""What a CTA leaves behind when it exits, on small kernels: reported under every schedule, beside twins that wait."""
+"""Work that a CTA leaves behind when it exits, on small kernels: reported under every schedule, and twins that wait."""
 
 import warnings
 
@@ -18,7 +18,7 @@ INIT = "@%p1 mbarrier.init.shared.b64 [%r11], {count}; @%p1 fence.mbarrier_init.
 WAIT = "{name}: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p9, [%r11], {phase}; @!%p9 bra {name};"
 MEET = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
 PEER = INIT.format(count=1) + MEET + "mapa.shared::cluster.u32 %r5, %r11, 1; setp.eq.u32 %p4, %rank, 1; @%p4 bra HEARS;"
-# The other CTA stays long enough by chance.
+# The other CTA stays long enough only by chance.
 STAY = "mov.u32 %r7, 0; STAY: add.u32 %r7, %r7, 1; setp.lt.u32 %p5, %r7, 3000; @%p5 bra STAY;"
 END = " bra END; HEARS: {wait}" + STAY + " END:"
 CLUSTER = {"grid": 2, "cluster": 2}
@@ -84,7 +84,7 @@ DOUBTS = {
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch):
-    """Doubts are reported anew."""
+    """A state in which doubts are reported anew."""
     monkeypatch.setattr(errors, "_reported", set())
 
 
@@ -98,7 +98,7 @@ def run(body, schedule, allowed=()):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", FAULTS)
 def test_what_may_reach_a_cta_that_has_exited_is_an_error(name, schedule):
-    """Whether it does under this schedule or not: then a plain rule refuses it."""
+    """The report does not depend on the schedule; where the work does reach the CTA, a plain rule refuses it."""
     body, wrong, _ = FAULTS[name]
     with pytest.raises(EmulatorError, match="rule left-behind: .* exits and leaves behind|which has exited") as error:
         run(body.format(**wrong), schedule)
@@ -109,7 +109,7 @@ def test_what_may_reach_a_cta_that_has_exited_is_an_error(name, schedule):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", DOUBTS)
 def test_what_is_left_behind_otherwise_is_a_doubt(monkeypatch, name, schedule):
-    """A warning, and an error where doubts are; a plain rule's where the work has not happened yet."""
+    """A doubt is a warning, or an error in a strict run; a plain rule's where the work is still to come."""
     body, wrong, _ = DOUBTS[name]
     words = "rule left-behind: .* exits and leaves behind|which has exited without waiting"
     with pytest.warns(errors.OrderingWarning, match=words) as found:
@@ -134,7 +134,7 @@ def test_a_twin_that_waits_is_silent(monkeypatch, name, schedule):
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_last_phases_that_are_over_need_no_waiter(monkeypatch, schedule):
-    """As pipelines end, the one of expected bytes that no copy brings included."""
+    """Pipelines end so, including one with expected bytes that no copy brings."""
     monkeypatch.setenv("NOGPU_LENIENT", "0")
     run(INIT.format(count=1) + "@%p1 mbarrier.arrive.shared.b64 _, [%r11];", schedule)
     run(INIT.format(count=1) + "@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 128;", schedule)

@@ -1,4 +1,4 @@
-"""Accesses to shared memory that compiled code notes: checked together, reported as if each had been checked alone."""
+"""Accesses to shared memory that compiled code notes: checked together, with the reports of a check of each alone."""
 
 import gc
 import re
@@ -20,7 +20,7 @@ BEGIN = """
     mad.lo.u32 %r2, %tid, 4, %r10; mul.wide.u32 %rd1, %tid, 4; add.s64 %rd1, %a0, %rd1;
 """
 WARP, CTA = "bar.warp.sync -1;", "bar.sync 0;"
-MANY = access_log.ROOM + 8  # more than the log takes
+MANY = access_log.ROOM + 8  # more stores than the log takes
 
 
 def run(body, schedule, threads=64, allowed=(), **options):
@@ -73,7 +73,7 @@ def test_a_race_is_reported_and_its_ordered_twin_is_not(name, schedule):
 
 @pytest.mark.parametrize("chosen", (0, 2, MANY - 1))
 def test_the_instruction_of_the_byte_is_named(chosen):
-    """Of many that one warp executes in a row."""
+    """The report names the right one of many instructions that one warp executes in a row."""
     body = f"@!%p2 bra OTHER;\n{stores(MANY)}\nbra DONE;\nOTHER: ld.shared.b32 %r5, [%r10+{256 * chosen}];\nDONE:"
     with pytest.raises(EmulatorError, match="rule threads: nothing orders") as error:
         run(body, "late")
@@ -88,7 +88,7 @@ STOPS = {"hangs": WAIT, "polls": "POLLS: bra POLLS;", "counts": "COUNTS: add.u32
 @pytest.mark.parametrize("memory", ["shared", "global"])
 @pytest.mark.parametrize("name", STOPS)
 def test_a_kernel_that_does_not_end_has_its_accesses_checked(name, memory):
-    """Those that no event has followed: they may be why."""
+    """Accesses that no event has followed are checked, since they may be the reason."""
     place = {"shared": "%r10", "global": "%a0"}[memory]
     body = "mov.u32 %r9, 0; @%p1 mbarrier.init.shared.b64 [%r10+2048], 1; bar.sync 0; setp.eq.u32 %p3, %tid, 32;"
     body += f"@%p1 st.{memory}.b32 [{place}], 1; @%p3 st.{memory}.b32 [{place}+OTHER], 2;" + STOPS[name]
@@ -144,7 +144,7 @@ def test_bytes_that_nobody_has_written_are_followed():
 
 
 def test_accesses_stay_in_compiled_code(monkeypatch):
-    """All but one for each time that the log is full."""
+    """All accesses are in compiled code, except for one each time that the log is full."""
     called, execute = Counter(), python_rows.PythonRows.run
 
     def counted(self, index, g, mask):
@@ -160,15 +160,15 @@ def test_accesses_stay_in_compiled_code(monkeypatch):
 
 
 def test_what_follows_a_cluster_is_freed_when_it_ends(monkeypatch):
-    """Without a search for garbage, whose settings are as before."""
+    """No search for garbage frees it, and the collector's settings stay."""
     followed, thresholds = [], gc.get_threshold()
-    begin = follow.ClusterCauses.__init__
+    begin = follow.ClusterSanitizer.__init__
 
     def kept(self, *arguments):
         begin(self, *arguments)
         followed.append(weakref.ref(self))
 
-    monkeypatch.setattr(follow.ClusterCauses, "__init__", kept)
+    monkeypatch.setattr(follow.ClusterSanitizer, "__init__", kept)
     gc.disable()
     try:
         run(stores(8), "late")

@@ -1,4 +1,4 @@
-"""Uninitialised operands of an MMA: the rows of A, columns of B and factors that have some spoil their part of D."""
+"""Uninitialised operands of an MMA: bad rows of A, columns of B and scale factors spoil their parts of D."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ NARROW = {"e2m1": 0xF, "e2m3": 0x3F, "e3m2": 0x3F}
 
 
 class Shadows:
-    """Of the CTAs of an MMA: some elements of A and B, or scale factors, are uninitialised."""
+    """Shadows of an MMA's CTAs, with some uninitialised elements of A and B, or scale factors."""
 
     def __init__(self, kind, a, b, group, m, lane, layout, scale=None, block=0, transpose=(0, 0), d="f32"):
         self.ctas, self.layout, self.lane, self.rows, self.group = [], layout, lane, m // group, group
@@ -65,14 +65,14 @@ class Shadows:
         return put_operand(shared, start, packed_rows(elements, self.kind, element))
 
     def put_a(self, bad):
-        """bad: by CTA, the rows of A that have an uninitialised element."""
+        """Put A. bad: by CTA, the rows of A that have an uninitialised element."""
         rng = np.random.default_rng(1)
         for (shared, _), rows in zip(self.ctas, bad, strict=True):
             elements = self._elements(rng, self.rows, rows, self.types[0])
             self.a = self._put(shared, A, elements, self.types[0], self.transpose[0])
 
     def put_b(self, bad):
-        """bad: columns of D."""
+        """Put B. bad: columns of D."""
         elements, part = self._elements(np.random.default_rng(2), N, bad, self.types[1]), N // self.group
         for rank, (shared, _) in enumerate(self.ctas):
             self.b = self._put(shared, B, elements[rank * part :][:part], self.types[1], self.transpose[1])
@@ -88,7 +88,7 @@ class Shadows:
             put_b_scales(tmem, SFB, codes, 0, self.layout)
 
     def multiply(self, accumulate=False):
-        """bool[rows, N] by CTA: what of D is uninitialised."""
+        """The uninitialised elements of D, bool[rows, N] by CTA."""
         addresses = (self.lane << 16 | COLUMN, self.a, self.b, self.idesc, SFA, SFB)
         mma, products = decoded(self.kind, self.group, self.block or None, *addresses, accumulate), Products()
         products.multiply(mma, self.ctas, products.invalid_operand(mma, self.ctas) is None)
@@ -110,7 +110,7 @@ CASES = [(*kind, *layout) for kind in KINDS for layout in LAYOUTS if layout[1] >
 
 @pytest.mark.parametrize(("kind", "a", "b", "options", "group", "m", "lane", "layout"), CASES)
 def test_rows_and_columns(kind, a, b, options, group, m, lane, layout):
-    """Of each CTA other rows of A; columns of B; then their scale factors."""
+    """Each CTA has other bad rows of A; columns of B; then their scale factors."""
     shadows = Shadows(kind, a, b, group, m, lane, layout, **options)
     for _, tmem in shadows.ctas:
         tmem.words[:, :200] = 0xFFFFFFFF
@@ -131,7 +131,7 @@ def test_rows_and_columns(kind, a, b, options, group, m, lane, layout):
 
 
 def test_what_is_added_to_stays_uninitialised():
-    """And D that is not added to begins afresh."""
+    """A product without accumulation begins afresh."""
     shadows = Shadows("f16", "f16", "f16", 1, 128, 0, "D")
     (_, tmem) = shadows.ctas[0]
     tmem.words[5, COLUMN + 7] = 0xFFFFFFFF

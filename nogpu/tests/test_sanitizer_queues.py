@@ -1,4 +1,4 @@
-"""The sanitizer on several queues: work that nothing orders, beside twins that an event, a queue or the host orders."""
+"""The sanitizer on several queues: unordered work, and twins that an event, a queue or the host orders."""
 
 import os
 import threading
@@ -17,13 +17,13 @@ import cuda.bindings.driver as driver  # noqa: E402
 import cuda.bindings.runtime as runtime  # noqa: E402
 import torch  # noqa: E402
 
-from nogpu.cuda_programs import connection  # noqa: E402, F401  # fills the table of entry points
-from nogpu.cuda_programs.backends import Emulated  # noqa: E402
-from nogpu.cuda_programs.entries import ENTRIES  # noqa: E402
+from nogpu.cuda import graphs, torch_queues  # noqa: E402
+from nogpu.cuda.backends import emulated  # noqa: E402
+from nogpu.cuda.modules import Module  # noqa: E402
+from nogpu.cuda.programs import connection  # noqa: E402, F401  # fills the table of entry points
+from nogpu.cuda.programs.entries import ENTRIES  # noqa: E402
+from nogpu.cuda.queues import CURRENT  # noqa: E402
 from nogpu.execution.device import Device, LaunchConfig  # noqa: E402
-from nogpu.host import graphs, torch_queues  # noqa: E402
-from nogpu.host import runtime as launches  # noqa: E402
-from nogpu.host.queues import CURRENT  # noqa: E402
 from nogpu.sanitizer import queues, spans  # noqa: E402
 from nogpu.sanitizer.follow import Sanitizer  # noqa: E402
 
@@ -46,7 +46,7 @@ def sanitizer(monkeypatch):
     device.synchronize()
     monkeypatch.setattr(device, "sanitizer", Sanitizer())
     monkeypatch.setattr(device, "schedules", ("late",))
-    monkeypatch.setattr(torch_queues, "_pools", {})  # a sanitizer knows queues that are created under it
+    monkeypatch.setattr(torch_queues, "_pools", {})  # a sanitizer knows only queues that were created under it
     monkeypatch.setattr(torch_queues, "_capturing", [])
     yield device.sanitizer
     device.synchronize()
@@ -72,7 +72,7 @@ def queue(flags=NON_BLOCKING):
 
 
 class Program:
-    """What a host does."""
+    """A host program."""
 
     def __init__(self, kernels, array):
         self.kernels, self.array, self.address = kernels, array, array.ctypes.data
@@ -82,10 +82,9 @@ class Program:
         self.kernels[name].launch(1, 32, arrays or [self.array], queue=on, wait=False, **options)
 
     def submit(self, name, on, *arrays):
-        """As `run`, in the way of the DSL and Triton, which graphs capture."""
+        """Launch like `run`, but by the calls of the DSL and Triton, which graphs capture."""
         values = [array.data_ptr().to_bytes(8, "little") for array in arrays]
-        kernel = launches.Kernel("k", KERNELS[name])
-        launches.submit(kernel, LaunchConfig((1, 1, 1), (32, 1, 1), (1, 1, 1), 0), values, on)
+        Module(KERNELS[name])["k"].submit(LaunchConfig((1, 1, 1), (32, 1, 1), (1, 1, 1), 0), values, on)
 
     def record(self, on):
         value(driver.cuEventRecord(self.event, on))
@@ -255,7 +254,7 @@ def test_runtime_creates_queues_with_flags(program):
 
 
 def test_programmatic_launches(program):
-    """Of one queue they overlap; of another none is waited for."""
+    """Launches of one queue overlap; a launch waits for none of another queue."""
     program.run("overlapping", program.a, programmatic=True)
     program.run("overlapping", program.a, programmatic=True)
     assert Device.current().pending == 2
@@ -304,13 +303,13 @@ def test_memory_that_is_freed_is_forgotten(program):
 
 
 def place(words):
-    """The address of integers of 8 bytes, which live as long as what is returned."""
+    """The address of integers of 8 bytes, which live as long as the returned object."""
     return np.array(words, np.uint64)
 
 
 @pytest.fixture
 def seen(sanitizer, monkeypatch):
-    """The queues of what is submitted."""
+    """The queues of submitted work."""
     found, submitted = [], sanitizer.queues.submitted
     monkeypatch.setattr(sanitizer.queues, "submitted", lambda on, *what: found.append(on) or submitted(on, *what))
     return found
@@ -353,7 +352,7 @@ def test_memory_of_a_queue(program):
     program.wait(program.b)
     value(driver.cuMemsetD8Async(x, 1, 128, program.b))
     with pytest.raises(EmulatorError, match="the release on queue"):
-        Emulated().free(x, program.a)
+        emulated().free(x, program.a)
     value(driver.cuStreamSynchronize(program.b))
     entered("cudaFreeAsync", x, program.a)
 
@@ -537,7 +536,7 @@ def test_what_is_held_before_the_first_queue_is_bounded(kernels, monkeypatch):
 
 
 def test_dlpack(side, program):
-    """Who takes a tensor names its queue, which is behind the current one from then on."""
+    """The receiver of a tensor names its queue, which from then on is behind the current one."""
     x = tensor()
     x.__dlpack__()
     race(lambda: program.run("load", side.cuda_stream, x))
@@ -719,7 +718,7 @@ def test_replays_of_one_graph_follow_each_other(program, side):
 
 
 def used(program, side):
-    """A tensor that another queue uses last."""
+    """A tensor whose last use is on another queue."""
     x = tensor(64)
     side.wait_stream(torch.cuda.current_stream())
     program.run("load", side.cuda_stream, x)

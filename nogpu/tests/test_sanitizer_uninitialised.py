@@ -1,4 +1,4 @@
-"""Uninitialised data, on small kernels: reported where it counts, under every schedule, beside twins that write it."""
+"""Uninitialised data, on small kernels: reported at uses that matter, under every schedule, and twins that write it."""
 
 import subprocess
 import sys
@@ -33,7 +33,7 @@ FREE = "bar.sync 0; @%p2 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r12, 64;
 TMEM_LOAD = "tcgen05.ld.sync.aligned.32x32b.x1.b32 %r5, [%r12]; tcgen05.wait::ld.sync.aligned;"
 TMEM_STORE = "tcgen05.st.sync.aligned.32x32b.x1.b32 [%r12], {}; tcgen05.wait::st.sync.aligned;"
 
-# Each thread writes a row of 32 bytes, but for what the hole leaves out.
+# Each thread writes a row of 32 bytes, except for the part that the hole leaves out.
 ROWS = """
     mad.lo.u32 %r3, %tid, 32, %r10; <> st.shared.v4.b32 [%r3], {%r0, %r0, %r0, %r0};
     st.shared.v4.b32 [%r3+16], {%r0, %r0, %r0, %r0};
@@ -81,7 +81,7 @@ STORED_MATRIX = MATRIX.replace(
 )
 
 VALUE, ADDRESS, CONTROL = "the value that it stores", "the address in", "what decides where control goes"
-CASES = {  # name -> (body, what stands in the hole: wrong, legal, words of the report)
+CASES = {  # name -> (body, texts for the hole: wrong, legal, words of the report)
     "shared memory": ("<>" + LOAD + OUT, "", STORE, VALUE),
     "three bytes of a word": ("<>" + LOAD + OUT, "st.shared.b8 [%r2], %tid;", STORE, VALUE),
     "bytes that other threads have written": (
@@ -232,7 +232,7 @@ def run(body, schedule="late", fill=0, allowed=()):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", CASES)
 def test_what_nobody_has_written_is_reported_where_it_counts(name, schedule):
-    """With its origin, and what has read it first."""
+    """The report names the origin and the first reader."""
     body, wrong, _, words = CASES[name]
     with pytest.raises(EmulatorError, match=f"rule uninitialised: nobody has written\n    {words}") as error:
         run(body.replace("<>", wrong), schedule)
@@ -282,7 +282,7 @@ OF_GLOBAL = {
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", OF_GLOBAL)
 def test_global_memory(name, schedule):
-    """Words that were allocated and never written; others are silent."""
+    """Words that were allocated and never written are reported; others are silent."""
     body, words = OF_GLOBAL[name]
     with pytest.raises(EmulatorError, match=f"nobody has written\n    {words}(?s:.)*It comes from global memory"):
         run(body, schedule, UNWRITTEN)
@@ -290,7 +290,7 @@ def test_global_memory(name, schedule):
 
 
 def test_copies_of_global_memory_are_silent(monkeypatch):
-    """A buffer that is filled in part may be copied, and its copy has it, too; what is made of it is a doubt."""
+    """A partly filled buffer may be copied, and its copy is partly filled, too; results made of it are doubts."""
     monkeypatch.setattr(errors, "_reported", set())
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -1,4 +1,4 @@
-"""The sanitizer on words that order: atomics by lane, what a store of others ends, scopes between clusters."""
+"""The sanitizer on words that order accesses: atomics by lane, stores that end a release, scopes of clusters."""
 
 import numpy as np
 import pytest
@@ -30,8 +30,8 @@ LOADS: ld.acquire.cta.shared.b32 %r5, [%r10+1024]; setp.eq.u32 %p9, %r5, 0; @%p9
 END:
 """
 
-# Warp 0 stores a word and releases a flag. When warp 1 has seen that, if it looks, it changes the flag, too; warp 2
-# looks only when that is over, of which a relaxed word tells: it has not seen the first value.
+# Warp 0 stores a word and releases a flag. Warp 1 may look, and then changes the flag, too; warp 2 looks only when
+# that is over, of which it learns from a relaxed word: it has not seen the first value.
 SHARED_FLAG = """
     @%p1 st.shared.b32 [%r10+1024], 0; @%p1 st.shared.b32 [%r10+1028], 0; bar.sync 0; @!%p3 bra END;
     setp.eq.u32 %p4, %warp, 1; @%p2 bra FIRST;
@@ -43,7 +43,7 @@ SECOND: ld.{look}.cta.shared.b32 %r5, [%r10+1024]; setp.ne.u32 %p9, %r5, 1; @%p9
 FIRST: st.shared.b32 [%r10], %tid; st.release.cta.shared.b32 [%r10+1024], %r4;
 END:
 """
-# The same by three CTAs and a flag in global memory.
+# Three CTAs and a flag in global memory.
 GLOBAL_FLAG = """
     @!%p1 bra END; @%p5 bra FIRST; @%p6 bra SECOND;
 THIRD: ld.relaxed.gpu.global.b32 %r5, [%a0+516]; setp.ne.u32 %p9, %r5, 1; @%p9 bra THIRD;
@@ -219,7 +219,7 @@ def run(body, schedule, **options):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", CASES)
 def test_a_race_is_reported(name, schedule, monkeypatch):
-    """Under every schedule, by its rule."""
+    """The report names its rule, under every schedule."""
     monkeypatch.setenv("NOGPU_LENIENT", "0")
     rule, options, body, racy, _ = CASES[name]
     with pytest.raises(EmulatorError, match=f"sanitizer, rule ({rule}): nothing orders") as error:

@@ -80,7 +80,7 @@ def test_a_load_that_nobody_waits_for_is_late():
 
 
 def test_copies_last_and_warps_in_any_order():
-    """A copy is as late as can be, however the warps take turns."""
+    """The copy is as late as possible, in any order of the warps."""
     source = aligned(64)
     source[:] = np.arange(64)
     body = SETUP + BULK + "bar.sync 0; and.b32 %r4, %tid, 31; setp.ne.u32 %p2, %r4, 0; @%p2 bra OTHERS;"
@@ -96,7 +96,7 @@ def test_copies_last_and_warps_in_any_order():
 
 
 def test_warps_far_ahead_of_others():
-    """Of two warps, one that has twenty times as much to do may be first."""
+    """A warp with twenty times as much to do may be the first of two."""
     body = SETUP + BULK + "bar.sync 0; shr.u32 %r4, %tid, 5; mad.lo.u32 %r5, %r4, 400, 20; mov.u32 %r6, 0;"
     body += "D: add.u32 %r6, %r6, 1; setp.lt.u32 %p2, %r6, %r5; @%p2 bra D; and.b32 %r7, %tid, 31;"
     body += "setp.ne.u32 %p2, %r7, 0; @%p2 bra OTHERS; atom.shared.exch.b32 %r1, [%r10+512], %r4; OTHERS:"
@@ -433,8 +433,8 @@ def test_allocation_waits_for_columns(schedule):
 
 
 def copied(committing, schedule):
-    """tcgen05.cp of 512 bytes to tensor memory by lane 0, a commit by a lane, and the copy read by the four warps;
-    whether it was there.
+    """Copy by tcgen05.cp 512 bytes to tensor memory in lane 0, commit in a lane, and read the copy in the four warps.
+    Returns whether the copy was there.
     """
     source = aligned(128)
     source[:] = np.arange(128) * 11

@@ -14,7 +14,6 @@ ILLEGAL = {
     "schedule": "bogus",
     "workers": "x",
     "max_instructions": "-1",
-    "engine": "x",
     "explore": "0",
     "lenient": "yes",
     "sanitize": "true",
@@ -30,7 +29,7 @@ ILLEGAL = {
     "hopper_mode": "fast",
     "progress": "-1",
 }
-# Of processes that the emulator starts: not for users.
+# Variables of processes that the emulator starts, not for users.
 INTERNAL = {"NOGPU_CUDA_PROGRAM", "NOGPU_LIBPYTHON", "NOGPU_PYTHON"}
 
 
@@ -40,7 +39,7 @@ def test_every_setting_is_tried():
 
 @pytest.mark.parametrize(("name", "text"), ILLEGAL.items(), ids=ILLEGAL)
 def test_a_variable_that_is_not_legal(name, text, monkeypatch):
-    """An error of the command line, and of `activate`; an empty one is none."""
+    """The command line and `activate` refuse the text; an empty text counts as unset."""
     variable = settings.variable(name)
     process = run("-c", "print('started')", **{variable: text})
     assert (process.returncode, process.stdout) == (2, "")
@@ -59,9 +58,9 @@ def test_an_option_takes_the_place_of_a_variable():
 
 
 def test_what_a_command_sets_is_legal():
-    given = {"schedule": "eager", "workers": "2", "engine": "python", "explore": "3", "sanitize_allow": "lanes"}
+    given = {"schedule": "eager", "workers": "2", "explore": "3", "sanitize_allow": "lanes"}
     settings.check(
-        activation.environment(**given, lenient=True, record="folder", clock="b200", why=True, sanitize=True)
+        activation.environment(**given, lenient=True, record="folder", clock="b200", clock_why=True, sanitize=True)
     )
 
 
@@ -70,5 +69,5 @@ def test_every_variable_is_a_setting_and_documented():
     named = {name for path in sources for name in re.findall(r"\bNOGPU_[A-Z_]*[A-Z]\b", path.read_text())}
     variables = set(map(settings.variable, settings.SETTINGS))
     assert named <= variables | INTERNAL | {"NOGPU_NAME"}
-    documented = set(re.findall(r"^\| `(NOGPU_\w+)` \|", (ROOT / "docs/emulator.md").read_text(), re.MULTILINE))
+    documented = set(re.findall(r"^\| `(NOGPU_\w+)` \|", (ROOT / "docs/manual.md").read_text(), re.MULTILINE))
     assert documented == variables

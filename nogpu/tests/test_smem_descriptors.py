@@ -112,7 +112,7 @@ def test_illegal_mn_major_descriptors(arguments, message):
 
 
 def test_strides_that_are_not_needed():
-    """One group of rows, one chunk: the fields may hold anything that they can."""
+    """A matrix of one group of rows, one chunk: the fields may have any values."""
     k_major(descriptor(0x2000, 0, 128, 0), 8, 2)
     k_major(descriptor(0x2000, 128, 0, 0), 128, 1)
     mn_major(descriptor(0x2000, 1024, 128, 0), 16, 8)
@@ -137,7 +137,7 @@ def test_the_leading_stride_of_a_swizzled_k_major_matrix_is_not_used():
 
 
 def test_slices_of_k_as_groups_of_rows():
-    """A stride of 32 bytes: eight rows of 128 bytes are read as 32 rows of 32."""
+    """The stride is 32 bytes: eight rows of 128 bytes are read as 32 rows of 32."""
     chunks = k_major(descriptor(0x2000, 32, 128), 32, 2).places
     for row in range(32):
         assert chunks[row, 0] * 16 == k_major_address(0x2000, row % 8, 32 * (row // 8), 128, 1024, 0)

@@ -1,4 +1,4 @@
-"""Warps that spin: legal ones go on, those that repeat are a hang."""
+"""Spinning warps: legal ones go on, repeating ones are a hang."""
 
 import numpy as np
 import pytest
@@ -65,13 +65,13 @@ class TestLoopsThatEnd:
 
     @pytest.mark.parametrize("effect", [SET, "red.global.add.u32 [%a0+{word}], 1;"])
     def test_taking_turns(self, schedule, effect):
-        """Each warp polls for as long as the other one counts."""
+        """Each warp polls while the other one counts."""
         first = COUNT.format(name=0, n=6_000) + effect.format(word=0) + POLL.format(word=4)
         second = POLL.format(word=0) + COUNT.format(name=1, n=6_000) + effect.format(word=4)
         assert all(run(PART + first + "ret; OTHER:" + second, threads=64, schedule=schedule)[:2])
 
     def test_counting_in_local_memory(self, schedule):
-        """Nothing but local memory tells one iteration from the next, as in code that is not optimised."""
+        """Local memory alone differs from one iteration to the next, as in code that is not optimised."""
         body = """
             .local .align 4 .b8 stack[8]; mov.u32 %r1, 0; st.local.b32 [stack], %r1;
         L:  ld.local.b32 %r1, [stack]; add.u32 %r1, %r1, 1; st.local.b32 [stack], %r1;
@@ -82,12 +82,12 @@ class TestLoopsThatEnd:
         assert set(out.tolist()) == {3000}
 
     def test_a_long_way_without_a_loop(self, schedule):
-        """Nothing but the place tells one segment from the next."""
+        """The place alone differs from one segment to the next."""
         steps = "".join(f"B{i}: setp.eq.u32 %p7, %r30, {i}; @%p7 bra B{i};" for i in range(1500))
         assert run("mov.u32 %r30, 9999;" + steps + SET.format(word=0), schedule=schedule)[0] == 1
 
     def test_a_group_of_lanes_for_each_turn(self, schedule):
-        """All lanes but the last are in loops of their own. That one ends them after two of its turns, one in 32."""
+        """All lanes but the last have loops of their own, which the last ends after two of its turns, one in 32."""
         part = "".join(f"setp.eq.u32 %p7, %tid, {i}; @%p7 bra L{i};" for i in range(31))
         loops = "".join(
             f"L{i}: ld.volatile.global.b32 %r5, [%a0]; setp.eq.u32 %p6, %r5, 0; @%p6 bra L{i}; ret;" for i in range(31)
@@ -202,7 +202,7 @@ class TestClusters:
     @pytest.mark.parametrize("schedule", SCHEDULES)
     @pytest.mark.parametrize("last", [0, 1])
     def test_launches_that_overlap(self, schedule, last):
-        """One of two launches works for long, the other one polls for its end and stores as it does."""
+        """One of two launches works for long, the other polls for its end and stores meanwhile."""
         polling = "AGAIN: add.u32 %r6, %r6, 1; st.volatile.global.b32 [%a0+8], %r6; ld.volatile.global.b32 %r7, [%a0];"
         polling += "setp.eq.u32 %p6, %r7, 0; @%p6 bra AGAIN;"
         working = "".join(COUNT.format(name=i, n=100) + SET.format(word=12) for i in range(9)) + SET.format(word=0)
@@ -232,7 +232,7 @@ class TestHangs:
         assert "CTA (0, 0, 0) warp 0 at PTX line" in text
 
     def test_registers_that_come_round_again(self, schedule):
-        """Each warp's registers have a period of their own, each lane its values."""
+        """Each warp's registers have a period of their own, and each lane its values."""
         body = """
             shr.u32 %r11, %tid, 5; mul.lo.u32 %r12, %r11, 4; add.u32 %r12, %r12, 7; mov.u32 %r2, %tid;
         L:  add.u32 %r2, %r2, 1; rem.u32 %r2, %r2, %r12; ld.volatile.global.b32 %r3, [%a0]; or.b32 %r4, %r3, %r2;

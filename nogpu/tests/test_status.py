@@ -17,7 +17,7 @@ PTX = module(COUNT, 0)
 
 
 def program(setting=""):
-    """Launches four CTAs after a change of the settings."""
+    """A program that launches four CTAs after a change of the settings."""
     return f"""if True:
         import sys
         import nogpu
@@ -34,8 +34,8 @@ CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {program
 
 
 def on_terminal(text, *options, stderr=True, **variables):
-    """What `python -m nogpu OPTIONS -c TEXT` writes to a terminal. stderr: whether its standard error is one, too;
-    else it must stay empty.
+    """The text that `python -m nogpu OPTIONS -c TEXT` writes to a terminal. stderr: true for standard error, too;
+    otherwise it must stay empty.
     """
     path = os.pathsep.join([str(ROOT), clean_environment()["PYTHONPATH"]])
     variables = {"PYTHONPATH": path, "TERM": "xterm", "COLUMNS": "120", **variables}
@@ -49,12 +49,12 @@ def on_terminal(text, *options, stderr=True, **variables):
     try:
         while part := os.read(terminal, 1 << 16):
             written += part
-    except OSError:  # nobody has the other end any longer
+    except OSError:  # no other end any longer
         pass
     os.close(terminal)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0 and not errors, (written, errors)
-    return re.sub(r"\x1b\[[\d;]*m", "", written.decode())  # without colours
+    return re.sub(r"\x1b\[[\d;]*m", "", written.decode())  # text without colours
 
 
 @pytest.mark.parametrize("options", [(), ("--schedule", "late,eager"), ("--workers", "2")])

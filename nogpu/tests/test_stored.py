@@ -1,4 +1,4 @@
-"""Translated kernels on disk: what is read does what would be translated, in every message too."""
+"""Translated kernels on disk: a kernel that is read acts like one that is translated, also in every message."""
 
 import os
 import tempfile
@@ -14,7 +14,7 @@ from nogpu.compiler import stored, translate
 from nogpu.compiler.stored import LEAST_INSTRUCTIONS, StoredEntry
 from nogpu.errors import EmulatorError
 
-# 32 lanes of which some part, a call, shared memory, a barrier, a vector store; `more` makes it long.
+# A kernel in which some of 32 lanes part, a call, shared memory, a barrier, a vector store; `more` makes it long.
 KERNEL = """
 .version 8.8
 .target sm_100a
@@ -60,13 +60,13 @@ def folder(tmp_path, monkeypatch):
 
 
 def loaded(source):
-    """(the kernel as a new process loads it, whether it is from the store)."""
+    """The kernel as a new process loads it, and whether it comes from the store."""
     kernel = nogpu.load_ptx(source)["k"]
-    return kernel, isinstance(kernel._entry, StoredEntry)
+    return kernel, isinstance(kernel.entry, StoredEntry)
 
 
 def outcome(kernel, n=5, block=64, **_):
-    """(bytes or message, counters) of a launch."""
+    """Outcome of a launch: (bytes or message, counters)."""
     out = nogpu.array(np.zeros(64, np.uint32))
     nogpu.reset_counters()
     try:
@@ -191,12 +191,12 @@ def test_directives_are_kept():
     second, again = loaded(source)
     assert (from_store, again) == (False, True)
     names = ("reqntid", "maxntid", "cluster", "max_cluster", "min_ctas", "registers_per_thread")
-    kept = [getattr(second._entry, name) for name in names]
-    assert kept == [getattr(first._entry, name) for name in names] == [None, (64, 1, 1), None, 4, 2, 80]
+    kept = [getattr(second.entry, name) for name in names]
+    assert kept == [getattr(first.entry, name) for name in names] == [None, (64, 1, 1), None, 4, 2, 80]
 
 
 def test_a_kernel_from_the_store_is_recorded():
-    """Its records need operands, which the store does not have."""
+    """The records need operands, which the store lacks."""
     outcome(loaded(text())[0])
     (kernel, from_store), traces = loaded(text()), []
     out = nogpu.array(np.zeros(64, np.uint32))
@@ -206,18 +206,18 @@ def test_a_kernel_from_the_store_is_recorded():
     assert from_store and stores == [(1 | 8 << 8 | 32 << 16, 2)] and out.any()
 
 
-def test_python_rows_and_watched_programs_have_the_whole_kernel():
+def test_followed_programs_have_the_whole_kernel():
     loaded(text())[0].check()
     kernel, found = loaded(text())
     assert found
-    python = translate.translate(kernel._entry, kernels=False)
-    assert not isinstance(python.entry, StoredEntry) and python.entry.instructions[0].operands
-    assert isinstance(translate.translate(kernel._entry).entry, StoredEntry)
+    followed = translate.translate(kernel.entry, heeds=True)
+    assert not isinstance(followed.entry, StoredEntry) and followed.entry.instructions[0].operands
+    assert isinstance(translate.translate(kernel.entry).entry, StoredEntry)
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o720])
 def test_a_folder_that_others_can_write_to_is_not_used(tmp_path, monkeypatch, mode):
-    """The one in the temporary folder takes its place."""
+    """The folder in the temporary folder replaces it."""
     monkeypatch.undo()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -31,7 +31,7 @@ class Rule:
     broken: str
     legal: str
     at: str | None = None
-    """Opcode of the error's PTX line if it is none in `broken`; NOWHERE if the error names no instruction."""
+    """Opcode of the error's PTX line if it is not in `broken`; NOWHERE if the error names no instruction."""
     warp: int | None = 0
     """The error's warp; None if the kernel is refused before it runs."""
     cta: tuple[int, int, int] = (0, 0, 0)
@@ -58,7 +58,7 @@ def aligned(array):
 
 
 def run(family, text, map_fields=None):
-    """Parameters: a0, 32 words; a1, the map of a2, 4 x 16 words, with a box of 2 x 16."""
+    """Run a kernel. Parameters: a0, 32 words; a1, the map of a2, 4 x 16 words, with a box of 2 x 16."""
     words, tensor = aligned(np.zeros(32, np.uint32)), aligned(np.zeros((4, 16), np.uint32))
     changes = {"moved": 0, "bits": 0} | (map_fields or {})
     address, bits = tensor.ctypes.data + changes.pop("moved"), changes.pop("bits")
@@ -1236,7 +1236,7 @@ def opcodes(text):
     return {statement.split()[0] for statement in statements if statement.split()}
 
 
-@pytest.mark.filterwarnings("ignore::nogpu.errors.OrderingWarning")  # a doubt that comes before the error
+@pytest.mark.filterwarnings("ignore::nogpu.errors.OrderingWarning")  # expects a doubt before the error
 @pytest.mark.parametrize("family,rule", RULES)
 def test_rule(family, rule, monkeypatch):
     if rule.strict:

@@ -71,7 +71,7 @@ def test_scale_input_d(kind, d_type, shift):
         return
     actual = (tmem.words[:, :32] & 0xFFFF).astype(np.uint16).view(np.float16)
     exact = problem.a_values[0] @ problem.b_values.T + before.astype(np.float16) / 2.0**shift
-    slack = 2.0**-20 * (abs(problem.a_values[0]) @ abs(problem.b_values.T))  # of fp32 sums in any order
+    slack = 2.0**-20 * (abs(problem.a_values[0]) @ abs(problem.b_values.T))  # bound of fp32 sums in any order
     assert np.all(((exact - slack).astype(np.float16) <= actual) & (actual <= (exact + slack).astype(np.float16)))
 
 

@@ -43,7 +43,7 @@ CLUSTER_SYNC = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
 
 
 def body(instruction_text, idesc=0, a=0, b=0, group=1, copy=""):
-    """The operation, issued by one thread of the even CTA, and nothing after it."""
+    """PTX of the operation, issued by one thread of the even CTA, and of nothing after it."""
     begin = BEGIN.format(
         barrier=BARRIER,
         pointer=TMEM_POINTER,
@@ -84,7 +84,7 @@ def aligned(array):
 
 
 def image(rows):
-    """8 KB: rows of 32 bytes as an unswizzled tile, chunks 128 bytes apart, groups of eight rows 256 bytes apart."""
+    """A tile of 8 KB: rows of 32 bytes, not swizzled, chunks 128 bytes apart, groups of eight rows 256 bytes apart."""
     groups = rows.view(np.uint8).reshape(-1, 8, 2, 16).transpose(0, 2, 1, 3)
     return aligned(np.resize(groups, 8192))
 
@@ -93,7 +93,7 @@ A_TILE, B_TILE = descriptor(SHARED_BASE + TILE, 256, 0, 128), descriptor(SHARED_
 
 
 def run(text, idesc, a, b, schedule="late"):
-    """D of 128 rows and 16 columns as uint32."""
+    """The result D of 128 rows and 16 columns as uint32."""
     out = np.zeros((128, 16), np.uint32)
     source = body(text, idesc, A_TILE, B_TILE, copy=COPY) + WAIT + END
     launch(source, out, image(a), image(b), threads=128, shared=0x8000, schedule=schedule)

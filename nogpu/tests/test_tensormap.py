@@ -51,7 +51,7 @@ def test_decodes_what_the_driver_encoded(vector):
 
 
 def test_vectors_the_driver_refused():
-    """A Hopper driver has no sub-byte types and no swizzle atoms but 16 bytes; NaN fill of integers no driver has."""
+    """A Hopper driver has no sub-byte types and no swizzle atoms but 16 bytes; no driver has NaN fill of integers."""
     later = [v for v in REFUSED if re.search(r"16U[46]", enumerator(v, "type")) or "ATOM" in enumerator(v, "swz")]
     nan = [v for v in REFUSED if v not in later]
     assert [v["name"] for v in nan] == [
@@ -152,7 +152,7 @@ def test_too_short():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_edit_makes_any_map_out_of_any_other(seed):
-    """Field after field of one map is replaced by those of another, as kernels do with a template in shared memory."""
+    """Fields of one map are replaced by those of another one by one, as kernels do with a template in shared memory."""
     rng = np.random.default_rng(seed)
 
     def random_map() -> dict:
@@ -258,7 +258,7 @@ def test_encodes_as_the_driver_does(vector):
 
 
 def test_encodes_what_a_hopper_driver_refuses():
-    """4-bit types and swizzle atoms, which are younger; NaN fill of integers is refused by all."""
+    """The refused ones are younger 4-bit types and swizzle atoms; all drivers refuse NaN fill of integers."""
     for vector in REFUSED:
         name = enumerator(vector, "type")
         if "ATOM" in enumerator(vector, "swz"):

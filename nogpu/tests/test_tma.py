@@ -41,13 +41,13 @@ class Tensor:
         self.map = TensorMap.decode(raw)
 
     def element_at(self, coords) -> int | None:
-        """Bit offset of an element in the tensor's memory; None outside of the tensor."""
+        """The bit offset of an element in the tensor's memory; None outside of the tensor."""
         if any(not 0 <= c < d for c, d in zip(coords, self.dims, strict=True)):
             return None
         return coords[0] * self.bits + 8 * sum(c * s for c, s in zip(coords[1:], self.strides, strict=True))
 
     def swizzled(self, address) -> int:
-        """PTX ISA, "Swizzling Modes": the bits above the 128-byte line select the bits to add to those below."""
+        """Swizzled address (PTX ISA, "Swizzling Modes"): bits above the 128-byte line select those to add below."""
         line = address >> 7
         if self.atom == "16B":
             return address ^ (line & {0: 0, 32: 1, 64: 3, 128: 7}[self.swizzle]) << 4
@@ -56,7 +56,7 @@ class Tensor:
         return address ^ (line & 3) << 5 ^ (8 * (line & 1) if self.atom == "32B flip" else 0)
 
     def box_elements(self, coords, offset):
-        """(bit address in shared memory, bit offset in the tensor or None) of each element of the box."""
+        """The (bit address in shared memory, bit offset in the tensor or None) of each element of the box."""
         counts = [-(-size // step) for size, step in zip(self.box, self.steps, strict=True)]
         linear = 0
         for index in itertools.product(*(range(n) for n in reversed(counts))):
@@ -168,7 +168,7 @@ ROWS = [
 
 
 def four_rows(tensor, coords, offset):
-    """(bit address in shared memory, bit offset in the tensor or None): four boxes of one row, one below the other."""
+    """Pairs (bit address in shared memory, bit offset in the tensor or None) of four boxes of one row, in a column."""
     for i, row in enumerate(coords[1:]):
         for j in range(tensor.box[0]):
             linear = (i * tensor.box[0] + j) * tensor.bits

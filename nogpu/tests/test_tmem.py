@@ -13,7 +13,7 @@ FORMS = [(s, n) for s in SHAPES for n in NUMS if n <= {"16x128b": 64, "16x256b":
 
 
 def filled() -> TensorMemory:
-    """All columns allocated; word (lane, column) is lane << 16 | column."""
+    """A tensor memory with all columns allocated; word (lane, column) is lane << 16 | column."""
     tmem = TensorMemory()
     assert tmem.alloc(512) == 0
     tmem.words[:] = np.arange(128, dtype=np.uint32)[:, None] << 16 | np.arange(512, dtype=np.uint32)
@@ -21,7 +21,7 @@ def filled() -> TensorMemory:
 
 
 def place(shape: str, thread: int, register: int, split: int = 0) -> tuple[int, int]:
-    """(row, column) of a register, from Figures "Matrix Fragment for shape" of the PTX ISA, section Data Movement
+    """The (row, column) of a register, from Figures "Matrix Fragment for shape" of the PTX ISA, section Data Movement
     Shape.
     """
     match shape:

@@ -1,4 +1,4 @@
-"""Loads and stores of tensor memory that complete late, and the fences and commits that put accesses in order."""
+"""Loads and stores of tensor memory that complete late, and the fences and commits that order accesses."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ OVERWRITE = "mov.u32 %r20, 7; tcgen05.st.sync.aligned.32x32b.x1.b32 [%r12], %r20
     "use", ["tcgen05.wait::ld.sync.aligned;", "add.u32 %r1, %r1, 0;", "setp.eq.u32 %p5, %r1, 0;", ""]
 )
 def test_a_load_is_over_when_it_is_waited_for_or_used(schedule, use):
-    """Also where a store of the same warp follows: its loads and stores complete in order."""
+    """Loads and stores of a warp complete in order, so a store may follow the load."""
     assert lanes(LOAD + use + OVERWRITE, schedule=schedule) == list(range(128))
 
 
@@ -58,7 +58,7 @@ def test_a_write_behind_a_load_of_the_same_register_stays(schedule):
 
 
 def uses(body):
-    """First uses as {text: texts of the loads}."""
+    """The first uses as {text: texts of the loads}."""
     planned = plan(entry(SETUP + body + FREE + store("%r1")))
     texts = [instruction.text for instruction in planned.entry.instructions]
     found = planned.first_uses
@@ -146,7 +146,7 @@ def test_missing_fences(monkeypatch, schedule, missing, reason):
 @pytest.mark.parametrize("schedule", ["late", "random:1"])
 @pytest.mark.parametrize("fenced", [True, False])
 def test_a_load_that_is_given_back_before_it_is_complete(schedule, fenced):
-    """With the fences and without any: the wait is needed either way."""
+    """The wait is needed with all fences and without any."""
     parts = {} if fenced else {"before": "", "copier_after": "", "setup": "bar.sync 0;"}
     assert read_then_copy("eager", **parts) == read_then_copy("late", **parts) == list(range(32))
     if schedule == "late":

@@ -1,4 +1,4 @@
-"""Building the package's C files: what is compiled again, what is not, and errors."""
+"""Builds of the package's C files: repeated compilations, skipped ones, and errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CACHE = "cache of ключ 日本"
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
-    """A cache and a temporary folder that are empty."""
+    """An empty cache and an empty temporary folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / CACHE))
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
@@ -41,7 +41,7 @@ def folder(tmp_path):
 
 
 def build(folder):
-    """As in a new process."""
+    """Build like a new process."""
     toolchain.build.cache_clear()
     return toolchain.build(str(folder))
 
@@ -66,8 +66,66 @@ def test_every_source_and_header_counts(folder, name):
     assert build(folder) != before
 
 
+LOGS = """#!/bin/sh
+for last; do :; done
+case "$*" in *" -c "*) basename "$last" >> '{log}';; esac
+exec gcc "$@"
+"""
+
+
+@pytest.fixture
+def compiled(folder, tmp_path, monkeypatch):
+    """Builds the folder and returns the names of the files that were compiled."""
+    path, log = tmp_path / "gcc that logs", tmp_path / "log"
+    path.write_text(LOGS.format(log=log))
+    path.chmod(0o755)
+    monkeypatch.setenv("CC", f"'{path}'")
+    toolchain._compiler.cache_clear()
+
+    def build_and_read():
+        log.write_text("")
+        build(folder)
+        return sorted(log.read_text().split())
+
+    yield build_and_read
+    toolchain._compiler.cache_clear()
+
+
+def test_only_what_has_changed_is_compiled(folder, compiled, tmp_path):
+    (folder / "one.c").write_text("int one(void) { return 1; }\n")
+    assert compiled() == ["one.c", "six.c", "two.c"] and compiled() == []
+    (folder / "two.c").write_text('#include "parts.h"\nint two(void) { return 1 + 1; }\n')
+    assert compiled() == ["two.c"]
+    (folder / "parts.h").write_text('#include "../number.h"\n#define THREE NUMBER\nint two(void);\n')
+    (tmp_path / "number.h").write_text("#define NUMBER 3\n")
+    assert compiled() == ["six.c", "two.c"]
+    (tmp_path / "number.h").write_text("#define NUMBER 4\n")
+    assert compiled() == ["six.c", "two.c"]
+    assert toolchain.load.__wrapped__(str(folder)).six() == 8
+    (tmp_path / "number.h").write_text("#define NUMBER 3\n")
+    assert compiled() == [], "what was there before is still there"
+
+
+def test_an_error_in_one_file_keeps_the_others(folder, compiled):
+    (folder / "bad.c").write_text("int bad(void) { return missing; }\n")
+    with pytest.raises(RuntimeError, match=r"bad\.c"):
+        compiled()
+    (folder / "bad.c").write_text("int bad(void) { return 0; }\n")
+    assert compiled() == ["bad.c"]
+
+
+def test_a_damaged_object_is_compiled_anew(folder, compiled, capfd):
+    compiled()
+    (damaged,) = (store.root() / "objects").glob("two-*.o")
+    damaged.write_bytes(damaged.read_bytes()[:-40])
+    (folder / "six.c").write_text('#include "parts.h"\nint six(void) { return THREE * two(); }\n')
+    assert compiled() == ["six.c", "two.c"]
+    assert capfd.readouterr().err == f"nogpu: {damaged} is damaged and is made anew\n"
+    assert toolchain.load.__wrapped__(str(folder)).six() == 6
+
+
 def test_another_cpu_builds_its_own(folder, tmp_path, monkeypatch):
-    """Home folders are shared between machines."""
+    """Machines may share home folders."""
     before, cpu = build(folder), tmp_path / "cpuinfo"
     monkeypatch.setattr(toolchain, "CPU_DESCRIPTION", cpu)
     libraries = set()
@@ -78,6 +136,7 @@ def test_another_cpu_builds_its_own(folder, tmp_path, monkeypatch):
     assert before not in libraries and len(libraries) == 4 and build(folder) in libraries
     cpu.unlink()
     assert build(folder) in libraries
+    assert len(list((store.root() / "objects").glob("two-*"))) == 5, "objects, too"
 
 
 def test_options_count(folder, monkeypatch):
@@ -121,7 +180,7 @@ def libraries(folder):
     "damage", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b"x" * len(data)]
 )
 def test_a_damaged_library_is_built_anew(folder, tmp_path, damage):
-    """A library that is cut off ends the process that loads it by SIGBUS."""
+    """A truncated library ends the process that loads it by SIGBUS."""
     assert load(folder).stdout == "6\n"
     (library,) = libraries(tmp_path)
     whole = library.read_bytes()
@@ -150,7 +209,7 @@ exec gcc "$@"
 
 @pytest.fixture
 def slow(tmp_path):
-    """A compiler that never ends its last step, and the file that tells that it is there."""
+    """A compiler that never ends its last step, and a file that shows that it has reached it."""
     path, mark = tmp_path / "slow gcc", tmp_path / "mark"
     path.write_text(SLOW.format(mark=mark))
     path.chmod(0o755)
@@ -158,7 +217,7 @@ def slow(tmp_path):
 
 
 def start(folder, slow):
-    """A process in the middle of building."""
+    """A process in the middle of a build."""
     path, mark = slow
     environment = clean_environment(PYTHONPATH=str(ROOT), CC=f"'{path}'")
     process = subprocess.Popen(
@@ -202,14 +261,14 @@ has_namespaces = pytest.mark.skipif(
 
 
 def mounted(options, *places):
-    """The start of a command for which a small file system is mounted at each place."""
+    """The start of a command with a small file system mounted at each place."""
     mounts = " && ".join(f"mount -t tmpfs -o {options} none '{place}'" for place in places)
     return *NAMESPACE, "sh", "-c", f'{mounts} && exec "$@"', "sh"
 
 
 @has_namespaces
 def test_a_full_disk(folder, tmp_path):
-    """The temporary folder takes its place; where that is full, too, a line says so."""
+    """The temporary folder replaces the cache; where that is full, too, a line says so."""
     cache, temporary = tmp_path / CACHE, tmp_path / "temporary"
     cache.mkdir()
     done = load(folder, *mounted("size=8k", cache))
@@ -224,7 +283,7 @@ def test_a_full_disk(folder, tmp_path):
 
 @has_namespaces
 def test_a_folder_that_cannot_be_written(folder, tmp_path):
-    """A library that is there is used; else the temporary folder takes its place."""
+    """An existing library is used; otherwise the temporary folder replaces the cache."""
     cache, temporary = tmp_path / CACHE, tmp_path / "temporary"
     cache.mkdir()
     assert load(folder, *mounted("ro", cache)).stdout == "6\n" and len(libraries(temporary)) == 1

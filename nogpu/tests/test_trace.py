@@ -1,4 +1,4 @@
-"""Recorded launches: the records of small kernels word by word, and what recording must not change."""
+"""Recorded launches: the records of small kernels word by word, and everything that recording must not change."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ from tests.test_tensorissue import body as tensor_body
 
 SMEM = 0x400  # offset of the first byte of dynamic shared memory
 GLOBAL, SHARED, REMOTE, LOCAL, CONSTANT = range(5)
-PEER = 1 << 24  # of a place in the CTA of rank 1
+PEER = 1 << 24  # place in the CTA of rank 1
 SETUP = "mov.u32 %r70, smem; add.u32 %r71, %r70, 2048; setp.eq.u32 %p10, %tid, 0;"
 
 
@@ -36,7 +36,7 @@ def recorded(body, *arrays, threads=32, declarations="", shared=4096, grid=1, va
 
 
 def records(trace, opcode="", cta=0, warp=0):
-    """(text of the opcode, whether some lanes were inactive, words) of the records of instructions that start so."""
+    """Records of instructions with this opcode prefix: (text of the opcode, whether some lanes were off, words)."""
     found = [(trace.instructions[record.pc].opcode, record.part, record.words) for record in trace.records(cta, warp)]
     return [record for record in found if record[0].startswith(opcode)]
 
@@ -52,7 +52,7 @@ def access(space, nbytes, lanes=32):
 
 
 def line(address, sectors=15):
-    """The two words of a line that is touched."""
+    """The two words of a touched line."""
     number = address // 128
     return number & 0xFFFFFFFF, number >> 32 | sectors << 28
 
@@ -84,9 +84,7 @@ AGAIN: @%p1 add.u32 %r2, %r2, 1;
 """
 
 
-@pytest.mark.parametrize("engine", ["native", "python"])
-def test_every_instruction_of_a_loop_is_recorded(monkeypatch, engine):
-    monkeypatch.setattr(Device.current(), "engine", engine)
+def test_every_instruction_of_a_loop_is_recorded():
     trace = recorded(LOOP)
     prologue = [("mov.u32", False, ())] * 3 + [("setp.lt.u32", False, ())]
     turn = [(name, name.startswith("a") and part, ()) for name, part in (("add.u32", True), ("add.u32", False))]
@@ -96,7 +94,7 @@ def test_every_instruction_of_a_loop_is_recorded(monkeypatch, engine):
 
 
 def test_sides_of_a_branch_are_recorded_one_after_the_other():
-    """As a branch inside of a segment, and as one that parts the warp, whose groups loop on their own."""
+    """The branch is one inside of a segment, then one that parts the warp, whose groups loop on their own."""
     body = (
         "setp.lt.u32 %p1, %tid, 5; @%p1 bra A; add.u32 %r1, %r1, 1; bra B; A: sub.u32 %r1, %r1, 1; B: not.b32 %r1, %r1;"
     )
@@ -108,8 +106,8 @@ def test_sides_of_a_branch_are_recorded_one_after_the_other():
     names = [(name, part) for name, part, _ in records(recorded(body))[3:]]
     turn = ["add.u32", "setp.lt.u32", "bra"]
     assert names == [
-        *((name, False) for name in turn),  # odd lanes have 3, even ones 2: all go on
-        *((name, False) for name in turn),  # 5 and 4
+        *((name, False) for name in turn),  # all go on: odd lanes have 3, even ones 2
+        *((name, False) for name in turn),  # odd lanes have 5, even ones 4
         *(("xor.b32", False), ("ret", False)),
     ]
     body = "and.b32 %r1, %tid, 1; A: add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 2; @%p1 bra A; xor.b32 %r1, %r1, 1;"
@@ -121,10 +119,9 @@ def test_sides_of_a_branch_are_recorded_one_after_the_other():
     ]
 
 
-@pytest.mark.parametrize("engine", ["native", "python"])
+@pytest.mark.usefixtures("kernels_and_calls")
 @pytest.mark.parametrize("uniform", [True, False])
-def test_instructions_that_no_lane_executes_have_no_operands(monkeypatch, engine, uniform):
-    monkeypatch.setattr(Device.current(), "engine", engine)
+def test_instructions_that_no_lane_executes_have_no_operands(uniform):
     test = "setp.eq.u32 %p1, %rank, 9;" if uniform else "setp.eq.u32 %p1, %tid, 99;"
     out = nogpu.array(np.zeros(32, np.uint32))
     body = f"{test} @%p1 st.global.b32 [%a0], %tid; @!%p1 st.shared.b32 [smem], %tid; @%p1 bar.sync 1; @%p1 exit;"
@@ -165,9 +162,8 @@ def test_header():
 # Loads and stores
 
 
-@pytest.mark.parametrize("engine", ["native", "python"])
-def test_global_accesses(monkeypatch, engine):
-    monkeypatch.setattr(Device.current(), "engine", engine)
+@pytest.mark.usefixtures("kernels_and_calls")
+def test_global_accesses():
     data = nogpu.array(np.zeros(4096, np.uint32))
     at = address_of(data)
     trace = recorded(
@@ -216,7 +212,7 @@ def test_parameters_constants_and_local_memory():
         ("%tid, 2", "b16", 1),
         ("%tid, 128", "b8", 32),
         ("%tid, 8", "v2.b32", 2),  # two halves of the warp, 128 bytes each
-        ("%tid, 16", "b64", 4),  # of each half two
+        ("%tid, 16", "b64", 4),  # two of each half
         ("%tid, 16", "v4.b32", 4),
         ("%tid, 32", "v4.b32", 8),
         ("0, 16", "v4.b32", 1),
@@ -318,9 +314,8 @@ def test_asynchronous_stores():
 # mbarriers and other barriers
 
 
-@pytest.mark.parametrize("engine", ["native", "python"])
-def test_mbarrier_operations(monkeypatch, engine):
-    monkeypatch.setattr(Device.current(), "engine", engine)
+@pytest.mark.usefixtures("kernels_and_calls")
+def test_mbarrier_operations():
     place = SMEM + 2048
     trace = recorded(
         f"""{SETUP} mad.lo.u32 %r1, %tid, 8, %r71; setp.lt.u32 %p1, %tid, 4; mov.u32 %r3, 2; setp.lt.u32 %p2, %tid, 1;
@@ -349,7 +344,7 @@ def test_mbarrier_operations(monkeypatch, engine):
 
 
 def test_arrivals_at_another_cta():
-    """Lanes 0 and 1 each arrive at the barrier of the CTA with their number."""
+    """Each of lanes 0 and 1 arrives at the barrier of the CTA with its number."""
     body = f"""{SETUP} @%p10 mbarrier.init.shared.b64 [%r71], 2; setp.lt.u32 %p1, %tid, 2;
         barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; mapa.shared::cluster.u32 %r1, %r71, %tid;
         @%p1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r1];
@@ -362,10 +357,9 @@ def test_arrivals_at_another_cta():
         assert words(trace, "mbarrier.try_wait", cta=rank) == [(place + rank * PEER, 0, 1)]
 
 
-@pytest.mark.parametrize("engine", ["native", "python"])
-def test_a_wait_is_recorded_once_when_it_is_over(monkeypatch, engine):
+@pytest.mark.usefixtures("kernels_and_calls")
+def test_a_wait_is_recorded_once_when_it_is_over():
     """Warp 1 waits for four phases that warp 0 ends. A producer's first wait is for the phase before the first."""
-    monkeypatch.setattr(Device.current(), "engine", engine)
     body = f"""{SETUP} @%p10 mbarrier.init.shared.b64 [%r71], 1; @%p10 mbarrier.init.shared.b64 [%r71+8], 1;
         bar.sync 0; mov.u32 %r1, 0; setp.ge.u32 %p1, %tid, 32; and.b32 %r9, %tid, 31; setp.eq.u32 %p11, %r9, 0;
         @%p1 bra READER;
@@ -405,7 +399,7 @@ def test_waits_for_a_state():
 
 
 def test_named_barriers():
-    """Warps 0 and 1 wait for each other; warp 2 arrives for warp 0; threads that are not counted are all of the CTA."""
+    """Warps 0 and 1 wait for each other; warp 2 arrives for warp 0. A barrier without a count is for all threads."""
     body = """shr.u32 %r1, %tid, 5; setp.eq.u32 %p1, %r1, 2; setp.eq.u32 %p2, %r1, 0;
         bar.sync 0; bar.red.popc.u32 %r2, 3, 96, %p1; barrier.cta.sync.aligned 4, 96; bar.warp.sync 0xffffffff;
         @%p1 bar.arrive 5, 64; @%p2 bar.sync 5, 64; nanosleep.u32 40;"""
@@ -426,7 +420,7 @@ def test_threads_of_a_barrier_are_those_that_have_not_exited():
 
 
 def test_grid_dependencies():
-    """A launch that is recorded runs on its own, whatever it lets start early."""
+    """A recorded launch runs on its own, even if it lets another start early."""
     data = nogpu.array(np.zeros(32, np.uint32))
     traces = []
     kernel = nogpu.load_ptx(module("griddepcontrol.wait; griddepcontrol.launch_dependents;" + store("%tid")))["k"]
@@ -496,7 +490,7 @@ def test_tile_loads_and_stores():
 
 
 def test_every_load_of_a_tile_is_recorded():
-    """Compiled code, which would repeat a load to the same place, records none."""
+    """Compiled code, which would repeat a load to the same place, must leave none out."""
     data = nogpu.array(np.zeros((16, 64), np.float32))
     trace = tile_kernel(
         f"""mov.u32 %r9, 0; L: @%p10 mbarrier.arrive.expect_tx.shared.b64 _, [%r71], 256; and.b32 %r8, %r9, 1;
@@ -563,7 +557,7 @@ def test_multicast_and_pairs():
 
 
 def test_padded_elements():
-    """16 of 4 bits take 16 bytes in shared memory, 8 in global memory and on the barrier."""
+    """A row of 16 elements of 4 bits takes 16 bytes in shared memory, 8 in global memory and on the barrier."""
     data = nogpu.array(np.zeros((16, 128), np.uint8))
     trace = tile_kernel(
         f"""@%p10 mbarrier.arrive.expect_tx.shared.b64 _, [%r71], 128; mov.u32 %r2, 0;
@@ -612,7 +606,7 @@ MMA = "tcgen05.mma.cta_group::1.kind::f16 [%tmem], %a, %b, %idesc, "
 
 
 def tensor_trace(values=True):
-    """(trace, D) of two MMAs, the second of which accumulates."""
+    """The (trace, D) of two MMAs, the second of which accumulates."""
     rng = np.random.default_rng(2)
     a, b = (rng.integers(-3, 4, (rows, 16)).astype(np.float16) for rows in (128, 16))
     issue = f"""{MMA} %zero; {MMA} %one; tcgen05.cp.cta_group::1.128x256b [%tmem+32], %a;
@@ -680,7 +674,7 @@ def test_clusters_that_take_over_others(monkeypatch):
         assert requests[-1][1] == NOTHING and len(requests) >= 3
 
 
-# What recording must not change
+# Effects that recording must not have
 
 
 COUNT = """
@@ -739,7 +733,7 @@ def test_traces_are_saved(tmp_path):
 
 
 def test_warps_that_repeat_each_other_are_saved_small(tmp_path):
-    """Of data at random places, which only the same words of another warp predict."""
+    """Data at random places can be predicted only from the same words of another warp."""
     trace = recorded("", grid=1)
     once = np.random.default_rng(1).integers(0, 1 << 32, 30_000, np.uint32)
     trace.words = np.tile(once, 50)

@@ -1,4 +1,4 @@
-"""Turns that compiled code gives to warps, and tile loads that it repeats: as Python's, and without Python."""
+"""Turns of warps in compiled code, and its repeated tile loads: equal to Python's, and without Python."""
 
 import signal
 
@@ -124,7 +124,7 @@ def test_ctrl_c():
 
 
 def test_warps_that_end_may_be_many():
-    """More clusters than the ring has places at first."""
+    """There are more clusters than the ring has places at first."""
     out = np.zeros(1, np.uint32)
     body = "mov.u32 %r5, 1; red.global.add.u32 [%a0], %r5;"
     counters = launch(body, out, threads=256, grid=40)
@@ -133,7 +133,7 @@ def test_warps_that_end_may_be_many():
 
 # Tile loads
 
-ROWS, COLUMNS, TILE = 32, 64, 8  # bytes of the tensor; rows of a box
+ROWS, COLUMNS, TILE = 32, 64, 8  # bytes of the tensor's rows; rows of a box
 KERNEL = """
 .version 8.8
 .target sm_100a
@@ -170,7 +170,7 @@ def rows(monkeypatch):
 
 
 def load(iterations, schedule="late", data_type=0, before="", behind="", **options):
-    """(tensor, uint8[ROWS, COLUMNS]; the words that the kernel sums; counters)"""
+    """The (tensor, uint8[ROWS, COLUMNS]; the words that the kernel sums; counters)."""
     tensor = np.arange(ROWS * COLUMNS, dtype=np.uint32).astype(np.uint8).reshape(ROWS, COLUMNS)
     out = np.zeros(32, np.uint32)
     elements = 2 * COLUMNS if data_type else COLUMNS
@@ -200,7 +200,7 @@ def test_tile_loads(schedule, rows):
     assert loaded[0] == loaded[1] and counters.tma_load_requested_bytes == ROWS * COLUMNS
 
 
-# What the loads that Python has found legal do not say: something before or behind the fourth load.
+# Changes before or behind the fourth load that the loads found legal by Python cannot reveal.
 @pytest.mark.parametrize(
     "change, reason",
     [
@@ -235,7 +235,7 @@ def test_a_barrier_that_is_initialised_anew_elsewhere():
 
 
 def test_a_barrier_that_is_initialised_anew_for_every_tile(rows, monkeypatch):
-    """Compiled code keeps nothing of those that are no more, neither the barrier nor a way to it."""
+    """Compiled code keeps nothing of invalidated barriers, neither the barrier nor a way to it."""
     held = []
 
     def place(self, offset, barrier):
@@ -262,7 +262,7 @@ def test_a_load_in_flight_to_a_barrier_that_is_invalidated(kernels):
 @pytest.mark.parametrize("kernels", [True, False])
 @pytest.mark.parametrize("place", ["before", "behind"])
 def test_a_tensor_that_is_freed_during_the_launch(place, kernels, monkeypatch):
-    """As by a finalizer that runs inside of the launch. `behind` the load is in flight."""
+    """A finalizer would free it so, inside of the launch. `behind`: the load is in flight."""
 
     def free(g, mask, tensor_map, issuer):
         memory = g.grid.memory

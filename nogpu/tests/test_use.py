@@ -1,9 +1,11 @@
-"""Use from Python: schedules and leniency of single launches, tensor maps, and what errors show."""
+"""Use from Python: schedules and leniency of single launches, tensor maps, and the content of errors."""
 
 import os
 import pickle
+import re
 import subprocess
 import sys
+import tomllib
 
 import ml_dtypes
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 
 import nogpu
 from nogpu import errors
+from nogpu.bootstrap.sitecustomize import EXTRAS
 from nogpu.errors import EmulatorError, OrderingWarning
 from nogpu.hardware.tma.encode import encode_tiled
 from tests.support.commands import ROOT, clean_environment
@@ -105,7 +108,7 @@ def test_activation(lenient, code):
 
 
 def alone(program):
-    """The end of a process of its own, which is not on the device."""
+    """The end of a process that is not on the device."""
     environment = clean_environment(PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'programs'}")
     command = [sys.executable, "-c", program]
     return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=ROOT, timeout=300)
@@ -165,7 +168,7 @@ def test_a_launch_is_recorded_where_the_device_was_imported_first(tmp_path):
 
 
 def test_an_error_names_its_schedule_and_those_that_end():
-    """Under eager the copy reads 7s, so that the kernel ends; under late it reads 8s and traps."""
+    """The copy reads 7s under eager, so that the kernel ends, and 8s under late, so that it traps."""
     text = RACE.format(fence=FENCE, name="k").replace(
         "wait_group 0; ret;", "wait_group 0; ld.global.b32 %r2, [%d]; setp.eq.u32 %p, %r2, 8; @%p trap; ret;"
     )
@@ -275,3 +278,16 @@ def test_some_names_of_many():
     text = HEADER + "".join(f".visible .entry k{i}() {{ ret; }}\n" for i in range(9))
     with pytest.raises(KeyError, match="no kernel 'x'; it has k0, k1, k2, k3, k4 and 4 more"):
         nogpu.load_ptx(text)["x"]
+
+
+def test_extras_are_named_where_a_package_is_missing():
+    """The extras that `EXTRAS` and the messages name are those of pyproject.toml."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    sources = [path.read_text() for path in (ROOT / "src").rglob("*.py")]
+    named = {extra for text in sources for extra in re.findall(r"pip install 'nogpu\[(\w+)\]'", text)}
+    assert named >= {"cuda", "pictures"} and named | set(EXTRAS.values()) <= set(extras)
+    for package, extra in {**EXTRAS, "cuda.bindings": "hopper"}.items():
+        code = f"raise ModuleNotFoundError('no {package}', name='{package}')"
+        command = [sys.executable, "-m", "nogpu", "-c", code]
+        result = subprocess.run(command, capture_output=True, text=True, env=clean_environment(), check=False)
+        assert result.returncode == 1 and result.stderr.endswith(f"pip install 'nogpu[{extra}]'\n"), result.stderr

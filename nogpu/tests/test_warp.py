@@ -12,7 +12,7 @@ LANE = np.arange(32)
 
 
 def lanes(body, threads=32, **options):
-    """%r1 of each thread, at the end."""
+    """The final %r1 of each thread."""
     out = np.full(threads, 0xDEAD, np.uint32)
     launch(body + store("%r1"), out, threads=threads, **options)
     return out.tolist()
@@ -359,7 +359,7 @@ def test_tiles_of_a_warp_that_run_together(body, expected):
     """Each lane names its own tile (PTX ISA, "membermask")."""
     expected = np.repeat(expected, 32 // len(expected))
     assert lanes(TILES + body) == expected.tolist()
-    # the same of tiles of which the others are elsewhere
+    # tiles whose other lanes are elsewhere
     assert lanes(f"{TILES} mov.u32 %r1, 7; setp.ge.u32 %p3, %tid, 16; @%p3 bra SKIP; {body}\nSKIP:") == [
         *expected[:16],
         *[7] * 16,

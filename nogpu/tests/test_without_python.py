@@ -1,4 +1,4 @@
-"""Accesses to the shared memory of a cluster, marked stores and reads of the clock that compiled code does alone."""
+"""Work that compiled code does alone: accesses to a cluster's shared memory, marked stores, and reads of the clock."""
 
 import gc
 
@@ -27,7 +27,7 @@ REFUSED = "reads shared offset 0x400 through the async proxy, which warp 0 of .*
 
 @pytest.fixture
 def rows(monkeypatch):
-    """Opcodes of the Python rows that have run."""
+    """The opcodes of the Python rows that have run."""
     called, original = [], PythonRows.run
 
     def run(self, index, group, mask):
@@ -63,7 +63,7 @@ def test_accesses_within_a_cluster(body, schedule, rows):
 
 @pytest.mark.parametrize("kernels", [True, False])
 def test_what_the_other_cta_has_stored(kernels):
-    """A lane gets the words of the lane that stores to it; lanes that are off store nothing."""
+    """A lane gets the words of the lane that stores to it; inactive lanes store nothing."""
     body = PEER + "setp.ge.u32 %p2, %tid, 8; mad.lo.u32 %r15, %rank, 100, %tid; add.u32 %r16, %r15, 1000;"
     body += "st.shared.v2.b32 [%r14], {%r20, %r20};".replace("%r20", "%tid") + MEET
     body += "@!%p2 st.shared::cluster.v2.b32 [%r13], {%r15, %r16};" + MEET
@@ -123,7 +123,7 @@ def test_the_first_of_marked_stores_is_pythons(rows):
 
 @pytest.mark.parametrize("first, place", [("", "%r10"), ("", "%r10+128"), ("@%p3", "%r10+128")])
 def test_stores_behind_a_fence_are_marked_anew(first, place):
-    """By Python the first, which may be in the first round only, by compiled code the second."""
+    """Python does the first store, which may be in the first round only, compiled code the second."""
     stores = f"setp.eq.u32 %p3, %r20, 0; {first} st.shared.b32 [%r14], 1; st.shared.b32 [%r14+128], 2;"
     body = MARKED + LOOP.format(body="{}" + stores + "{}", n=5)
     copy = COPY.replace("%r10", place).format(nbytes=128)
@@ -133,7 +133,7 @@ def test_stores_behind_a_fence_are_marked_anew(first, place):
 
 
 def test_marks_of_later_stores_are_seen():
-    """Of twelve stores of one instruction, the last is to 128 bytes from 1664 on, behind 256 that stay untouched."""
+    """The last of one instruction's twelve stores goes to 128 bytes from 1664 on, behind 256 untouched ones."""
     later = "add.u32 %r14, %r14, 128; setp.eq.u32 %p3, %r20, 10; @%p3 add.u32 %r14, %r14, 256;"
     stored = f"st.shared.b32 [%r14], %r20; {later}"
     body = MARKED + LOOP.format(body=stored, n=12)
@@ -147,7 +147,7 @@ def test_marks_of_later_stores_are_seen():
 
 @pytest.mark.parametrize("others", [0, STORES])
 def test_a_fence_that_is_older_than_the_last_store(others):
-    """Warp 1 has met warp 0 behind its first store, and fences behind the second, of which it has not heard. Compiled
+    """Warp 1 has met warp 0 behind the first store, and fences after the second, which it has not acquired. Compiled
     code may have forgotten that one for other instructions.
     """
     store_and_meet = "st.shared.b32 [%r14], %r20; add.u32 %r14, %r14, 128; @%p5 bra NEXT; bar.sync 1, 64; NEXT:"
@@ -197,15 +197,15 @@ def test_a_clock_grows_with_each_read(name, rows):
     narrow = f"cvt.u32.u{width} %r4, {first};" if width == 64 else f"mov.u32 %r4, {first};"
     grown = f"{read} {narrow} min.u32 %r5, %r5, %r4; mov.u{width} {first}, {now};"
     body = f"mov.u32 %r5, 99; mov.u{width} {first}, {name};" + LOOP.format(body=grown, n=100) + store("%r5")
-    for kernels in (True, False):
+    for schedule in ("late", "random:1"):
         out, before = np.zeros(32, np.uint32), len(rows)
-        launch(body, out, kernels=kernels)
+        launch(body, out, schedule=schedule)
         found.append((set(out.tolist()), rows[before:].count(f"mov.u{width}") > 100))
     assert found == [({1}, False), ({1}, True)]
 
 
 def test_the_upper_half_of_a_clock():
-    """A deadline of 2^33 cycles: time goes forward by itself while all wait for it."""
+    """The deadline is 2^33 cycles: time goes forward by itself while all wait for it."""
     body = """
     W:  mov.u64 %rd2, %clock64; setp.lt.u64 %p1, %rd2, 8589934592; @%p1 bra W;
         mov.u32 %r1, %clock_hi; mov.u32 %r2, %globaltimer_hi; mad.lo.u32 %r1, %r2, 16, %r1;

@@ -8,7 +8,7 @@ from harness.timing import l2_flush_elements
 
 @pytest.fixture
 def events(monkeypatch):
-    """What time_calls does with the device, in order; the n-th pair of events is n ms apart."""
+    """The calls of time_calls to the device, in order; the n-th pair of events is n ms apart."""
     log = []
 
     class Event:

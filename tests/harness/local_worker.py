@@ -1,4 +1,4 @@
-"""A worker in the process of the tests: requests and replies cross as JSON and tensors as bytes, as to a real one."""
+"""A worker in the process of the tests: requests and replies cross as JSON, tensors as bytes, as usual."""
 
 from types import SimpleNamespace
 

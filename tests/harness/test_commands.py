@@ -95,7 +95,7 @@ LAYERS = [
 
 
 def imports(path):
-    """Names of the modules that a file imports anywhere in it."""
+    """Names of the modules that a file imports, at any place."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -1,4 +1,4 @@
-"""What a confined process can reach, and the end of all that it starts."""
+"""Confined processes: the limits of their reach, and the end of all that they start."""
 
 import os
 import platform
@@ -78,7 +78,7 @@ FILES = (
 @pytest.mark.skipif(landlock.abi() < landlock.FILES_ABI, reason="this kernel's Landlock is too old")
 @pytest.mark.parametrize("keeps_rights", ["", "1"])
 def test_files_change_in_named_places_only(tmp_path, keeps_rights):
-    """Also where the kernel refuses namespaces, which a process that keeps its rights does not enter."""
+    """Files are also safe where the kernel refuses namespaces, which a process that keeps its rights does not enter."""
     for place in ("own", "other"):
         (tmp_path / place / "folder").mkdir(parents=True)
         (tmp_path / place / "kept").write_text("content")
@@ -114,7 +114,7 @@ PROCESSES = (
 @needs_landlock
 @pytest.mark.parametrize("keeps_rights", ["", "1"])
 def test_a_confined_process_names_its_threads_only(tmp_path, keeps_rights):
-    """cuInit fails with CUDA_ERROR_OPERATING_SYSTEM where it cannot; the other entries of /proc stay closed."""
+    """Without them cuInit fails with CUDA_ERROR_OPERATING_SYSTEM; the other entries of /proc stay closed."""
     run = run_python(PROCESSES, FOLDER=str(tmp_path), KEEPS_RIGHTS=keeps_rights, PYTHONUNBUFFERED="1")
     assert run.stdout == f"True True{' False' * 4}\n", run.stderr
 
@@ -139,7 +139,7 @@ TERMINAL = (
 
 @needs_landlock
 def test_a_terminal_is_out_of_reach(tmp_path):
-    """It is not opened by its name, and settings, flow and input do not change through a descriptor that is there."""
+    """A terminal cannot be opened by name, and an open descriptor changes neither settings nor flow nor input."""
     main, side = pty.openpty()
     before = termios.tcgetattr(side)
     run = run_python(TERMINAL, CONFINED="1", FOLDER=str(tmp_path), TERMINAL=os.ttyname(side))
@@ -157,7 +157,7 @@ def numbers(path):
     return {name: int(number) for name, number in re.findall(r"#define __NR(?:3264)?_(\w+) (\d+)\n", text)}
 
 
-HEADERS = ("/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "/usr/include/asm-generic/unistd.h")  # as MACHINES
+HEADERS = ("/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "/usr/include/asm-generic/unistd.h")  # in MACHINES' order
 
 
 @pytest.mark.parametrize(("machine", "header"), list(enumerate(HEADERS)))
@@ -171,7 +171,7 @@ def test_numbers_of_system_calls_are_the_kernels(machine, header):
 
 
 def verdict(machine, number, *arguments, architecture=None):
-    """What the filter answers to a call."""
+    """The filter's answer to a call."""
     known = seccomp.ARCHITECTURES[machine] if architecture is None else architecture
     words = {seccomp.AT_NUMBER: number, seccomp.AT_ARCHITECTURE: known}
     words |= {seccomp.AT_ARGUMENT_0 + seccomp.ARGUMENT_BYTES * at: value for at, value in enumerate(arguments)}

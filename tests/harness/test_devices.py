@@ -18,9 +18,10 @@ from task import GROUP_GEMM
 from tests.support.commands import ROOT, run_eval
 
 
-def test_a_python_without_the_packages_says_so(monkeypatch):
-    monkeypatch.setattr(restart.importlib.util, "find_spec", lambda name: None if name == "rich" else name)
-    with pytest.raises(DeviceError, match="has no package 'rich'; `make eval` sets up"):
+@pytest.mark.parametrize("missing", ["torch", "rich", "nogpu"])
+def test_a_python_without_the_packages_says_so(monkeypatch, missing):
+    monkeypatch.setattr(restart.importlib.util, "find_spec", lambda name: None if name == missing else name)
+    with pytest.raises(DeviceError, match=f"has no package '{missing}'; `make eval` sets up"):
         restart.check_packages()
 
 
@@ -103,7 +104,7 @@ def test_the_sanitizer_of_a_restart(tmp_path):
 
 @pytest.mark.parametrize("option", ["--schedule late", "--sanitize"])
 def test_an_option_of_the_emulator_is_not_ignored_under_it(option):
-    run = run_eval("test", *option.split(), EMULATOR="1")
+    run = run_eval("test", *option.split(), NOGPU="1")
     assert run.returncode == 2
     assert f"give {option.split()[0]} to python -m nogpu" in run.stderr
 

@@ -51,7 +51,7 @@ def test_there_are_enough_kinds_and_each_says_what_it_tries():
 
 
 def judged(names, lines, code):
-    """What the runs' own judge finds in these lines."""
+    """The verdict of the runs' own judge on these lines."""
     run = hostile_runs.Run(tuple(names))
     outcome = hostile_runs.Outcome(run, lines=lines)
     hostile_runs.judge_lines(outcome, code, hostile_runs.case_lines(run))

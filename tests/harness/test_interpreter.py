@@ -67,7 +67,7 @@ def test_garbage_is_collected_again_after_imports():
 
 
 def test_torch_without_meta_kernels():
-    """What the judge does with torch is left, and the kernels can be had later."""
+    """The judge's operations of torch still work, and the kernels can be loaded later."""
     text = """
 import sys
 from harness.interpreter import without_meta_kernels

@@ -1,4 +1,4 @@
-"""The judge's jobs on a problem that is made up here: the inputs, the checks and the calls of each."""
+"""The judge's jobs on a problem of these tests: the inputs, checks and calls of each job."""
 
 import contextlib
 import math
@@ -36,7 +36,7 @@ def test_a_plan_is_asked_of_those_that_have_one():
 
 
 class Doubling:
-    """A problem whose input is (x, c), whose output is c = 2 x, and which remembers the seeds it was asked for."""
+    """A problem with input (x, c) and output c = 2 x; it remembers the requested seeds."""
 
     def __init__(self):
         self.seeds = []
@@ -106,7 +106,7 @@ def test_a_small_case_is_called_three_times_with_values_of_its_own(no_device):
 
 
 def test_in_mode_leaderboard_it_is_called_ten_times(no_device):
-    """A result that is right in three calls and zero from the fourth on passes test, and fails there."""
+    """A result that is right in three calls and zero from the fourth on passes mode test, and fails here."""
     doubling = Doubling()
     for calls, passes in ((CALLS, True), (CALLS_OF_LEADERBOARD, False)):
         kernel = call_counting(lambda data, number: [double(data)[0].mul_(number <= 3)])

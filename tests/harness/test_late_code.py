@@ -1,4 +1,4 @@
-"""The judge opens no code once a submission can have run: it might be the submission's."""
+"""The judge opens no code once a submission may have run, because the submission may have changed it."""
 
 import json
 import subprocess
@@ -22,7 +22,7 @@ def custom_kernel(data):
     return reference.ref_kernel(data)
 """
 LARGE = "m: [160, 300]; n: [512, 256]; k: [1024, 2048]; g: 2; seed: 1111\n"
-UNMADE = "m: [4, 4]; n: [16, 16]; k: [63, 63]; g: 2; seed: 1\n"  # the judge's own generate_input fails
+UNMADE = "m: [4, 4]; n: [16, 16]; k: [63, 63]; g: 2; seed: 1\n"  # sizes with which the judge's own generate_input fails
 PRINTS = """
 print("\\x1b[2J \\udcff")
 

@@ -10,7 +10,7 @@ from harness.launch_modes import ALONE, ORDINARY, OVERLAPPING, PROGRAMMATIC, Lau
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = sorted((ROOT / "docs/results").glob("*.json"))
-OTHERS = "in turn", "nothing promised", "unpromised", "programmatic launch off"  # what has been said before
+OTHERS = "in turn", "nothing promised", "unpromised", "programmatic launch off"  # rejected names of the modes
 
 
 def test_names():
@@ -47,7 +47,7 @@ def test_fields_of_modelled_times():
 
 
 def test_titles_of_tables_in_the_documents():
-    """Columns and rows of the generated tables, which are all that their files and programs give."""
+    """Columns and rows of the generated tables have only names from their files and programs."""
     for name in ("README.md", "docs/measurements.md"):
         tables = re.findall(
             r"<!-- table: (?!foreign)[^\n]*-->\n(.*?)<!-- end -->", (ROOT / name).read_text(), re.DOTALL

@@ -1,4 +1,4 @@
-"""The schema of messages, and a channel whose other end does what it likes."""
+"""The schema of messages, and a channel whose other end misbehaves."""
 
 import json
 import os
@@ -89,7 +89,7 @@ def test_a_reply_comes_back():
 
 @pytest.fixture
 def ends():
-    """(channel, the other end, the process behind it)."""
+    """The channel, its other end, and the process behind it."""
     ours, theirs = socket.socketpair()
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     pidfd = os.pidfd_open(process.pid)

@@ -1,4 +1,4 @@
-"""Workers from the nursery: forks or new interpreters, with folders of their own, and what they print."""
+"""Workers from the nursery: forks or new interpreters, their folders and their output."""
 
 import os
 import time
@@ -74,7 +74,7 @@ def test_what_a_kernel_cannot_prevent_is_said(monkeypatch, version, text):
 
 
 def relayed(data, shown=True):
-    """What a relay writes to a stdout."""
+    """The bytes that a relay writes to a stdout."""
     reading, writing = os.pipe()
     relay = Relay((writing, writing) if shown else (None, None))
     copies = [os.dup(fd) for fd in relay.writing]
@@ -115,7 +115,7 @@ def test_output_is_shown_without_control_characters_and_up_to_a_limit():
 
 
 def test_an_output_that_stands_still_stops_the_thread_that_copies_alone():
-    """As a stopped terminal does."""
+    """An output stands still like a stopped terminal."""
     reading, writing = os.pipe()
     relay = Relay((writing, writing))
     copies = [os.dup(fd) for fd in relay.writing]

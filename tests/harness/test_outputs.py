@@ -11,7 +11,7 @@ from harness.worker import sealed_memory
 
 
 def group_data(*sizes):
-    """A group GEMM's input tuple, as far as memory goes."""
+    """A group GEMM's input tuple, without values."""
     abc = [tuple(torch.zeros(size, dtype=torch.float16) for _ in range(3)) for size in sizes]
     return abc, [], [], [(size, 1, 1, 1) for size in sizes]
 

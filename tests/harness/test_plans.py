@@ -1,4 +1,4 @@
-"""eval.py test --plans all: every case in every plan that can take it; a plan that fails, fails alone."""
+"""eval.py test --plans all: every case in every plan that can take it. A plan that fails, fails alone."""
 
 import itertools
 import re
@@ -13,7 +13,7 @@ from tests.support.commands import ROOT, run_eval, run_protocol
 
 SPECS = "m: [7]; n: [136]; k: [512]; g: 1; seed: 5\nm: [70]; n: [136]; k: [64]; g: 1; seed: 6\n"
 
-# Faults of calls in some plans: one bit of a result is off, or the process dies.
+# Faults of calls in some plans: one wrong bit in a result, or the death of the process.
 PLANTED = """
     if configurations is not None:
         tile, cta_group, per_sm, neighbours = configurations[0]
@@ -38,14 +38,14 @@ def planted_submission(folder):
 
 
 def rows(output):
-    """Cells of each row, by plan."""
+    """The cells of each row, by plan."""
     lines = [line.split("  ") for line in output.splitlines() if "per SM" in line and "forced" not in line]
     return {parts[0].strip(): [part.strip() for part in parts[1:] if part.strip()] for parts in lines}
 
 
 @pytest.mark.slow
 def test_a_plan_that_fails_fails_alone(tmp_path):
-    """Two of 24 or 22 plans have one bit off, two launch nothing, and one kills its process."""
+    """Two of 24 or 22 plans have one wrong bit, two launch nothing, and one kills its process."""
     path = tmp_path / "specs"
     path.write_text(SPECS)
     submitted = "--submission", planted_submission(tmp_path)

@@ -1,4 +1,4 @@
-"""eval.py driven through POPCORN_FD, as the contest's harness drives its own file."""
+"""eval.py with POPCORN_FD, as the contest's harness runs its own file."""
 
 import base64
 import hashlib
@@ -53,7 +53,7 @@ def is_running(pid):
 
 
 def taken(name):
-    """The text of a file that a worker wrote, which is removed."""
+    """The text of a file that a worker wrote; the file is removed."""
     path = written_by_worker(name)
     text = path.read_text()
     path.unlink()

@@ -1,4 +1,4 @@
-"""Inputs, reference results and comparison, against the contract written out the slow way."""
+"""Inputs, reference results and comparison, against the contract computed element by element."""
 
 import hashlib
 import math
@@ -33,13 +33,13 @@ def data():
 
 
 def make(problem, m, n, k, batches, seed):
-    """The problem's input; n is for those that have one."""
+    """The problem's input; n is for problems that have one."""
     args = {"m": m, "n": n, "k": k, "l": batches, "seed": seed}
     return reference.REFERENCES[problem].generate_input(**{key: args[key] for key in PROBLEMS[problem].parameters})
 
 
 def parts(data):
-    """(values, row-major scales, reordered scales, c) of a sister problem's tuple, the first three as lists."""
+    """Values, row-major scales, reordered scales and c of a sister problem's tuple, the first three as lists."""
     count = len(data) // 3
     return data[:count], data[count : 2 * count], data[2 * count : 3 * count], data[3 * count]
 
@@ -47,7 +47,7 @@ def parts(data):
 def reordered_bytes(scales, padded):
     """The reordered bytes in memory order, by the position that the format gives to each row-major scale.
 
-    scales (mn, sf_k, l) bytes; padded, in memory order, has what is not overwritten.
+    scales: (mn, sf_k, l) bytes. padded: bytes in memory order that the scales overwrite in part.
     """
     flat, (_, rest_mn, rest_k, *_) = padded.flatten().tolist(), padded.shape
     rows, columns, batches = scales.shape
@@ -122,7 +122,7 @@ def test_shapes_and_layouts_of_the_sister_problems(problem):
 
 @pytest.mark.parametrize("problem", SISTERS)
 def test_draws_of_the_sister_problems_follow_the_contests_order(problem):
-    """Every value, then c, then for each operand its row-major scales and the padding of the reordered ones."""
+    """The draws are every value, c, then per operand its row-major scales and the padding of the reordered ones."""
     m, n, k, batches = 40, 136, 208, 2
     values, scales, reordered, c = parts(make(problem, m, n, k, batches, seed=77))
     rows_of = {"dual_gemm": (m, n, n), "gemm": (m, n), "gemv": (m, 128)}[problem]
@@ -146,7 +146,7 @@ def test_draws_of_the_sister_problems_follow_the_contests_order(problem):
         shape, padded_shape = (batches, rows, k // 16), (batches, math.ceil(rows / 128), math.ceil(k / 64), 32, 4, 4)
         if problem == "dual_gemm":
             drawn = torch.rand(shape, device="cuda")
-            padded = torch.full(padded_shape, 448.0)  # the contest draws none: its padding is uninitialized
+            padded = torch.full(padded_shape, 448.0)  # no draw, because the contest's padding is uninitialized
         else:
             end = {"gemm": 4, "gemv": 3}[problem]
             drawn = draw_integers(0, end, shape)
@@ -167,7 +167,7 @@ def test_draws_of_the_sister_problems_follow_the_contests_order(problem):
     ],
 )
 def test_inputs_are_the_contests_own(problem, sizes, sha256):
-    """Digests of what the contest's generate_input returns for seed 5, run under `python -m nogpu`.
+    """Digests of the contest's generate_input for seed 5 under `python -m nogpu`.
 
     gpu-mode/reference-kernels at f83cb92, problems/nvidia/nvfp4_*/reference.py; the bytes of every tensor of the tuple
     in order, each as .contiguous() writes them. With these sizes the contest leaves no byte uninitialized.
@@ -221,14 +221,14 @@ def test_ref_kernel_is_the_exact_product(data):
 
 
 def exact_reference(problem, data):
-    """The reference's result, by float64 on a B200 as well."""
+    """The reference's result, by float64 also on a B200."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reference, "has_native_scaled_mm", lambda: False)
         return reference.REFERENCES[problem].ref_kernel(data)
 
 
 def exact_product(a, b, sfa, sfb):
-    """Rows of Fractions: batch entries of a (m, k // 2) and b (n, k // 2) multiplied, element by element."""
+    """Exact product as rows of Fractions: batch entries of a (m, k // 2) times b (n, k // 2), element by element."""
 
     def dequantize(values, scales):
         rows = []
@@ -243,7 +243,7 @@ def exact_product(a, b, sfa, sfb):
 
 
 def exact_result(problem, data, batch):
-    """The problem's definition, one element at a time: rows of floats, not yet rounded to float16."""
+    """The result by the problem's definition, element by element: rows of floats, not yet rounded to float16."""
     values, scales, _, c = parts([tensor[:, :, batch] if tensor.dim() == 3 else tensor for tensor in data])
     products = [exact_product(values[0], b, scales[0], sfb) for b, sfb in zip(values[1:], scales[1:])]
     if problem != "dual_gemm":
@@ -261,7 +261,7 @@ def exact_result(problem, data, batch):
 def test_sister_problems_results_are_exact(problem, m, n, k, batches, seed):
     data = make(problem, m, n, k, batches, seed)
     if problem == "gemv":
-        rows = n % 2 * 127 + 1  # only the first row counts, and there may be only one
+        rows = n % 2 * 127 + 1  # rows; only the first counts, and there may be only one
         data = tuple(tensor[:rows] if i in (1, 3) else tensor for i, tensor in enumerate(data))
     before, c = [as_bits(tensor).clone() for tensor in data], data[-1]
     result = exact_reference(problem, data)
@@ -271,7 +271,7 @@ def test_sister_problems_results_are_exact(problem, m, n, k, batches, seed):
     assert all(map(torch.equal, before, map(as_bits, data))), "inputs are left alone"
 
 
-MIDDLE = 1 + 2**-11  # of two float16 values
+MIDDLE = 1 + 2**-11  # middle of two float16 values
 
 
 @given(st.lists(st.floats(allow_nan=False, width=64), min_size=1))
@@ -292,7 +292,7 @@ def test_rounding_keeps_nan_and_float32():
 
 @pytest.mark.parametrize("problem", SISTERS)
 def test_float32_arithmetic_passes(problem):
-    """From the reordered scales; in GEMM and GEMV every sum is exact in float32."""
+    """Reordered scales are the source; in GEMM and GEMV every sum is exact in float32."""
     entry = reference.REFERENCES[problem]
     data = make(problem, 144, 200, 1024, 2, seed=3)
     expected = exact_reference(problem, data)
@@ -359,7 +359,7 @@ def test_the_integer_product_is_the_float64_product(k):
 @on_a_cpu
 @pytest.mark.parametrize("scale", [0.5, 11, 448, 2.0**-9, math.nan])
 def test_scales_that_int8_cannot_hold_are_multiplied_in_float64(scale):
-    """One such scale among others, in either operand."""
+    """One such scale among others suffices, in either operand."""
     torch.manual_seed(1)
     left, right = random_operand(4, 64, 3), random_operand(6, 64, 3)
     for scales in (left[1], right[1]):
@@ -410,8 +410,8 @@ def test_an_exact_output_passes(data, expected):
 
 
 def test_the_tolerance(expected):
-    index, total, spacing = (3, 2, 0), sum(tensor.numel() for tensor in expected), 2**-10  # of float16 from 1 to 2
-    expected = spoiled(expected, 1, index, 1)  # allows 0.002, which is 2.048 spacings
+    index, total, spacing = (3, 2, 0), sum(tensor.numel() for tensor in expected), 2**-10  # spacing from 1 to 2
+    expected = spoiled(expected, 1, index, 1)  # tolerance 0.002, which is 2.048 spacings
     for steps, passes in ((2, True), (3, False), (-2, True), (-4, True), (-5, False)):
         error = steps * spacing if steps > 0 else steps * spacing / 2
         passed, message = reference.compare(expected, spoiled(expected, 1, index, 1 + error), 1e-3, 1e-3)
@@ -469,7 +469,7 @@ def test_an_output_of_another_form_is_refused(expected, spoil, message):
 )
 @pytest.mark.parametrize("line", GROUP_GEMM.tests)
 def test_torchs_scaled_mm_agrees_with_the_float64_product(monkeypatch, line):
-    """By the tensor cores of a B200, or by the emulated device's own torch._scaled_mm."""
+    """The product comes from the tensor cores of a B200, or from the emulated device's own torch._scaled_mm."""
     data = reference.generate_input(**TestSpec.parse(line).args)
     monkeypatch.setattr(reference, "has_native_scaled_mm", lambda: False)
     exact = reference.ref_kernel(data)

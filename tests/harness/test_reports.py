@@ -1,4 +1,4 @@
-"""The reports of results that are made up here: tables for a person, lines of the protocol."""
+"""The reports of results from these tests: tables for a person, lines of the protocol."""
 
 import io
 import math

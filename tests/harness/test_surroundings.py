@@ -1,4 +1,4 @@
-"""eval.py from folders, for users and under interruptions that are not those of a developer."""
+"""eval.py in the folders, for the users and under the interruptions that a developer does not have."""
 
 import os
 import shutil
@@ -16,8 +16,8 @@ from tests.support.commands import BEHAVIOURS, ROOT, clean_environment, run_eval
 from tests.support.emulated import copy_libraries
 
 NOBODY = 65534
-# Runs a command as another user, in a mount namespace in which that user can read folders below homes: the interpreter
-# may be in root's. Arguments: a scratch folder, the folders, "--", the command.
+# A program that runs a command as another user, in a mount namespace in which that user can read folders below homes:
+# the interpreter may be in root's home. Arguments: a scratch folder, the folders, "--", the command.
 AS_NOBODY = f"""
 set -e
 scratch=$1; shift; count=0; places=
@@ -52,7 +52,7 @@ def passes(process):
 
 @pytest.mark.slow
 def test_a_checkout_whose_path_has_spaces_and_other_alphabets(tmp_path):
-    """It is started from a folder above, by relative paths."""
+    """eval.py starts from a folder above, by relative paths."""
     checkout = tmp_path / "a b" / "ключ 日本"
     checkout.mkdir(parents=True)
     for name in ("eval.py", "task.py", "reference.py"):
@@ -77,7 +77,7 @@ def test_a_checkout_whose_path_has_spaces_and_other_alphabets(tmp_path):
 @pytest.mark.skipif(os.geteuid() != 0, reason="the other tests are run by an ordinary user already")
 @pytest.mark.parametrize("home", ["theirs", "/nonexistent"])
 def test_another_user(home):
-    """One without a home has the temporary folder."""
+    """A user without a home gets the temporary folder."""
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
         pytest.skip("this machine allows no mount namespace")
     with tempfile.TemporaryDirectory() as name:
@@ -117,7 +117,7 @@ def test_a_working_folder_that_is_gone(tmp_path):
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-# As a module `sitecustomize`, it stops the judge on the device where that imports torch.
+# As module `sitecustomize` this text stops the judge on the device at its import of torch.
 STOPS = """
 import os, sys, time
 
@@ -142,7 +142,7 @@ def wait(until, process):
 
 
 def writes(process):
-    """Whether the process is in the middle of a write to standard output."""
+    """True if the process is in the middle of a write to standard output."""
     try:
         return Path(f"/proc/{process.pid}/syscall").read_text().startswith("1 0x1 ")
     except OSError:
@@ -154,7 +154,7 @@ def interrupted(until, arguments=(), stdout=subprocess.PIPE, **variables):
     process = subprocess.Popen(
         [sys.executable, ROOT / "eval.py", "test", *arguments, "--device", "emulator"],
         env=clean_environment(**variables), stdout=stdout, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        # A shell's background jobs, as these tests may be, ignore it.
+        # A shell's background jobs, which these tests may be, ignore SIGINT.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     wait(lambda: until(process), process)
@@ -182,7 +182,7 @@ def test_an_interruption_while_it_compiles(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/syscall").exists(), reason="needs the system's list of calls")
 def test_an_interruption_while_it_reports(tmp_path):
-    """Nobody reads what it writes."""
+    """Nobody reads the process's output."""
     specs = write_specs(tmp_path / "specs.txt", ["good"])
     reading, writing = os.pipe()
     os.set_blocking(writing, False)

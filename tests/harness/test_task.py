@@ -12,7 +12,7 @@ keys = st.from_regex(r"[a-zA-Z_]{1,8}", fullmatch=True)
 values = st.integers() | st.from_regex(r"[a-zA-Z_]{1,8}", fullmatch=True) | st.lists(st.integers()).map(tuple)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
+@settings(suppress_health_check=[HealthCheck.too_slow])  # tolerates a busy machine
 @given(st.dictionaries(keys, values, min_size=1))
 def test_a_written_line_reads_back(args):
     spec = TestSpec.from_args(args)
@@ -125,7 +125,7 @@ def test_the_other_problems_lines_have_integers(problem):
 def test_the_figures_to_beat(name, cases, inputs, light, published):
     """The geometric mean over the cases is the stated one for the speed of light.
 
-    For the best published times it is a little lower than the best of a single submission.
+    For the best published times it is slightly below the best of a single submission.
     """
 
     def geomean(values):
@@ -190,7 +190,7 @@ noise = st.lists(words | numbers.map(str) | st.text(max_size=3)).map("".join)
 
 @st.composite
 def lines(draw, problem):
-    """Noise, or a line with the problem's parameters, some of whose values are not legal."""
+    """Noise, or a line with the problem's parameters, some with illegal values."""
     if draw(st.booleans()):
         return draw(noise)
     of_groups = problem is GROUP_GEMM

@@ -1,4 +1,4 @@
-"""The timing loop and its stop rules, on clocks and events that are made up here."""
+"""The timing loop and its stop rules, with clocks and events of these tests."""
 
 import math
 import statistics
@@ -52,7 +52,7 @@ def test_the_flush_fits_the_memory(events, monkeypatch):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A timing that takes its results and its own duration from a list of (ns per call, ns elapsed)."""
+    """A timing whose results and durations come from a list of (ns per call, ns elapsed)."""
     schedule = SimpleNamespace(entries=iter(()), now=0)
 
     def time_once():

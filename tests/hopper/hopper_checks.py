@@ -5,7 +5,7 @@
 Runs all checks, or those that begin with one of the CHECKs; N at once on the same GPU. Every configuration computes
 single calls of several sizes, 15 overlapping calls into outputs of their own (both promises), and 15 overlapping calls
 into shared outputs (operands promised); what is chosen computes 15 overlapping calls of a benchmark case.
-Results are exact mode's, compared bit for bit; those of a dual GEMM within the contest's tolerance. `tools.light`
+Results are exact mode's, compared bit for bit; those of a dual GEMM within the contest's tolerance. `tools.sitting`
 has the checks, which `tools.first_light` runs on a B200. Needs a Hopper GPU, torch with CUDA, and nvidia-cutlass-dsl.
 """
 
@@ -41,7 +41,7 @@ def main():
     parser.add_argument("names", nargs="*", metavar="CHECK")
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT))
-    from tools.light.calls import checks
+    from tools.sitting.calls import checks
 
     if "HOPPER_CHECK" in os.environ:
         checks()[os.environ["HOPPER_CHECK"]]()

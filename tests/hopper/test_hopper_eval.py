@@ -90,7 +90,7 @@ def test_the_jobs_of_a_hopper():
 
 
 def test_programs_are_put_on_the_hopper_with_the_real_torch():
-    code = "import os, torch; print(*map(os.environ.get, ('EMULATOR', 'NOGPU_HOPPER_MODE'))); print(torch.__file__)"
+    code = "import os, torch; print(*map(os.environ.get, ('NOGPU', 'NOGPU_HOPPER_MODE'))); print(torch.__file__)"
     code += "; print(torch.cuda.is_available.__module__)"
     lines = run("-c", code, options=("--device", "hopper", "--hopper-mode", "timing")).stdout.splitlines()
     assert lines[0] == "hopper timing"

@@ -1,4 +1,4 @@
-"""The project's own kernels leave no doubt: what is a warning in programs of others is an error here."""
+"""Strict rules for the project's own kernels: a doubt, which is a warning for other programs, is an error here."""
 
 import pytest
 

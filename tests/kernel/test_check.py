@@ -16,7 +16,7 @@ def data():
 
 @pytest.fixture(autouse=True, params=["the first call", "after a legal call", "without torch's guards"])
 def calls_before(request, monkeypatch, gemm, dual):
-    """What a legal call has left behind decides nothing."""
+    """A test runs without and after a legal call, whose memory must decide nothing."""
     submission.tensor_layouts.cache_clear()
     if request.param == "without torch's guards":
         monkeypatch.setattr(submission, "TensorGuards", None)
@@ -30,7 +30,7 @@ def on_the_cpu(t):
 
 
 def test_tensors_of_a_known_layout_are_checked_at_once(monkeypatch, data):
-    """Others than before, too; whatever differs is looked at one by one."""
+    """Tensors of another known layout are, too; tensors of an unknown layout are checked one by one."""
     submission.check(submission.unpack(data))
     looked_at = []
     monkeypatch.setattr(submission, "check_tensor", lambda tensor, device, name, *expected: looked_at.append(name))
@@ -54,7 +54,7 @@ OPERANDS, SCALES, SIZES_AT = 0, 2, 3
 
 
 def misaligned(t):
-    """The same shape, strides and dtype, starting 8 bytes past an allocation's beginning."""
+    """A tensor with these shape, strides and dtype that starts 8 bytes past an allocation's beginning."""
     itemsize = t.element_size()
     shift = 8 // itemsize
     buffer = torch.zeros(t.numel() + shift, dtype=torch.uint8 if itemsize == 1 else t.dtype, device="cuda")
@@ -62,7 +62,7 @@ def misaligned(t):
 
 
 def strided(t):
-    """The same shape and dtype with rows one row's length further apart."""
+    """A tensor with this shape and dtype whose rows are one row's length further apart."""
     rows, columns, _ = t.shape
     buffer = torch.zeros(2 * t.numel(), dtype=torch.uint8 if t.element_size() == 1 else t.dtype, device="cuda")
     return buffer.view(t.dtype).as_strided(t.shape, (2 * columns, 1, 1))
@@ -131,7 +131,7 @@ def test_four_entries_that_are_no_lists(data):
 
 
 def test_strides_of_single_entry_dimensions_are_free(data):
-    """torch leaves the stride of a dimension of size 1 open; so does the check."""
+    """torch leaves the stride of a dimension of size 1 open, and so does the check."""
     c = data[0][0][2]
     odd = replaced(data, OPERANDS, 0, 2, lambda t: t.as_strided(t.shape, (t.stride(0), 1, 12345)))
     assert submission.check(submission.unpack(odd))[2] == c.data_ptr()
@@ -211,7 +211,7 @@ def first_batch(t):
 
 
 def batch_first(t):
-    """Batches between the rows: the same shape, in another layout."""
+    """A tensor with this shape and the batches between the rows."""
     memory = torch.zeros(t.numel(), dtype=torch.uint8 if t.element_size() == 1 else t.dtype, device="cuda").view(
         t.dtype
     )
@@ -234,7 +234,7 @@ WRONG = [
     ("c", lambda t: t.float(), "c has dtype torch.float32; expected torch.float16"),
     ("sfa", lambda t: t.view(torch.uint8), "sfa has dtype torch.uint8; expected torch.float8_e4m3fn"),
     ("sfb", lambda t: t.view(torch.float8_e5m2), "sfb1? has dtype torch.float8_e5m2"),
-    # Values that memory does not hold, and a history that a launch would not be part of.
+    # Values that memory cannot hold, and a history that a launch would not belong to.
     ("c", torch._neg_view, "c has torch's negative bit"),
     ("c", lambda t: t.clone().requires_grad_(), "c requires grad"),
     # Places.

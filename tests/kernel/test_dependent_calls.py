@@ -1,4 +1,4 @@
-"""Calls back to back, whose launches overlap: loads and stores before the end of the launch ahead."""
+"""Successive calls whose launches overlap: loads and stores before the end of the previous launch."""
 
 import re
 
@@ -17,14 +17,14 @@ SCHEDULES = ("late", "eager", "random:1")
 SIZES = {"m": (136,), "n": (264,), "k": (320,), "g": 1}
 
 
-# Every tile that takes these tokens, one-SM and two-SM, whole and half SMs with each, and neighbours.
+# Every tile for these tokens, one-SM and two-SM, whole and half SMs with each, and neighbours.
 SHAPES = [
     *((64, 1, 1, 1), (64, 2, 2, 1), (128, 1, 2, 1), (128, 2, 1, 1), (192, 1, 1, 1), (192, 2, 2, 1), (256, 1, 1, 1)),
     *((256, 2, 1, 1), (128, 1, 1, 2), (192, 2, 1, 2)),
 ]
 
 
-# One for each way that a launch waits; the tile does not change its waits.
+# One shape for each way to wait of a launch; the tile does not change its waits.
 WAYS = [(64, 1, 1, 1), (64, 2, 2, 1), (128, 1, 2, 1), (128, 2, 1, 1), (128, 1, 1, 2), (192, 2, 1, 2)]
 
 
@@ -39,7 +39,7 @@ def solve(monkeypatch, way):
 
 
 def use(monkeypatch, shape, mutate=None, schedules=SCHEDULES):
-    """A solver for one configuration on a chip of four SMs, or two clusters', so that launches meet on them."""
+    """A solver for one configuration on a chip of four SMs, or of two clusters, so that launches share SMs."""
     set_chip(monkeypatch, schedules, sms_for(shape))
     if mutate:
         run_mutated(monkeypatch, mutate)
@@ -58,7 +58,7 @@ def calls_sharing_outputs(count, sizes):
 
 
 def small_calls_sharing_outputs():
-    """Two calls of one tile each, for which there is room side by side."""
+    """Two calls of one tile each, which fit on the chip side by side."""
     return calls_sharing_outputs(2, {"m": (64,), "n": (128,), "k": (1024,), "g": 1})
 
 
@@ -81,7 +81,7 @@ def test_the_last_of_calls_that_share_their_output_stays(solve, way):
 
 @pytest.mark.parametrize("shape", sampled(SHAPES, 4), ids=label)
 def test_calls_with_free_outputs(monkeypatch, shape):
-    """As the contest times them: a launch waits only for the end of the one before, at its own end."""
+    """A launch waits only at its own end, for the end of the previous launch, as in the contest's timings."""
     solve, calls = use(monkeypatch, shape), calls_apart(3, SIZES)
     for data in calls:
         solve(data, **PROMISED)
@@ -137,7 +137,7 @@ def test_a_call_may_overwrite_an_output_past_a_call_that_waits_for_nothing(solve
 
 
 def test_operands_ready_is_a_promise(monkeypatch):
-    """With a false promise the second call reads the first one's output too early, and the emulator notices."""
+    """After a false promise the second call reads the first one's output too early, and the emulator notices."""
     solve = use(monkeypatch, (128, 1, 2, 1))
     first, second = chained()
     solve(first)
@@ -147,7 +147,7 @@ def test_operands_ready_is_a_promise(monkeypatch):
 
 
 def test_output_free_is_a_promise(solve):
-    """With a false promise the second call may store before the first one, whose output then stays."""
+    """After a false promise the second call may store before the first one, whose output then stays."""
     first, second = small_calls_sharing_outputs()
     solve(first)
     solve(second, **PROMISED)

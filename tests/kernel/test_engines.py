@@ -1,4 +1,6 @@
-"""The kernels under both engines of the emulator: the same bytes and counts."""
+"""The kernels with the emulator's accesses, barriers and copies in C and in Python: the same bytes and counts."""
+
+import runpy
 
 import pytest
 import torch
@@ -8,9 +10,12 @@ import reference
 import submission
 import task
 from nogpu.execution.device import Device
+from tests.support.commands import ROOT
 from tests.support.configurations import EMULATED
 
-pytestmark = pytest.mark.skipif(not EMULATED, reason="a GPU has one engine")
+pytestmark = pytest.mark.skipif(not EMULATED, reason="a GPU has no calls")
+
+called = runpy.run_path(str(ROOT / "nogpu/tests/support/calls.py"))["called"]
 
 CASES = {
     "group_gemm": "m: [96, 128]; n: [128, 256]; k: [512, 256]; g: 2; seed: 1111",
@@ -23,22 +28,23 @@ COUNTED = ("ctas", "warp_instructions", "mma", "mma_flops", "stored_bytes", "tma
 
 @pytest.mark.parametrize("problem", CASES)
 @pytest.mark.parametrize("schedule", ["late", "random:5"])
-def test_engines_agree(monkeypatch, problem, schedule):
+def test_kernels_and_calls_agree(monkeypatch, problem, schedule):
     data = reference.REFERENCES[problem].generate_input(**task.TestSpec.parse(CASES[problem]).args)
     device = Device.current()
     monkeypatch.setattr(device, "schedules", (schedule,))
     found = []
-    for engine in ("native", "python"):
-        monkeypatch.setattr(device, "engine", engine)
+    for is_called in (False, True):
         nogpu.reset_counters()
-        output = submission.solve(data)
+        with called(is_called):
+            output = submission.solve(data)
+            nogpu.synchronize()
         outputs = output if isinstance(output, list) else [output]
         values = [c.cpu().view(torch.int16).clone() for c in outputs]
         counts = [[getattr(launch, name) for name in COUNTED] for launch in nogpu.counters()]
         for c in outputs:
             c.fill_(float("nan"))
         found.append((values, counts))
-    (native, native_counts), (python, python_counts) = found
-    assert native_counts == python_counts and any(map(any, native_counts))
-    assert len(native) == len(python) and all(map(torch.equal, native, python))
-    assert all(len(values.unique()) > 9 for values in native)
+    (kernels, kernel_counts), (calls, call_counts) = found
+    assert kernel_counts == call_counts and any(map(any, kernel_counts))
+    assert len(kernels) == len(calls) and all(map(torch.equal, kernels, calls))
+    assert all(len(values.unique()) > 9 for values in kernels)

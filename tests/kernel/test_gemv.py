@@ -1,4 +1,4 @@
-"""GEMV, C^T of one token by the GEMM kernel: its own calls, and the row of b that counts."""
+"""GEMV, C^T of one token by the GEMM kernel: its own calls, and the one row of b that counts."""
 
 import functools
 import re
@@ -14,7 +14,7 @@ from tests.support.slow import sampled
 
 SCHEDULES = ("late", "eager", "random:2")
 A, B, SFA, SFB, SFA_REORDERED, SFB_REORDERED, C = range(7)
-NAN = 0x7F  # a scale's code
+NAN = 0x7F  # code of a scale
 
 
 def operand(rows, k, batches):
@@ -98,7 +98,7 @@ def test_the_first_row_of_b_counts(b_rows):
 
 
 def inside(tensor, poison):
-    """A copy of the tensor with at least its size of poison on either side, the buffer, and the copy's slice of it."""
+    """A copy of the tensor between two areas of poison of at least its size, the buffer, and the copy's slice of it."""
     order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
     packed = tensor.permute(order)
     guard = -(-max(tensor.nbytes, 1 << 14) // 32) * 32
@@ -111,7 +111,7 @@ def inside(tensor, poison):
 
 @pytest.mark.parametrize(("m", "k", "batches", "b_rows"), [(8, 64, 1, 1), (136, 1088, 3, 128)])
 def test_nothing_outside_is_used_or_written(m, k, batches, b_rows):
-    """Poison surrounds every operand, and canaries surround c."""
+    """The buffers have poison around every operand, and canaries around c."""
     a, b, sfa, sfb, *of_kernel, c = data = generate(m, k, batches, b_rows)
     want = reference.gemv_ref_kernel(data)
     poisons = (a, 0x77), (b, 0x77), *((scales, NAN) for scales in of_kernel), (c, 0x5A)
@@ -157,7 +157,7 @@ def with_changed(data, changes):
 
 @pytest.fixture
 def unlaunched(monkeypatch):
-    """Fail at a launch; forget the layouts of earlier calls."""
+    """Launches fail, and earlier calls' layouts are forgotten."""
     submission.tensor_layouts.cache_clear()
     monkeypatch.setattr(submission, "compiled", lambda plan: pytest.fail("launched"))
 

@@ -36,7 +36,7 @@ def few_sms(shape):
 
 
 def tokens(shape, m):
-    """Tokens that the configuration takes, at most m."""
+    """The number of tokens that the configuration takes, at most m."""
     return min(m, 16) if shape.token_tile == 16 else m
 
 
@@ -85,7 +85,7 @@ def test_tiles_of_one_and_a_half_atoms_one_after_the_other(tiles_of_192):
 
 
 def test_the_contest_s_entry_point_promises_nothing(monkeypatch):
-    """Its result is that of `solve`."""
+    """The entry point's result is that of `solve`."""
     calls = []
     monkeypatch.setattr(submission, "run", lambda *arguments: calls.append(arguments) or "outputs")
     assert submission.custom_kernel("data") == submission.solve("data") == "outputs"
@@ -116,7 +116,7 @@ def test_nothing_outside_c_is_written(configuration, m):
     """Rows past M and columns past N of the last tiles must not reach memory: canaries on all sides stay."""
     m, n, k = tokens(configuration, m), 136, 192
     (((a, b, _),), scales, reordered, sizes) = reference.generate_input(m=(m,), n=(n,), k=(k,), g=1, seed=3)
-    guard = 64 * n  # on either side, more rows than a tile has past M
+    guard = 64 * n  # more rows on either side than a tile has past M
     buffer = torch.full((guard + m * n + guard,), 777.0, dtype=torch.float16, device="cuda")
     c = buffer[guard : guard + m * n].view(1, m, n).permute(1, 2, 0)
     data = ([(a, b, c)], scales, reordered, sizes)

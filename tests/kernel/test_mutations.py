@@ -28,7 +28,7 @@ LOAD_EMPTY, LOAD_END, MMA_FULL, MMA_ACCUMULATOR, MMA_END, RELAY_FULL = range(6)
 EPILOGUE_ACCUMULATOR = -1
 # Fences of tensor memory in the order of the PTX, from its allocation to its release.
 GIVEN_BACK, FULL_STAGE, ACCUMULATOR = 1, 1, 2
-TO_ACCUMULATOR, TO_EMPTY = 0, 1  # commits in the order of the PTX
+TO_ACCUMULATOR, TO_EMPTY = 0, 1  # indices of commits in the order of the PTX
 
 
 def no_wait(which):
@@ -78,11 +78,11 @@ MUTATIONS = {
 
 COLUMN = r"(tcgen05\.cp[^\[;]*\[)([^\]]+)\]"
 SF_COLUMN = r"(tcgen05\.mma[^;]*, \[)([^\]]+)(\], p;)"
-COPIES = 3  # per 64 of K: scale factors of tokens' first atom, tokens' second, weights'
+COPIES = 3  # copies per 64 of K: scale factors of the tokens' first atom, the tokens' second, the weights'
 
 
 def columns(ptx):
-    """TMEM columns of each copy of scale factors."""
+    """The TMEM columns of each copy of scale factors."""
     found = [match[2] for match in re.finditer(COLUMN, ptx)]
     assert len(found) == 4 * COPIES
     return found
@@ -159,7 +159,7 @@ SHORT_SCHEDULES = tuple(f"random:{seed}" for seed in range(1, 7))
 
 
 def given_back_early(ptx):
-    """Let a warp give an accumulator back after the first tokens' sums, before the last ones'."""
+    """Let a warp release an accumulator after the first tokens' sums, before the last ones'."""
     first, *_, last = re.finditer(r"tcgen05\.wait::ld\.sync\.aligned;", ptx)
     arrival = re.compile(r"(?s)\s*tcgen05\.fence::before_thread_sync;.*?mbarrier\.arrive.*?\n\$L\w+:")
     given_back = arrival.search(ptx, last.end())
@@ -231,7 +231,7 @@ def test_unmutated_kernel_is_silent(monkeypatch, shape):
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_unmutated_kernel_is_silent_under_many_seeds(monkeypatch, shape):
-    """Three tiles of one stage each are more than there are accumulators."""
+    """Three tiles of one stage each exceed the number of accumulators."""
     sizes = {"m": (72,), "n": (3 * 128 * shape[1] * shape[3],), "k": (128,), "g": 1, "seed": 6}
     schedules = [f"random:{seed}" for seed in range(50)]
     assert not any(outcomes(monkeypatch, unchanged, shape, schedules, sizes))

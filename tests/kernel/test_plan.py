@@ -1,4 +1,4 @@
-"""The compile-time plan: SMEM and TMEM maps that neither overlap nor exceed what the hardware has."""
+"""The compile-time plan: SMEM and TMEM maps that neither overlap nor exceed the hardware's limits."""
 
 import itertools
 
@@ -28,7 +28,7 @@ def test_smem_regions_follow_each_other_and_fit(plan):
     assert [*nbytes, "end"] == list(starts)
     for (name, start), following in zip(starts.items(), list(starts.values())[1:]):
         assert start + nbytes[name] <= following
-    # The hardware takes 1 KiB more per CTA than it asks for.
+    # The hardware takes 1 KiB per CTA more than the plan asks for.
     assert plan.ctas_per_sm * (plan.at.end + 1024) <= SM_SMEM
 
 
@@ -41,7 +41,7 @@ def test_no_further_stage_would_fit(plan):
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 def test_alignment_of_swizzled_buffers(plan):
     """A 128B-swizzled buffer must start at 1024 bytes, an atom of scale factors at 128, barriers at 8."""
-    of_neighbour = plan.rows // plan.neighbours * 128  # where a product's rows, and those that a neighbour loads, begin
+    of_neighbour = plan.rows // plan.neighbours * 128  # first row of a product, and first row that a neighbour loads
     for offset in (plan.weight_bytes, of_neighbour, plan.at.tokens, plan.token_bytes):
         assert offset % 1024 == 0
     assert plan.at.scales % 128 == 0 and plan.at.exchange % 16 == 0
@@ -57,7 +57,7 @@ def test_tmem_columns_follow_each_other_and_fit(plan):
     assert plan.weight_sf_column + plan.products * columns <= plan.token_sf_column
     assert plan.token_sf_column + token_columns <= plan.tmem_columns
     assert plan.sf_columns == plan.products * columns + token_columns
-    # A second accumulator serves the next tile only.
+    # A second accumulator serves only the next tile.
     assert plan.accumulators == 1 or not plan.one_tile
     # tcgen05.alloc takes powers of two from 32.
     assert plan.tmem_columns.bit_count() == 1 and plan.ctas_per_sm * plan.tmem_columns <= TMEM_COLUMNS
@@ -72,7 +72,7 @@ def test_atoms_cover_the_tile(plan):
     assert plan.token_tile <= 256 and plan.token_tile % (8 * plan.cta_group) == 0
     for token in range(0, 4 * plan.token_tile, plan.token_tile):
         first = token % 128
-        # Two columns of TMEM for half an atom; a tile of 16 tokens is the only one of its group.
+        # Half an atom takes two columns of TMEM; a tile of 16 tokens is the only one of its group.
         assert first in (0, 64) and first + plan.token_tile <= plan.atoms * 128 or plan.token_tile == 16
 
 

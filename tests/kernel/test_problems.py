@@ -39,7 +39,7 @@ def guarded(data):
 
 
 def ordered(values):
-    """Ranks of the float16 values as integers; both zeros have 0."""
+    """The ranks of the float16 values as integers; both zeros have 0."""
     bits = values.contiguous().view(torch.int16).int()
     return torch.where(bits < 0, -(bits & 0x7FFF), bits)
 
@@ -51,7 +51,7 @@ def compare(data, found, products):
         return
     passed, message = REFERENCES[products].compare(want, found)
     assert passed, message
-    # Results are at most one spacing away; for sums that are small beside their terms, the tolerance says enough.
+    # Results are at most one spacing away; for sums that are small beside their terms, the tolerance suffices.
     distance = (ordered(found) - ordered(want)).abs()
     assert bool((distance[want.abs() > 1e-2] <= 1).all())
     assert int(distance.count_nonzero()) <= max(2, NOT_NEAREST * distance.numel())
@@ -204,7 +204,7 @@ def test_silu_to_the_limits(shape):
     pairs = torch.tensor(list(itertools.product(GATES, UPS)), dtype=torch.float32)
     m, n, k = 64, len(pairs), 1024
     tokens = torch.zeros(m, 64, dtype=torch.int64)
-    tokens[:, 0] = 0b0010  # the value 1
+    tokens[:, 0] = 0b0010  # code of the value 1
 
     def weights(values):
         """Values as 16 products of a scale and 0, 1 or -1; 4 or -4 where no scale is large enough."""

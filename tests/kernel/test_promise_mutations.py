@@ -1,4 +1,4 @@
-"""Promises mixed up in the kernel's source, one line at a time: dependent calls must show each."""
+"""Confused promises in the kernel's source, one line at a time: dependent calls must show each."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ SHAPES = submission.Configuration(128, 2, 1, 1), submission.Configuration(64, 1,
 
 
 def noticed(monkeypatch, module, calls, promises, shape):
-    """Whether the last of calls goes wrong: the first promises nothing it need not, the last one as given."""
+    """True if the last call, with the given promises, goes wrong; earlier calls promise only ready operands."""
     set_chip(monkeypatch, ["late"], 4)
     try:
         for data in calls[:-1]:

@@ -1,6 +1,6 @@
-"""Our kernels under the sanitizer: silent and right; broken where no schedule shows it, they are noticed.
+"""The project's kernels under the sanitizer: no report as they are, and a report of each fault that no schedule shows.
 
-What `submission.py` waives beside its instructions is waived, and nothing else: doubts are errors.
+Only the waivers beside instructions of `submission.py` apply, and doubts are errors.
 """
 
 from pathlib import Path
@@ -25,7 +25,7 @@ CHOSEN = [shape for shape in SINGLE if shape.token_tile in (64, 192)]
 
 @pytest.fixture
 def sanitized(monkeypatch):
-    """Launches are followed."""
+    """The sanitizer follows the launches of the test."""
     from nogpu.execution.device import Device
     from nogpu.sanitizer.follow import Sanitizer
 
@@ -43,7 +43,7 @@ def test_our_group_gemm_is_silent(monkeypatch, sanitized, shape):
 
 @pytest.mark.parametrize("shape", [shape for shape in CHOSEN if shape.token_tile == 64 and shape.cta_group == 2][:1])
 def test_our_group_gemm_is_explored(monkeypatch, shape):
-    """In the orders that its accesses, words and arrivals leave open it computes the same bytes."""
+    """The result is the same in all orders that the kernel's accesses, words and arrivals leave open."""
     from nogpu.execution.device import Device
     from nogpu.sanitizer.explore import Explorer
 
@@ -84,7 +84,7 @@ MUTATIONS = {
 
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_what_no_schedule_shows_is_noticed(monkeypatch, name):
-    """Without the sanitizer the results are right."""
+    """The mutant's results are right without the sanitizer."""
     from nogpu.execution.device import Device
     from nogpu.sanitizer.follow import Sanitizer
 

@@ -1,4 +1,4 @@
-"""Calls that overlap, under the sanitizer: those of the contract of solve are silent, false promises are named."""
+"""Overlapping calls under the sanitizer: calls within the contract of solve are silent, false promises are named."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def way(request):
 
 @pytest.fixture
 def solve(monkeypatch, way, schedule):
-    """A solver whose launches are followed, under one schedule."""
+    """A solver whose launches the sanitizer follows, under one schedule."""
     from nogpu.execution.device import Device
     from nogpu.sanitizer.follow import Sanitizer
 
@@ -47,7 +47,7 @@ def solve(monkeypatch, way, schedule):
 
 
 def test_calls_without_promises_are_silent(solve):
-    """Each reads what the one before has written, or overwrites it; the calls in between wait for nothing."""
+    """Each call reads or overwrites the previous one's output; the calls in between wait for nothing."""
     first, second = chained()
     solve(first)
     solve(second)
@@ -84,7 +84,7 @@ def test_outputs_that_the_call_before_writes(solve):
 
 
 def test_calls_of_the_gemv(monkeypatch, schedule):
-    """Silent without promises, on one output; a false promise is named."""
+    """Calls on one output are silent without promises; a false promise is named."""
     from nogpu.execution.device import Device
     from nogpu.sanitizer.follow import Sanitizer
 

@@ -1,4 +1,4 @@
-"""The static tile schedule, simulated on the CPU: every tile exactly once, in balance, neighbours share weights."""
+"""The static tile schedule, simulated on the CPU: every tile once, in balance, shared weights for neighbours."""
 
 from types import SimpleNamespace
 
@@ -44,7 +44,7 @@ SCHEDULES = st.builds(
 @settings(max_examples=200, deadline=None)
 @given(SCHEDULES)
 def test_every_tile_is_stored_exactly_once(schedule):
-    """Tiles past N are none of the output's: a pair's second half, the second 64 of 128 rows, and a group's last tile
+    """Tiles past N are not part of the output: a pair's second half, the second 64 of 128 rows, and a group's last tile
     where it makes their number even."""
     plan, ran = schedule.plan, [tile for cta in range(schedule.ctas) for tile in tiles_of(schedule, cta)]
     wanted = [
@@ -64,7 +64,7 @@ def test_every_tile_is_stored_exactly_once(schedule):
 @settings(max_examples=100, deadline=None)
 @given(SCHEDULES)
 def test_the_kernel_s_arithmetic_is_the_schedule_s(schedule):
-    """Its own functions, on Python's integers: the tiles of every CTA, in their order, and whether neighbours load
+    """The kernel's functions on Python's integers: the tiles of every CTA, in their order, and whether neighbours load
     weights for each other, which they do if both have the same rows."""
     plan, host = schedule.plan, SimpleNamespace(select_=lambda chosen, a, b: a if chosen else b, min=min)
     *sizes, first_tiles = [*zip(*schedule.sizes), schedule.first_tiles]
@@ -116,7 +116,7 @@ def test_clusters_of_four_leave_sms_over(shape, sms, slots):
 @settings(max_examples=100, deadline=None)
 @given(SCHEDULES)
 def test_tiles_of_the_same_weight_rows_follow_each_other(schedule):
-    """So they run side by side and share them in L2, and neighbours load them for each other."""
+    """Successive tiles run side by side and share weights in L2, and neighbours load them for each other."""
     plan, order = schedule.plan, []
     for wave in range(ceil_div(schedule.tiles, schedule.slots)):
         for cta in range(0, schedule.ctas, plan.cta_group):
@@ -137,7 +137,7 @@ BENCHMARKS = [
 
 @pytest.mark.parametrize(("sizes", "shape", "ctas", "waves"), BENCHMARKS)
 def test_configuration_of_the_benchmark_cases(sizes, shape, ctas, waves):
-    """The choice on 148 SMs; the tile is found, not looked up."""
+    """The choice on 148 SMs; the schedule searches for the tile instead of looking it up."""
     (launch,) = configure(tuple((*size, 1) for size in sizes), 148)
     schedule = launch.schedule
     plan = schedule.plan
@@ -151,7 +151,7 @@ def test_configuration_of_the_benchmark_cases(sizes, shape, ctas, waves):
     st.sampled_from(PRODUCTS),
 )
 def test_launches_hold_every_batch_entry_with_tokens_once_by_descending_m(problems, products):
-    """An entry of a batch is a group, whose tensors begin where the entry does."""
+    """An entry of a batch is a group, whose tensors begin at the entry."""
     launches = configure(tuple(problems), 148, products=products)
     order = [group for launch in launches for group in launch.groups]
     assert sorted(order) == [group for group, (m, _, _, batch) in enumerate(problems) for _ in range(m and batch)]
@@ -179,7 +179,7 @@ def test_launches_hold_every_batch_entry_with_tokens_once_by_descending_m(proble
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 40), st.integers(1, 130), st.sampled_from([1, 148]))
 def test_a_gemv_is_a_gemm_of_one_token(eighths, b_rows, k_steps, batch, sms):
-    """Its a are the weights, and its b the tokens, of which only the first counts: a launch's groups have M = 1."""
+    """A GEMV's a are the weights and its b the tokens, of which only the first counts: a launch's groups have M = 1."""
     m, k, entry = 8 * eighths, 64 * k_steps, 0
     launches = configure(((m, b_rows, k, batch),), sms, products=0)
     assert [group for launch in launches for group in launch.groups] == [0] * batch
@@ -210,7 +210,7 @@ def test_ctas_load_about_the_same(sizes, balance):
 @settings(max_examples=200, deadline=None)
 @given(SCHEDULES.filter(lambda schedule: not schedule.plan.one_tile))
 def test_in_turn_a_schedule_is_judged_by_the_tiles_of_its_first_cta(schedule):
-    """Which no other has more of; `cost` first asks for every token block of every group."""
+    """The first CTA has the most tiles; before them, `cost` asks for every token block of every group."""
     asked, work = [], Schedule.work
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Schedule, "work", lambda self, *tile: asked.append(tile) or work(self, *tile))
@@ -240,7 +240,7 @@ def test_work_of_tiles(schedule):
 @settings(max_examples=50, deadline=None)
 @given(SIZES | FEW, st.sampled_from([1, 2, 5, 132, 148]), st.sampled_from(PRODUCTS))
 def test_every_configuration_that_fits_is_a_candidate(sizes, sms, products):
-    """Those whose clusters fit the chip; a tile of 16 tokens only where no group has more."""
+    """Candidates are the configurations whose clusters fit the chip; tiles of 16 tokens only if no group has more."""
     found, few = candidates(sizes, sms, True, products), max(m for m, _, _ in sizes) <= 16
     legal = legal_configurations(products)
     possible = [shape for shape in legal if shape[1] * shape[3] <= sms and (few or shape.token_tile > 16)]
@@ -256,7 +256,7 @@ def test_chips_are_told_apart_by_their_sms(chip):
 @settings(max_examples=50, deadline=None)
 @given(SIZES, st.sampled_from([2, 148]), st.booleans(), st.sampled_from(PRODUCTS))
 def test_candidates_come_in_the_order_of_their_cost(sizes, sms, overlapping, products):
-    """Overlapping ones that would cost far more in turn come last."""
+    """Overlapping candidates that would cost far more in turn come last."""
     sizes = sorted(sizes, key=lambda size: (-size[0], -size[2]))
     schedules = candidates(tuple(sizes), sms, overlapping, products)
     most = IN_TURN_LOSS * min(schedule.cost() for schedule in schedules)
@@ -276,12 +276,12 @@ def test_ties_go_to_the_first_configuration(monkeypatch, overlapping):
 
 
 def test_half_a_pair_without_rows_is_no_work():
-    """N of 128 is one CTA's weight rows: a pair would keep two SMs busy for them."""
+    """A pair would keep two SMs busy for N of 128, which is one CTA's weight rows."""
     assert candidates(((64, 128, 7168),), 148, overlapping=True)[0].plan.cta_group == 1
 
 
 def walk(schedule):
-    """Bytes requested by operand, over every stage of every CTA's tiles; neighbours of the same rows load half each."""
+    """Requested bytes by operand, over every stage of every CTA's tiles; neighbours of the same rows load half each."""
     plan = schedule.plan
     total = dict.fromkeys(requested(schedule), 0)
     for cta in range(schedule.ctas):
@@ -292,7 +292,7 @@ def walk(schedule):
             pieces = plan.neighbours if (group, weight_row) == theirs[:2] else 1
             half = plan.rows // pieces
             first = weight_row + (neighbour * half if pieces == 2 else 0)
-            columns = min(plan.token_tile, -(-(m - token) // 64) * 64)  # N of the MMA, of which a pair's have half each
+            columns = min(plan.token_tile, -(-(m - token) // 64) * 64)  # N of the MMA, half of it per CTA of a pair
             mine = token + rank * columns // plan.cta_group
             for k_start in range(0, k, 256):
                 row_bytes, sf_bytes = min(256, k - k_start) // 2, min(256, k - k_start) * 8

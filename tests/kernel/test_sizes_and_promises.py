@@ -1,4 +1,4 @@
-"""The numbers of a call: problem sizes are integers, promises are bools, whatever calls came before."""
+"""The numbers of a call: problem sizes are integers, promises are bools, after any earlier calls."""
 
 import ctypes
 import itertools
@@ -13,12 +13,12 @@ import torch
 import reference
 import submission
 
-OTHERS = (256, 512, 1)  # n, k and l of the group whose m is tried
+OTHERS = (256, 512, 1)  # n, k and l of the group with the tested m
 
 
 @pytest.fixture
 def launches(monkeypatch):
-    """Nothing is launched, and nothing is remembered; the plans that would have been launched."""
+    """The plans that calls would have launched. Nothing is launched, and nothing is remembered."""
     for remembered in (submission.tensor_layouts, submission.configure):
         remembered.cache_clear()
     plans = []
@@ -32,7 +32,7 @@ def inputs(m, size):
     return *tensors, [problems[0], (size, *OTHERS)]
 
 
-# Some are equal to 64 and have its hash.
+# Some of these values are equal to 64 and have its hash.
 NO_INTEGERS = [
     *(64.0, 64.5, np.float64(64), np.float16(64), 64 + 0j, np.complex128(64), Fraction(64), Decimal(64)),
     *("64", None, [64], (64,), {64}, np.array([64, 64]), torch.tensor([64, 64]), torch.tensor(64.0)),
@@ -68,7 +68,7 @@ def test_numpy_s_bool_is_no_integer(launches, after_integers):
     ids=["True", "False", "int64", "uint8", "array", "tensor"],
 )
 def test_integers_of_any_type(launches, m, convert, after_integers):
-    """They count as the integers that they are; a bool is 0 or 1."""
+    """A value counts as the integer that it is; a bool is 0 or 1."""
     if after_integers:
         submission.solve(inputs(m, m))
     data = inputs(m, convert(m))
@@ -81,7 +81,7 @@ def test_integers_of_any_type(launches, m, convert, after_integers):
 @pytest.mark.parametrize("promise", ["operands_ready", "output_free"])
 @pytest.mark.parametrize("value", [2, 1, 0, None, "x", "", np.True_, torch.ones(2)], ids=repr)
 def test_a_promise_is_a_bool(launches, promise, value):
-    """Neither 2, which is the other promise's bit, nor what may stand there by mistake."""
+    """No other value passes: neither 2, which is the other promise's bit, nor a mistake in the argument's place."""
     with pytest.raises(TypeError, match=f"{promise} is {re.escape(repr(value))}.*; a promise is True or False"):
         submission.solve(inputs(64, 64), **{promise: value})
     assert not launches
@@ -98,7 +98,7 @@ def test_each_promise_is_a_bit_of_the_host_table(launches, monkeypatch, promises
 
 @pytest.mark.parametrize("promises", list(itertools.product([False, True], repeat=2)), ids=str)
 def test_launches_overlap_where_operands_are_ready(launches, monkeypatch, promises):
-    """The choice of a configuration asks for that promise only."""
+    """The choice of a configuration depends only on that promise."""
     asked, configure = [], submission.configure
     monkeypatch.setattr(submission, "configure", lambda *how: asked.append(how[2]) or configure(*how))
     submission.solve(inputs(64, 64), *promises)

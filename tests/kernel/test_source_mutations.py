@@ -121,7 +121,7 @@ DUAL_OF_MANY_TILES = {
         "Int32(4 * plan.cta_group)",
     ),
 }
-# Pairs have only the masks of the neighbours' mutations.
+# Pairs have only the masks among the neighbours' mutations.
 CASES = [
     *((name, change, (64, 1, 1, 2), 1) for name, change in (MASKS | HALVES | LOADS).items()),
     *((name, change, (64, 2, 1, 2), 2) for name, change in (MASKS | PAIRS_OF_NEIGHBOURS | DUAL_OF_MANY_TILES).items()),
@@ -141,7 +141,7 @@ def test_mutations_alone_are_noticed(monkeypatch, tmp_path, name, change, shape,
 
 
 def oldest_arrivals_last(queues):
-    """Queues.run_one: arrivals in other CTAs when nothing else can happen, the newest first."""
+    """Queues.run_one with arrivals in other CTAs when nothing else can happen, the newest first."""
     others = [queue for queue in queues._queues()[1:] if queue]
     if others:
         queues._run(queues.random.choice(others), 0)
@@ -156,7 +156,7 @@ IN_TURNS = f"{LOOP}if remainder(stage, LOAD_WARPS) == turn:", f"{LOOP}turn ^= 1\
 @pytest.mark.slow
 @pytest.mark.parametrize("change", [None, IN_TURNS])
 def test_a_stage_has_one_load_warp(monkeypatch, tmp_path, change):
-    """Load warps that fill stages in turns mistake one phase for another where a commit is late."""
+    """Load warps that take turns at filling stages mistake one phase for another where a commit is late."""
     monkeypatch.setattr(Queues, "run_one", oldest_arrivals_last)
     found = [problem for problem in outcomes(monkeypatch, tmp_path, change, (128, 2, 1, 2), 2) if problem]
     assert bool(found) == bool(change), found

@@ -1,4 +1,4 @@
-"""Every tensor of a call has the memory that its layout needs, and no c shares any of it with another tensor."""
+"""Memory of a call's tensors: as much as its layout needs, and no byte that c shares with another tensor."""
 
 import functools
 import itertools
@@ -35,7 +35,7 @@ def tensors_of(data):
     return dict(zip(layouts_of(data).names, submission.unpack(data).tensors))
 
 
-# Every tensor that is read or written, of every problem.
+# Every tensor of every problem that is read or written.
 TENSORS = [(problem, name) for problem in PROBLEMS for name in tensors_of(problem_data(problem))]
 OPERANDS = [(problem, name) for problem, name in TENSORS if name[-1] != "c"]
 
@@ -52,7 +52,7 @@ def with_tensors(value, **changes):
     return changed(value)
 
 
-CALLS = 500  # of random addresses, per kernel
+CALLS = 500  # calls per kernel, at random addresses
 
 
 def bytes_buffer(nbytes):
@@ -65,13 +65,13 @@ def placed(tensor, buffer, offset):
 
 
 def fresh(tensor, before=0, behind=0):
-    """The same on memory of its own, with bytes before and behind it."""
+    """A copy of the tensor in memory of its own, with bytes before and behind it."""
     return placed(tensor, bytes_buffer(before + tensor.nbytes + behind), before)
 
 
 @pytest.fixture
 def launches(monkeypatch):
-    """Nothing is launched; the plans that would have been."""
+    """The plans that calls would have launched. Nothing is launched."""
     plans = []
     monkeypatch.setattr(submission, "compiled", lambda plan: lambda table: plans.append(plan))
     return plans
@@ -84,7 +84,7 @@ def launches(monkeypatch):
 
 @pytest.fixture(autouse=True, params=["the first call", "after a legal call"])
 def calls_before(request):
-    """What a legal call has left behind decides nothing."""
+    """A test runs without and after legal calls, whose memory must decide nothing."""
     submission.tensor_layouts.cache_clear()
     if request.param == "after a legal call":
         for problem in PROBLEMS:
@@ -112,7 +112,7 @@ def view_cut_to(tensor, nbytes):
     return view
 
 
-# Kind -> the tensor, and the bytes that it has, of those that it needs.
+# Kind -> the tensor, and the number of bytes that it has of those that it needs.
 TOO_LITTLE = {
     "meta": (lambda t: t.to("meta"), lambda needed: 0),
     "sparse": (sparse, lambda needed: 0),
@@ -128,7 +128,7 @@ TOO_LITTLE = {
 @pytest.mark.parametrize("kind", TOO_LITTLE)
 @pytest.mark.parametrize(("problem", "name"), TENSORS)
 def test_too_little_memory(launches, problem, name, kind):
-    """The message has the bytes that are there and those that are needed, also after the same call has passed."""
+    """The message has the numbers of available and needed bytes, also after the same call has passed."""
     data = problem_data(problem)
     submission.solve(data)
     launches.clear()
@@ -160,7 +160,7 @@ def test_memory_that_shrinks_between_calls(launches):
 
 
 def test_a_tensor_that_changes_at_its_address(launches):
-    """What is remembered of an address says nothing about the tensor there."""
+    """Memory of earlier calls at an address says nothing about the tensor there."""
     data = problem_data("gemm")
     submission.solve(data)
     c = data[-1]
@@ -254,7 +254,7 @@ def test_outputs_side_by_side(launches):
 
 
 def test_outputs_that_interleave(launches):
-    """Columns of one buffer share no byte, and no layout of a c has gaps: the strides are refused."""
+    """Columns of one buffer share no byte, but a c may have no gaps: the strides are refused."""
     buffer = torch.zeros(72, 256, 1, dtype=torch.float16, device="cuda")
     columns = {"group 0: c": buffer[:, :128], "group 1: c": buffer[:, 128:]}
     with pytest.raises(ValueError, match="^group 0: c has strides"):
@@ -263,7 +263,7 @@ def test_outputs_that_interleave(launches):
 
 
 def test_an_output_inside_an_operand_behind_another_one(launches):
-    """The tensor that starts just before c ends before c, the one that c lies in starts earlier."""
+    """The tensor that starts just before c ends before c; the tensor that contains c starts earlier."""
     data, tensors = problem_data("gemm"), tensors_of(problem_data("gemm"))
     buffer = bytes_buffer(1 << 16)
     changes = {"b": placed(tensors["b"], buffer, 0), "sfa": placed(tensors["sfa"], buffer, 16)}
@@ -286,7 +286,7 @@ def test_operands_may_share():
 
 @pytest.mark.parametrize("shared", [0, 16, 128])
 def test_empty_groups_share_nothing(launches, shared):
-    """A c without rows, wherever it lies."""
+    """A c without rows may lie anywhere."""
     data = reference.generate_input(m=(0, 72, 0), n=(128, 128, 128), k=(256, 256, 256), g=3, seed=7)
     tensors = tensors_of(data)
     empty = tensors["group 1: c"][shared // 16 : shared // 16]
@@ -296,7 +296,7 @@ def test_empty_groups_share_nothing(launches, shared):
 
 
 def test_the_same_addresses_in_a_larger_problem(launches):
-    """What was right for smaller tensors at the same addresses is not remembered for larger ones."""
+    """Smaller tensors that passed at these addresses do not vouch for larger ones."""
     buffer = bytes_buffer(1 << 16)
 
     def call(m):
@@ -318,10 +318,10 @@ def shared_bytes(first, second):
 
 @pytest.mark.parametrize("products", [0, 1, 2])
 def test_random_addresses_against_every_pair(products):
-    """Tensors at random places of a small memory: refused where a c and another tensor overlap, and only there."""
+    """Tensors at random places of a small memory are refused if c and another tensor overlap, and only then."""
     rng, refused = random.Random(products), 0
     for _ in range(CALLS):
-        n = 128 if products == 0 else 8  # rows of b where m is a's
+        n = 128 if products == 0 else 8  # number of b's rows where m is a's
         groups = rng.randint(1, 4) if products == 1 else 1
         problems = tuple(
             (rng.choice((8, 16) if products == 0 else (1, 8, 16)), n, 64, rng.randint(1, 2)) for _ in range(groups)

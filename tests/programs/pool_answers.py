@@ -1,34 +1,16 @@
-"""Workers for tests of tests/support/process_pool.py."""
+"""Answers in the place of the soak's workers."""
 
 import os
-import time
-
-
-class Answers:
-    """Answers, dies, hangs or wants to be replaced, as the question says."""
-
-    def __init__(self, about):
-        self.about = about
-        if about == "cannot start":
-            raise RuntimeError(about)
-
-    def __call__(self, question):
-        what, _, number = question.partition(" ")
-        if what == "die":
-            os._exit(3)
-        if what == "hang":
-            time.sleep(600)
-        return {"number": number, "process": os.getpid(), "restart": what == "restart"}
 
 
 class SoakAnswers:
-    """In the place of tests.support.soak_worker.Runner: problem 1 kills its process, 2 is wrong, all others pass."""
+    """A replacement of tests.support.soak_worker.Runner: problem 1 kills its process, 2 is wrong, all others pass."""
 
     about = {"device": "none", "configurations": 7}
 
     def __init__(self, seed, path, command):
         self.seed = seed
-        path.read_text()  # as one that runs the submission does
+        path.read_text()  # a read as in the real runner, which runs the submission
 
     def __call__(self, number):
         if number == 1:

@@ -1,7 +1,7 @@
-"""Runs files of tools.variants in the emulator; test_variants.py starts it: FILE..., prints {FILE: what it launched}.
+"""Runs files of tools.variants in the emulator for test_variants.py: FILE..., prints {FILE: its launch}.
 
-Each file computes one small case of its problem as the contest calls it. Printed: whether the result is right, and the
-plan and the programmatic attribute of its launch.
+Each file computes one small case of its problem as the contest calls it. The output says whether the result is right,
+and has the plan and the programmatic attribute of its launch.
 """
 
 import json
@@ -19,7 +19,7 @@ CASES = {
     "gemm": {"m": 65, "n": 264, "k": 1024, "l": 1, "seed": 1},
     "gemv": {"m": 136, "k": 1024, "l": 2, "seed": 1},
 }
-FEW = {"group_gemm": {"m": (16, 7)}, "gemm": {"m": 16}}  # for tiles of few tokens
+FEW = {"group_gemm": {"m": (16, 7)}, "gemm": {"m": 16}}  # sizes for tiles of few tokens
 
 
 def run(path):

@@ -6,19 +6,19 @@ E2M1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
 
 
 def values(packed):
-    """(mn, k, l) float32 of (mn, k // 2, l) float4_e2m1fn_x2."""
+    """The values of (mn, k // 2, l) float4_e2m1fn_x2 as (mn, k, l) float32."""
     table = torch.tensor(E2M1 + [-value for value in E2M1], device=packed.device)
     pairs = packed.view(torch.uint8).int()
     return table[torch.stack((pairs & 15, pairs >> 4), dim=2)].flatten(1, 2)
 
 
 def row_major(reordered):
-    """(mn, k // 16, l) float32 of (32, 4, rest_mn, 4, rest_k, l), mn and k // 16 rounded up to whole atoms."""
+    """Scales (32, 4, rest_mn, 4, rest_k, l) as (mn, k // 16, l) float32, mn and k // 16 rounded up to whole atoms."""
     return reordered.float().permute(2, 1, 0, 4, 3, 5).flatten(3, 4).flatten(0, 2)
 
 
 def product(a, b, sfa, sfb):
-    """(m, n, l) float32."""
+    """The product, (m, n, l) float32."""
     left, right = (
         values(packed) * row_major(scales).repeat_interleave(16, dim=1)[: packed.shape[0], : 2 * packed.shape[1]]
         for packed, scales in ((a, sfa), (b, sfb))

@@ -1,4 +1,4 @@
-"""Good and bad submissions in plain torch: the M of a case's first group, from M_OF, chooses the behaviour."""
+"""Good and bad submissions in plain torch. The M of a case's first group, from M_OF, selects the behaviour."""
 
 import math
 import os
@@ -79,7 +79,7 @@ def leaves(data, output):
 
 
 def pids():
-    """A file in the worker's own home: commands.written_by_worker."""
+    """The path of a file in the worker's own home: commands.written_by_worker."""
     return Path.home() / os.environ["PIDS"]
 
 

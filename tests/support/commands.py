@@ -22,7 +22,7 @@ def clean_environment(**variables):
 
 
 def spec_line(behaviour):
-    """The spec line of a case in which BEHAVIOURS behaves so."""
+    """The spec line of a case in which BEHAVIOURS has this behaviour."""
     from tests.submissions.behaviours import M_OF, SEED_OF_CASE
 
     return f"m: [{M_OF[behaviour]}, 24]; n: [16, 8]; k: [64, 128]; g: 2; seed: {SEED_OF_CASE}"

@@ -8,9 +8,9 @@ import torch
 import submission
 
 EMULATED = "emulated" in torch.cuda.get_device_name()
-SINGLE = submission.legal_configurations(1)  # of one product
+SINGLE = submission.legal_configurations(1)  # configurations of one product
 EVERY = [(shape, products) for products in submission.PRODUCTS for shape in submission.legal_configurations(products)]
-PROMISED = {"operands_ready": True, "output_free": True}  # of solve: all that a caller can promise
+PROMISED = {"operands_ready": True, "output_free": True}  # all promises that a caller of solve can make
 
 
 def label(shape):
@@ -23,12 +23,12 @@ def label_with_products(shape, products):
 
 
 def solver(*shapes, sms=None):
-    """`submission.solve` with these configurations only, planned for so many SMs (None: all of the device)."""
+    """A `submission.solve` with these configurations only, planned for `sms` SMs (None: all of the device)."""
     return functools.partial(submission.run, configurations=shapes, sms=sms)
 
 
 def set_chip(monkeypatch, schedules=None, sms=None):
-    """From now on the emulated chip has these schedules and so many SMs, on which launches meet; None leaves them.
+    """Give the emulated chip these schedules and `sms` SMs, which launches share; None leaves the present value.
 
     A solver plans for its own number of SMs.
     """

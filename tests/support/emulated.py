@@ -20,8 +20,8 @@ def run(*arguments, options=(), **variables):
 
 
 def copy_libraries(place, link=False):
-    """A cache at the place that has the emulator's libraries, which take long to compile."""
-    name = "nogpu"  # of the emulator's folder in the user's cache
+    """Make a cache at the place, with the emulator's libraries, which take long to compile."""
+    name = "nogpu"  # name of the emulator's folder in the user's cache
     (place / name).mkdir(parents=True)
     found, made = Path.home() / ".cache" / name / "libraries", place / name / "libraries"
     if link:

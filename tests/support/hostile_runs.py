@@ -1,6 +1,6 @@
-"""Runs of eval.py on hostile submissions, as the contest starts it, and what must be true after each.
+"""Runs of eval.py on hostile submissions, started as in the contest, and checks after each run.
 
-A process that runs them is the reaper of all that eval.py's processes leave behind, so nothing that survives is missed.
+A process with such runs is the reaper of all that eval.py's processes leave behind, so it misses no survivor.
 """
 
 import ctypes
@@ -23,12 +23,12 @@ from tests.submissions.hostile.register import KINDS
 from tests.support.commands import ROOT, clean_environment
 
 SUBMISSION = Path("tests/submissions/hostile/submission.py")
-TREE = ("eval.py", "reference.py", "task.py", "submission.py", "nogpu", "harness", "tests")  # of a copy
+TREE = ("eval.py", "reference.py", "task.py", "submission.py", "nogpu", "harness", "tests")  # files of a copy
 CODES = (0, 112)
 FOR_PERSONS = ("person", "reader")
 LONGEST_LINE = 1 << 20  # characters of a line of the protocol
-LIMIT_S, LIMIT_PER_CASE_S = 60, 20  # of a run, where no case takes the time of its --timeout
-GRACE_S = 0.5  # after eval.py's end, for processes that it has killed
+LIMIT_S, LIMIT_PER_CASE_S = 60, 20  # seconds of a run, if no case takes the time of its --timeout
+GRACE_S = 0.5  # seconds after eval.py's end, for processes that it has killed
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -49,23 +49,23 @@ class Run:
 
 @dataclass
 class Outcome:
-    """What a run did; `problems` is empty if all is as it should be."""
+    """The outcome of a run; `problems` is empty if all is as it should be."""
 
     run: Run
     seconds: float = 0
-    problems: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # kind's name -> what slipped
-    notes: list[str] = field(default_factory=list)  # what is possible and not asked of the harness to prevent
+    problems: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # kind -> failures of the harness
+    notes: list[str] = field(default_factory=list)  # possible events that the harness is not asked to prevent
     lines: list[str] = field(default_factory=list)
     output: str = ""
 
     def add(self, kind: Kind, text: str) -> None:
-        """Note what slipped in a kind's case; in those behind another's, it is that one's doing."""
+        """Note a failure in a kind's case; in a case behind another kind's, the failure belongs to that kind."""
         first = self.run.kinds[0]
         self.problems[first.name if first.then else kind.name].append(text)
 
 
 def plan(names: list[str]) -> list[Run]:
-    """The runs of the named kinds and families, of all if none is named: one per kind alone, one for a family's others
+    """The runs of the named kinds and families, or of all kinds: one run per kind alone, one for a family's other kinds
     with the same --timeout."""
     chosen = [kind for kind in KINDS.values() if not names or kind.name in names or kind.family in names]
     together, runs = defaultdict(list), []
@@ -135,7 +135,7 @@ def _execute(run: Run, folder: Path) -> Outcome:
 
 
 def start_eval(run: Run, root: Path, folder: Path, protocol: int, output: int) -> subprocess.Popen:
-    """eval.py in a session of its own. root: of the project. protocol, output: descriptors for writing."""
+    """Start eval.py in a session of its own. root: the project's folder. protocol, output: descriptors for writing."""
     first = run.kinds[0]
     (folder / "tmp").mkdir()
     (folder / "specs.txt").write_text("".join(f"{line}\n" for line in case_lines(run)))
@@ -169,7 +169,7 @@ def start_eval(run: Run, root: Path, folder: Path, protocol: int, output: int) -
 
 
 def limit_s(run: Run) -> float:
-    """Seconds after which a run is one of a harness that hangs."""
+    """The seconds after which the harness of a run counts as hanging."""
     hanging = sum(kind.timeout_s for kind in run.kinds if kind.timeout_s != TIMEOUT_S)
     return LIMIT_S + LIMIT_PER_CASE_S * len(run.names) + hanging
 
@@ -181,7 +181,7 @@ def case_lines(run: Run) -> list[str]:
 
 
 def copied_tree(folder: Path) -> Path:
-    """A copy of what eval.py needs."""
+    """Make a copy of the files that eval.py needs."""
     folder.mkdir()
     for name in TREE:
         if (ROOT / name).is_dir():
@@ -202,7 +202,7 @@ def tree_digest(root: Path) -> str:
 
 
 class Drain:
-    """A pipe whose content a thread reads to its end; the first megabytes are kept. With a path, that file instead."""
+    """A pipe that a thread reads to its end, or with a path that file; the first megabytes are kept."""
 
     KEPT = 64 << 20
 
@@ -216,7 +216,7 @@ class Drain:
         self.thread = threading.Thread(target=self._read)
 
     def start(self) -> None:
-        """Leave the writing end to others, and read."""
+        """Read, and leave the writing end to others."""
         os.close(self.writing)
         self.thread.start()
 
@@ -226,12 +226,12 @@ class Drain:
                 self.data += part
 
     def mark(self) -> None:
-        """What comes from now on is late; what was written before is read in time."""
+        """Count text from now on as late; text from before is read in time."""
         self.thread.join(GRACE_S)
         self.marked = len(self.data)
 
     def end(self) -> str:
-        """All text, once nobody can write any more."""
+        """The whole text. Nobody may be able to write any more."""
         self.thread.join()
         os.close(self.reading)
         return (self.path.read_bytes() if self.path else self.data).decode(errors="replace")
@@ -246,7 +246,7 @@ class Drain:
 
 
 def children() -> dict[int, str]:
-    """Process id -> description of every process that descends from this one and runs."""
+    """The description of every running process that descends from this one, by process id."""
     found, parents = {}, {}
     for name in os.listdir("/proc"):
         if name.isdecimal():
@@ -255,7 +255,7 @@ def children() -> dict[int, str]:
                 state, parent, *rest = tail.split()
                 threads = int(rest[15])
                 parents[int(name)] = int(parent)
-                if state != "Z" or threads > 1:  # a process without its first thread looks like a zombie
+                if state != "Z" or threads > 1:  # without its first thread a process looks like a zombie
                     found[int(name)] = f"{name} ({head.partition('(')[2]}, state {state})"
     ours = {os.getpid()}
     while more := {process for process, parent in parents.items() if parent in ours} - ours:
@@ -272,7 +272,7 @@ def survivors(before: dict[int, str]) -> list[str]:
 
 
 def end_children(before: dict[int, str]) -> None:
-    """Kill and reap what runs that did not run before."""
+    """Kill and reap the descendants that did not run before."""
     while left := children().keys() - before.keys():
         for process in left:
             with suppress(ProcessLookupError):

@@ -13,11 +13,11 @@ import submission
 
 NUMBERS = itertools.count()
 WAIT_FOR_LAUNCHES = r"griddepcontrol\.wait;"
-WAITS = LOAD_WAIT, STORE_WAIT, LAST_WAIT = "before loads", "before stores", "CTA 0's at the end"  # as in the PTX
+WAITS = LOAD_WAIT, STORE_WAIT, LAST_WAIT = "before loads", "before stores", "CTA 0's at the end"  # names as in the PTX
 
 
 def source_mutant(folder, replacements):
-    """submission.py with text replaced, as a module of its own; the DSL reads the code from its file."""
+    """A module with submission.py's text after replacements; the DSL reads the code from its file."""
     source = Path(submission.__file__).read_text()
     for old, new in replacements:
         assert source.count(old) == 1, f"not once in submission.py: {old}"
@@ -31,12 +31,12 @@ def source_mutant(folder, replacements):
 
 
 def run_mutated(monkeypatch, mutate):
-    """From now on launches run their kernels' PTX as `mutate` changes it; the DSL's compiled kernels stay unchanged.
+    """Make launches run their kernels' PTX as `mutate` changes it; the DSL's compiled kernels stay unchanged.
 
-    What the emulator reports as a doubt is an error.
+    The emulator's doubts become errors.
     """
     from nogpu.compiler import stored
-    from nogpu.host import runtime
+    from nogpu.cuda.modules import Kernel
 
     @functools.cache
     def mutated(ptx):
@@ -45,16 +45,16 @@ def run_mutated(monkeypatch, mutate):
         return stored.module(text)
 
     monkeypatch.setenv("NOGPU_LENIENT", "0")
-    monkeypatch.setattr(runtime.Kernel, "entry", property(lambda kernel: mutated(kernel.ptx).entries[kernel.name]))
+    monkeypatch.setattr(Kernel, "entry", property(lambda kernel: mutated(kernel.module.text).entries[kernel.name]))
 
 
 def replaced(old, new, count=0):
-    """Replace `count` (0: all) matches."""
+    """A mutation that replaces `count` (0: all) matches."""
     return lambda ptx: re.sub(old, new, ptx, count=count)
 
 
 def nth_replaced(old, new, which):
-    """Replace the which-th match only."""
+    """A mutation that replaces only the which-th match."""
 
     def mutate(ptx):
         match = list(re.finditer(old, ptx))[which]
@@ -64,19 +64,19 @@ def nth_replaced(old, new, which):
 
 
 def without(opcode, count=0):
-    """Drop `count` (0: all) instructions that begin like this."""
+    """A mutation that drops `count` (0: all) instructions with this beginning."""
     return replaced(rf"(@\S+ )?{opcode}[^;]*;", "", count)
 
 
 def without_one(opcode, which):
-    """Drop the which-th instruction that begins like this."""
+    """A mutation that drops the which-th instruction with this beginning."""
     return nth_replaced(rf"(@\S+ )?{opcode}[^;]*;", "", which)
 
 
 def without_wait(wait):
-    """Drop one of the kernel's waits for the launch ahead.
+    """A mutation that drops one of the kernel's waits for the previous launch.
 
-    The compiler may have made two of the one before loads, for a CTA's first tile and for its others: both go.
+    The compiler may have split the wait before loads in two, for a CTA's first tile and for its others: both go.
     """
 
     def mutate(ptx):
@@ -91,7 +91,7 @@ def without_wait(wait):
 
 
 def calls_that_need(chained, sharing_outputs, bystander):
-    """For each wait a function that makes calls, (data, promises); without the wait the last call's result is wrong.
+    """A function for each wait that makes calls, (data, promises); without the wait the last call's result is wrong.
 
     chained() makes two calls, the second with the first one's output as an operand; sharing_outputs() two calls that
     write the same tensors; bystander() one call that shares nothing with the others.

@@ -14,7 +14,7 @@ from nogpu.ptx.module import parse
 
 @dataclass(frozen=True)
 class Between:
-    """Every path from an instruction that matches `first` to one that matches `then` passes one that matches `needed`.
+    """Rule that every path from an instruction that matches `first` to one that matches `then` passes a `needed` one.
 
     All three are regular expressions for the start of an opcode; START as `first` is the kernel's beginning.
     """
@@ -25,7 +25,7 @@ class Between:
     why: str
 
 
-# Arrivals that tell other threads how far this one is. bar.warp.sync is none: it tells only lanes of the same warp.
+# Arrivals by which other threads learn of progress. bar.warp.sync is none: only lanes of one warp learn from it.
 ARRIVAL = r"(mbarrier\.arrive|bar\.sync|bar\.arrive|barrier\.)"
 WAIT = r"(mbarrier\.try_wait|bar\.sync|barrier\.cluster\.wait|barrier\.sync)"
 START = ""
@@ -65,7 +65,7 @@ FORBIDDEN = {
 
 
 def successors(entry: Entry, index: int) -> list[int]:
-    """Indices of the instructions that may run next."""
+    """The indices of the instructions that may run next."""
     instruction = entry.instructions[index]
     opcode, guarded = instruction.opcode, instruction.predicate is not None
     following = [index + 1] if index + 1 < len(entry.instructions) else []
@@ -103,7 +103,7 @@ def first_unordered(entry: Entry, rule: Between) -> Instruction | None:
 def broken(ptx: str) -> dict[str, str]:
     """Rules that a module's only kernel breaks, by name, with the offending line or variable.
 
-    An ordering rule is also broken where the kernel has no `first` or no `then`: there is nothing that it would check.
+    An ordering rule is also broken if the kernel has no `first` or no `then`, because it would check nothing.
     """
     (entry,) = parse(ptx).entries.values()
     found = {}

@@ -1,4 +1,4 @@
-"""Draws random legal problems of `submission.solve`.
+"""Random legal problems of `submission.solve`.
 
 A problem follows from a seed and its number alone. UNIT problems in a row launch the same kernel: a process that takes
 whole units compiles few.
@@ -14,21 +14,21 @@ UNIT = 10  # problems in a row that launch one kernel
 TILE_K = 256
 FEW_TOKENS = 16  # no tile of so few takes more
 LEAST_WORK, LARGE_WORK, MOST_WORK = 1e4, 2e7, 1.5e9  # products of a call: its limit is drawn from between two of these
-GEMV_ROWS, GEMV_ROWS_MANY = 600, 6000  # of its calls, once for each GEMV_ROWS_K of K
+GEMV_ROWS, GEMV_ROWS_MANY = 600, 6000  # rows of a GEMV's calls, once for each GEMV_ROWS_K of K
 GEMV_ROWS_K, GEMV_LONGEST = 1024, 32768
-TRIES = 4  # to lay a tensor over others
+TRIES = 4  # attempts to lay a tensor over others
 SMS = (2, 5, 8, 20, 148)
-GEMV_UNITS, CHOSEN_UNITS = 6, 12  # beside a unit for each configuration
-COMPANIONS = 0.12  # share of calls that launch another kernel, the same in all units
+GEMV_UNITS, CHOSEN_UNITS = 6, 12  # units beside one unit for each configuration
+COMPANIONS = 0.12  # share of calls that launch another kernel, the same kernel in all units
 
 # Values of scales. Every sum is exact in fp32, in any order, as long as K is at most `longest_k`. The last two bring
 # float16's infinity, and subnormal numbers of float16 and e4m3.
 PALETTES = (0, 1, 2, 3), (0, 1), (1, 2), (0.25, 0.5, 1), (8, 16), (2**-9, 2**-8)
-LARGEST_VALUE, VALUE_STEP = 6, 0.5  # of e2m1
+LARGEST_VALUE, VALUE_STEP = 6, 0.5  # values of e2m1
 
 
 def longest_k(palette):
-    """The K up to which a sum of K products is at most 2**24 times the step that all products are multiples of."""
+    """The largest K for which a sum of K products is at most 2**24 times the common step of all products."""
     step = min(scale for scale in palette if scale)
     return 2**24 * (VALUE_STEP * step) ** 2 // (LARGEST_VALUE * max(palette)) ** 2
 
@@ -38,7 +38,7 @@ def ceil_div(a, b):
 
 
 def log_uniform(rng, low, high):
-    """An integer of low to high, every power of two as likely as another."""
+    """A random integer of low to high; every power of two is equally likely."""
     return min(high, int(math.exp(rng.uniform(math.log(low), math.log(high + 1)))))
 
 
@@ -58,7 +58,7 @@ def shape_of(submission, launch):
 
 
 def kernel_of(submission, seed, unit):
-    """The unit's kernel: every configuration has its turn, in another order in every round."""
+    """The unit's kernel: every configuration has its turn, in a new order in every round."""
     kinds = [
         (products, shape) for products in submission.PRODUCTS for shape in submission.legal_configurations(products)
     ]
@@ -88,7 +88,7 @@ def draw_work(rng):
 
 
 def draw_size(rng, shape, limit):
-    """(M, N, K) of a group, at most `limit` products if the least sizes are: anything, or just about a tile's edge."""
+    """Sizes (M, N, K) of a group, at most `limit` products if the least sizes allow: any, or near a tile's edge."""
     tokens, pair, _, _ = shape
     unit = {"m": 1, "n": 8, "k": 64}
     size = dict(unit)
@@ -122,7 +122,7 @@ def draw_sizes(rng, products, shape, entries, work, grouped=False):
 
 
 def draw_gemv_sizes(rng, batches, rows):
-    """(M, rows of b, K, L); rows: a limit of all entries', counted once for each GEMV_ROWS_K of K."""
+    """Sizes (M, rows of b, K, L). rows: a limit for all entries together, counted once for each GEMV_ROWS_K of K."""
     k = 64 * log_uniform(rng, 1, GEMV_LONGEST // 64)
     eighths = log_uniform(rng, 1, rows) // (8 * ceil_div(k, GEMV_ROWS_K) * batches)
     b_rows = rng.choice((1, 128, rng.randint(1, 300)))
@@ -138,7 +138,7 @@ def draw_gemv_sizes(rng, batches, rows):
 
 @dataclass
 class Memory:
-    """Blocks at multiples of 16 bytes: each a storage of its own, each within one, or all in the same one."""
+    """Blocks at multiples of 16 bytes: each a storage of its own, each within a storage, or all in one storage."""
 
     rng: random.Random
     layout: str
@@ -169,17 +169,17 @@ LAYOUTS = "own storages", "slices", "one storage"
 
 @dataclass
 class Places:
-    """Where the tensors of calls in a row lie, some of them where earlier calls' do, as far as promises allow it."""
+    """Places of the tensors of successive calls, some at places of earlier calls, as far as promises allow it."""
 
     rng: random.Random
     memory: Memory
-    operands: list[Block] = field(default_factory=list)  # of all calls so far, scales not included
-    read: list[Block] = field(default_factory=list)  # all that calls have read
+    operands: list[Block] = field(default_factory=list)  # operands of all calls so far, without scales
+    read: list[Block] = field(default_factory=list)  # blocks that calls have read
     written: list[Block] = field(default_factory=list)
     inexact: list[Block] = field(default_factory=list)  # outputs of dual GEMMs, whose last bits are open
 
     def operand(self, size, ready):
-        """A block of e2m1 values, which any byte has: new, or from somewhere in an earlier operand or output on."""
+        """A block of e2m1 values, which any byte has: new, or from a place in an earlier operand or output on."""
         kind = self.rng.random()
         if kind < 0.2 and not ready:
             block = self.over(self.written, size, self.inexact)
@@ -189,14 +189,14 @@ class Places:
         return self.operands[-1]
 
     def output(self, size, free, of_call):
-        """A block for c beside the call's other blocks: new, or from somewhere in what an earlier call used on."""
+        """A block for c beside the call's other blocks: new, or from a place in an earlier call's block on."""
         kind, block = self.rng.random(), None
         if not free and kind < 0.6:
             block = self.over(self.written if kind < 0.4 else self.read, size, of_call)
         return block or self.memory.new(size)
 
     def over(self, blocks, size, forbidden):
-        """A block that begins in one of these and overlaps none of the forbidden, None if none is found."""
+        """A block that begins in one of `blocks` and overlaps none of the forbidden; None if none is found."""
         for block in self.rng.sample(blocks, min(TRIES, len(blocks))):
             start = 16 * self.rng.choice((0, self.rng.randint(0, max(0, block.size - 1) // 16)))
             found = Block(block.storage, block.offset + start, size)
@@ -217,7 +217,7 @@ class Places:
         return blocks
 
     def call(self, products, sizes, ready, free):
-        """Groups with their blocks."""
+        """The call's groups with their blocks."""
         every = [self.group(products, of_group, ready) for of_group in sizes]
         of_call = [block for blocks in every for block in blocks.values()]
         read = list(of_call)
@@ -240,7 +240,7 @@ COMPANION_GEMM, COMPANION_GEMV = Kernel(1, 1, (64, 1, 2, 1)), Kernel(0, 1, (16, 
 
 
 def draw_call(submission, rng, kernel, places, kind, work):
-    """A call that launches this kernel, or now and then none: where it has no tokens."""
+    """A call that launches this kernel, or occasionally none: it then has no tokens."""
     ready, free = rng.random() < 0.6, rng.random() < 0.6
     configurations = None
     _, pair, _, neighbours = kernel.shape
@@ -268,7 +268,7 @@ def draw_call(submission, rng, kernel, places, kind, work):
 
 
 def draw(submission, seed, number):
-    """The problem of this number. submission: the module, for its configurations and their choice."""
+    """The problem with this number. submission: the module, for its configurations and their choice."""
     kernel = kernel_of(submission, seed, number // UNIT)
     rng = random.Random(f"{seed} problem {number}")
     kind = {0: "gemv", 1: rng.choice(("group_gemm", "group_gemm", "gemm")), 2: "dual_gemm"}[kernel.products]

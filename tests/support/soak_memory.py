@@ -1,8 +1,8 @@
-"""The bytes of a random problem: operands and scales, the tuples that calls take, the bytes that must be there after.
+"""The bytes of a random problem: operands and scales, the tuples for calls, the expected bytes after the calls.
 
-A problem's memory is a list of storages, uint8 tensors. All of it is random, the padding of reordered scales and the
-rows of b that a GEMV does not read included, but for the scales that count. What must be there afterwards is computed
-call by call, in float64 and on the CPU.
+A problem's memory is a list of storages, uint8 tensors. All of it is random, including the padding of reordered scales
+and the rows of b that a GEMV does not read, except for the scales that count. The expected bytes are computed call by
+call, in float64 and on the CPU.
 """
 
 import random
@@ -14,8 +14,8 @@ from tests.support.soak_problems import OPERANDS
 
 FP4, FP8 = torch.float4_e2m1fn_x2, torch.float8_e4m3fn
 NAN_BYTE = 0xFF
-LOOSE = 0.3  # share of tensors whose open strides, of dimensions of size 1, are not torch's
-SHOWN = 4  # differing elements
+LOOSE = 0.3  # share of tensors with other strides than torch's in dimensions of size 1
+SHOWN = 4  # differing elements in a message
 
 
 def generator_of(problem):
@@ -27,13 +27,13 @@ def bytes_of(storages, block):
 
 
 def matrix(memory, dtype, rows, columns, batches):
-    """(rows, columns, batches) of a block's bytes, columns contiguous; a column of FP4 is a byte."""
+    """A block's bytes as (rows, columns, batches), columns contiguous; a column of FP4 is a byte."""
     whole = memory if dtype == FP4 else memory.view(dtype)
     return whole.view(batches, rows, columns).view(dtype).permute(1, 2, 0)
 
 
 def atoms(memory, rows, k, batches):
-    """Reordered scales in the order of memory."""
+    """The reordered scales in the order of memory."""
     return memory.view(FP8).view(reference.atoms_shape(batches, rows, k // reference.SF_VECTOR))
 
 
@@ -47,13 +47,13 @@ def output(storages, group, products):
 
 
 def scales_of(storages, group, name):
-    """The scales that the kernel reads, reordered ones."""
+    """The scales that the kernel reads, in reordered form."""
     memory = bytes_of(storages, group.blocks[name])
     return atoms(memory, group.rows(name), group.k, group.l).permute(3, 4, 1, 5, 2, 0)
 
 
 def contents(problem):
-    """(storages on the CPU, {(call, group, name): row-major scales that count, (rows, K/16, L)})."""
+    """The storages on the CPU, and {(call, group, name): row-major scales that count, (rows, K/16, L)}."""
     generator = generator_of(problem)
     storages = [torch.randint(0, 256, (size,), dtype=torch.uint8, generator=generator) for size in problem.storages]
     scales = {}
@@ -94,7 +94,7 @@ def expected(problem, storages, scales):
 
 
 def loosened(rng, tensor):
-    """The same tensor, now and then with other strides where a dimension has one entry."""
+    """The tensor, sometimes with other strides in dimensions with one entry."""
     if rng.random() >= LOOSE or tensor.numel() == 0:
         return tensor
     pairs = zip(tensor.shape, tensor.stride())
@@ -103,13 +103,13 @@ def loosened(rng, tensor):
 
 
 def unread(rng, group, name):
-    """Row-major scales, which no kernel may read: all of them NaN, and on any device."""
+    """Row-major scales that no kernel may read: all of them NaN, on any device."""
     shape, device = (group.l, group.rows(name), group.k // reference.SF_VECTOR), rng.choice(("cpu", "cuda"))
     return torch.full(shape, NAN_BYTE, dtype=torch.uint8, device=device).view(FP8).permute(1, 2, 0)
 
 
 def arguments(problem, number, storages):
-    """(the tuple of the call of this number, its outputs), in these storages."""
+    """The tuple of a call and its outputs, in these storages."""
     call, rng = problem.calls[number], random.Random(f"{problem.seed} strides {problem.number} {number}")
     operands, row_major, reordered, outputs = [], [], [], []
     for group in call.groups:
@@ -131,19 +131,19 @@ def arguments(problem, number, storages):
 
 
 def ordered(values):
-    """Numbers of float16 values in ascending order, both zeros 0."""
+    """Ranks of float16 values in ascending order; both zeros have 0."""
     bits = values.contiguous().view(torch.int16).int()
     return torch.where(bits < 0, -(bits & 0x7FFF), bits)
 
 
 def close(want, found):
-    """Whether all values are the same or neighbours: gate and up are exact, silu and product are within a few fp32 ulps
-    of it, and where float16's rounding turns over, the nearest value is one of two."""
+    """True if all values are equal or neighbours: gate and up are exact, silu and product are within a few fp32 ulps
+    of the exact value, and where float16's rounding turns over, the nearest value is one of two."""
     return bool(found.isnan().equal(want.isnan()) and ((ordered(found) - ordered(want)).abs() <= 1).all())
 
 
 def describe(want, found):
-    """Differing elements of (M, N, L) float16 tensors."""
+    """The differing elements of (M, N, L) float16 tensors, as text."""
     places = (want.contiguous().view(torch.int16) != found.contiguous().view(torch.int16)).nonzero().tolist()
     shown = [
         f"at {place}: got {found[tuple(place)].item():g}, want {want[tuple(place)].item():g}"
@@ -153,7 +153,7 @@ def describe(want, found):
 
 
 def differences(problem, want, found):
-    """Each output, and all bytes beside them, that are not as they must be, as text; found is changed."""
+    """Differences of each output, and of bytes beside outputs, from the expected ones, as text; found is changed."""
     texts = []
     for number, call in reversed(list(enumerate(problem.calls))):
         for index, group in enumerate(call.groups):
@@ -163,7 +163,7 @@ def differences(problem, want, found):
             values = [output(storages, group, call.products) for storages in (want, found)]
             if call.products < 2 or not close(*values):
                 texts.insert(0, f"call {number}, group {index}, c: {describe(*values)}")
-            ours.copy_(theirs)  # an output of an earlier call may overlap it
+            ours.copy_(theirs)  # overwritten because an earlier call's output may overlap it
     for index, (ours, theirs) in enumerate(zip(found, want)):
         places = (ours != theirs).nonzero().flatten().tolist()
         if places:

@@ -6,18 +6,18 @@ tests/support/soak_draws.py draws problems, and tests/support/soak_memory.py mak
 import itertools
 from dataclasses import dataclass
 
-MOST_ENTRIES = 32  # per launch
-OPERANDS = {0: ("a", "b"), 1: ("a", "b"), 2: ("a", "b1", "b2")}  # by the number of products; a GEMV has 0
+MOST_ENTRIES = 32  # entries per launch
+OPERANDS = {0: ("a", "b"), 1: ("a", "b"), 2: ("a", "b1", "b2")}  # operands by the number of products; a GEMV has 0
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel that a unit compiles; products is 0 for a GEMV."""
+    """The kernel that a unit compiles; products is 0 for a GEMV."""
 
     products: int
     entries: int = 1  # groups or batch entries with tokens
-    shape: tuple | None = None  # the configuration
-    chosen: bool = False  # the schedule chooses it: calls whose sizes lead to it name no configuration
+    shape: tuple | None = None  # configuration
+    chosen: bool = False  # chosen by the schedule: calls whose sizes lead to the kernel name no configuration
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Group:
-    """A group's sizes, and the block of each tensor that the kernel uses, by name; a GEMV's n is b's rows."""
+    """The sizes of a group, and the block of each tensor that the kernel uses, by name; a GEMV's n is b's rows."""
 
     m: int
     n: int
@@ -49,7 +49,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Call:
-    kind: str  # a name of reference.REFERENCES
+    kind: str  # name in reference.REFERENCES
     products: int
     groups: tuple[Group, ...]
     configurations: tuple | None
@@ -84,7 +84,7 @@ class Problem:
     kind: str  # kind of the calls that launch the unit's kernel
     kernel: Kernel
     calls: tuple[Call, ...]
-    storages: tuple[int, ...]  # bytes of each
+    storages: tuple[int, ...]  # bytes of each storage
     layout: str
     chip: int  # SMs of the emulated chip
     schedules: tuple[str, ...]
@@ -103,7 +103,7 @@ class Problem:
         return "\n".join(lines)
 
     def overlaps(self, number):
-        """Overlaps of a call with earlier ones: pairs of "operand" or "output", its own before the other's."""
+        """Overlaps of a call with earlier ones: pairs of "operand" or "output", the call's own before the other's."""
         call, found = self.calls[number], set()
         for earlier in self.calls[:number]:
             for ours, theirs in itertools.product(("operand", "output"), repeat=2):
@@ -113,7 +113,7 @@ class Problem:
         return sorted(found)
 
     def traits(self):
-        """Pairs (category, value) that a summary counts, each once for a problem."""
+        """Pairs (category, value) for a summary's counts, each once per problem."""
         found = {("memory", self.layout), ("calls in a row", str(len(self.calls)))}
         found |= {("schedule", schedule.partition(":")[0]) for schedule in self.schedules}
         for number, call in enumerate(self.calls):

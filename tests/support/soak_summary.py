@@ -1,26 +1,26 @@
-"""What a soak has run: its counts, as a line, as a table and as a record for a file."""
+"""The summary of a soak: its counts, as a line, as a table and as a record for a file."""
 
 import collections
 import time
 
 from harness.console import make_table
 
-MANY = "configuration"  # the category with many values: the table has their number only
+MANY = "configuration"  # category with many values, of which the table has only the number
 NO_ANSWER = "no answer"
 
 
 class Summary:
-    """Counts of problems by their kind and traits, and of those that were wrong."""
+    """Counts of problems by kind and traits, and of wrong ones among them."""
 
     def __init__(self, jobs):
         self.start, self.jobs = time.monotonic(), jobs
         self.done = 0
-        self.sums = collections.Counter()  # calls, work, seconds and compile_seconds of all answers
+        self.sums = collections.Counter()  # sums over all answers of calls, work, seconds and compile_seconds
         self.kinds, self.traits = collections.Counter(), collections.Counter()  # traits by (category, value)
         self.wrong, self.wrong_traits = {}, collections.Counter()  # wrong: number -> kind
 
     def add(self, number, answer):
-        """Count a problem. answer: of soak_worker.Runner, None where there is none."""
+        """Count a problem. answer: the result from soak_worker.Runner; None without one."""
         self.done += 1
         kind = answer["kind"] if answer else NO_ANSWER
         self.kinds[kind] += 1
@@ -33,7 +33,7 @@ class Summary:
             self.wrong_traits[trait] += number in self.wrong
 
     def ordered(self):
-        """(category, value) of all traits, values by the number that they begin with or by name."""
+        """Pairs (category, value) of all traits, with values by their leading number or by name."""
 
         def key(trait):
             first = trait[1].split()[0]
@@ -47,12 +47,12 @@ class Summary:
 
     @property
     def rate(self):
-        """Problems per second."""
+        """The problems per second."""
         return self.done / self.elapsed
 
     @property
     def compile_share(self):
-        """Of the time that the processes spent on problems."""
+        """The share of compilation in the processes' time on problems."""
         return self.sums["compile_seconds"] / self.sums["seconds"] if self.sums["seconds"] else 0.0
 
     def line(self):
@@ -63,7 +63,7 @@ class Summary:
         )
 
     def table(self, configurations):
-        """A rich table: problems, passed and wrong by kind and trait. configurations: how many there are."""
+        """A rich table: problems, passed and wrong by kind and trait. configurations: their total number."""
         wrong = collections.Counter(self.wrong.values())
         rows = [("problem", kind, count, wrong[kind]) for kind, count in sorted(self.kinds.items())]
         rows += [(*t, self.traits[t], self.wrong_traits[t]) for t in self.ordered() if t[0] != MANY]

@@ -11,7 +11,7 @@ from harness.modules import load_module
 from tests.support import soak_memory
 from tests.support.soak_draws import draw
 from tests.support.soak_problems import OPERANDS
-from tools.records import versions
+from tools.circumstances import versions
 
 BUSY_CYCLES = 10_000_000  # the GPU waits until the host has queued all calls
 COLD, QUEUED = "as they come", "queued"
@@ -31,7 +31,7 @@ class Runner:
 
             self.chip = Device.current()
             self.chip.workers = 1
-        self.submission.sm_count(torch.cuda.current_device())  # remembered for calls that name no number of SMs
+        self.submission.sm_count(torch.cuda.current_device())  # value for calls that name no number of SMs
         every = [self.submission.legal_configurations(max(1, products)) for products in OPERANDS]
         self.about = {"device": name, "configurations": sum(map(len, every)), **versions(command)}
 
@@ -54,7 +54,7 @@ class Runner:
         for schedule in schedules:
             try:
                 found = self.run(problem, storages, schedule)
-            except Exception as error:  # every kind of it is a wrong call
+            except Exception as error:  # any exception means a wrong call
                 errors.append(f"{schedule}: {type(error).__name__}: {error}")
                 broken = True
                 break
@@ -72,11 +72,11 @@ class Runner:
             "traits": problem.traits() if self.chip else [x for x in problem.traits() if x[0] != "schedule"],
             "errors": errors,
             "text": problem.describe(),
-            "restart": broken and self.chip is None,  # a GPU's error stays with its process
+            "restart": broken and self.chip is None,  # true after a GPU's error, which stays with its process
         }
 
     def run(self, problem, storages, schedule):
-        """The storages, on the CPU, after all calls in copies of these."""
+        """The storages, on the CPU, after all calls in copies of the given ones."""
         if self.chip:
             self.chip.schedules = (schedule,)
             self.chip.properties = dataclasses.replace(self.chip.properties, sm_count=problem.chip)

@@ -4,7 +4,7 @@ from submission import WEIGHT_TILE, Schedule, ceil_div
 
 
 def tiles_of(schedule: Schedule, cta: int) -> list[tuple[int, int, int]]:
-    """(group, first weight row, first token) of each tile of a CTA, in the order it runs them.
+    """The (group, first weight row, first token) of each tile of a CTA, in the order of execution.
 
     A CTA has `plan.rows` rows of each product. They may all lie past N: those of a pair's second CTA, of the second
     half of 128 rows with two products, and of the tile that makes the number of a group's tiles even.

@@ -1,4 +1,4 @@
-"""eval.py whose process writes down which code it opens once a worker has been asked for something.
+"""eval.py, whose process records the code files that it opens after a worker's first request.
 
 python -m nogpu tests/support/watched_eval.py FILE EVAL_ARGUMENTS...
 """

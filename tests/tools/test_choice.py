@@ -6,10 +6,13 @@ import pytest
 import torch
 
 import submission
+from harness import devices
 from harness.plan_report import configuration_name
 from task import PROBLEMS
-from tools import choice, choice_times
-from tools.choice_times import Drawn
+from tools.choice import __main__ as choice
+from tools.choice import times as choice_times
+from tools.choice.times import Drawn
+from workshop import records
 
 
 def test_shapes_are_drawn_by_seed_and_number():
@@ -47,7 +50,7 @@ def record(us):
 
 def test_a_choice_is_judged_by_the_best_configuration(capsys, tmp_path):
     drawn = Drawn("gemm", ((64, 2048, 1024, 1),))
-    chosen = choice.choice(drawn, 132, True)
+    chosen = choice_times.choice(drawn, 132, True)
     (launch,) = submission.configure(drawn.sizes, 132, overlapping=True)
     plan = launch.schedule.plan
     assert chosen == configuration_name((plan.token_tile, plan.cta_group, plan.ctas_per_sm, plan.neighbours))
@@ -55,7 +58,7 @@ def test_a_choice_is_judged_by_the_best_configuration(capsys, tmp_path):
     assert (miss.chosen, miss.us, miss.least) == (chosen, 2.04, 2.0)
     path = tmp_path / "times.json"
     for us, within in ((2.04, 1), (2.08, 0)):
-        choice.save(path, record({chosen: us}))
+        records.write(path, record({chosen: us}), "shapes")
         choice.main([str(path)])
         assert f"overlapping: {within} of 1 drawn shapes within 3 %" in capsys.readouterr().out
     assert json.loads(path.read_text()) == json.loads(json.dumps(record({chosen: 2.08})))
@@ -68,7 +71,7 @@ def test_a_file_or_a_measurement(arguments):
 
 
 def test_without_a_gpu_the_command_says_so(monkeypatch):
-    monkeypatch.setattr(choice.devices, "has_hopper", lambda: False)
-    monkeypatch.setattr(choice.devices, "has_b200", lambda: False)
+    monkeypatch.setattr(devices, "has_hopper", lambda: False)
+    monkeypatch.setattr(devices, "has_b200", lambda: False)
     with pytest.raises(SystemExit, match="a B200 or a Hopper GPU is needed"):
         choice.main(["--measure", "--save", "x.json"])

@@ -1,4 +1,4 @@
-"""tools.clock_tables: bands of modelled times whose mode and problem have truth, and points by family."""
+"""tools.clock.tables: bands of modelled times whose mode and problem have truth, and points by family."""
 
 import json
 import math
@@ -8,8 +8,8 @@ import pytest
 
 from harness.launch_modes import LaunchMode
 from task import PROBLEMS
-from tools import clock_tables
-from tools.tables import MeasurementError
+from tools.clock import tables as clock_tables
+from workshop.records import MeasurementError
 
 HEADER = (
     "| us on a B200 | speed of light | best published | modelled: best published kernel, ordinary launches "
@@ -177,7 +177,7 @@ def test_families_that_calibrate_and_those_that_are_held_out(results):
     assert "| all 2 | 3 | 10.0% | 20.0% | +6.7% | 100% of 1 |" in lines
     assert "| a/gemm | v2 | 1 | 8.00 | 12.00 | +50.0% (floor) |" in lines
     assert lines[-3] == "| b/norm | v1 | 1 | 5.00 | - | none: x \\| y |"
-    assert lines[-1] == "`python -m tools.ladders rec`"
+    assert lines[-1] == "`python -m workshop.clock.ladders rec`"
 
 
 def test_without_points_that_are_held_out_it_says_so(results):

@@ -24,7 +24,8 @@ from nogpu.hopper import gpu, library
 from submission import SMEM_RESERVED, Plan, Schedule
 from tests.support.configurations import EVERY
 from tests.support.slow import sampled
-from tools import compare, peers, recorder, rings
+from tools import compare, peers, rings
+from tools.clock import recorder
 from tools.variants import ORDINARY_EDIT
 
 EXAMPLE = os.environ.get("NVIDIA_GROUPED_EXAMPLE")
@@ -211,7 +212,7 @@ def test_on_a_hopper_it_restarts_without_tensor_core_work(monkeypatch):
     monkeypatch.setattr(devices, "emulator_device", lambda: None)
 
     def execv(path, command):
-        raise SystemExit(command[command.index("emulator") + 1 :])
+        raise SystemExit(command[command.index("nogpu") + 1 :])
 
     monkeypatch.setattr(os, "execv", execv)
     with pytest.raises(SystemExit) as stopped:

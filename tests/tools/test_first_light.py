@@ -19,10 +19,10 @@ from harness.plan_report import configuration_name, configuration_of
 from task import PROBLEMS
 from tests.support.commands import ROOT, clean_environment
 from tools import report
-from tools.light import answer, calls, clusters, drawings, page, suggest, times, trials, work
-from tools.light.outcomes import RESULTS, Writer, read_events
-from tools.light.steps import B200, EMULATED_GROUPS, EMULATOR, HOPPER, last_steps, steps
 from tools.rows import Row
+from tools.sitting import answer, calls, clusters, drawings, page, suggest, times, trials, work
+from tools.sitting.outcomes import RESULTS, Writer, read_events
+from tools.sitting.steps import B200, EMULATED_GROUPS, EMULATOR, HOPPER, last_steps, steps
 from tools.stages import at_most
 
 GROUPS = {name: list(checks) for name, checks in calls.groups().items()}

@@ -1,22 +1,27 @@
 """Tables of figures are what the committed files give, and the documents around them hold together: their tables are up
-to date, links and anchors resolve, every command that they name exists, and the README is one screen.
+to date, pages begin with their maps, links and anchors resolve, every command that they name exists, and the README is
+one screen.
 """
 
 import dataclasses
 import importlib.util
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from task import PROBLEMS
 from tools import measurements, overlaps
-from tools.measurements import MeasurementError, render
+from tools.measurements import TABLE, render
 from tools.overlaps import Row
+from workshop.records import MeasurementError
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+DOCUMENTS = sorted(
+    path for pattern in ("*.md", "docs/**/*.md", "nogpu/*.md", "nogpu/docs/*.md") for path in ROOT.glob(pattern)
+)
 README_LINES = 120
 OTHERS_FILES = re.compile(r"my_\w+\.py|other\.py|grouped_blockscaled_gemm\.py|starter\.py")  # of the reader, of NVIDIA
 
@@ -252,6 +257,8 @@ def test_command_line(tmp_path, monkeypatch, capsys):
     document.write_text("<!-- table: model -->\n<!-- end -->\n")
     monkeypatch.setattr(measurements, "DOCUMENTS", (document,))
     monkeypatch.setattr(measurements, "RESULTS", tmp_path)
+    monkeypatch.setattr(measurements.summary, "ERRORS", tmp_path / "errors.json")
+    (tmp_path / "errors.json").write_text("{}\n")
     assert measurements.main(["--check"]) == 1
     assert "+*Not measured yet." in capsys.readouterr().out and "Not" not in document.read_text()
     assert measurements.main([]) == 0 and "*Not measured yet." in document.read_text()
@@ -263,10 +270,14 @@ def test_command_line(tmp_path, monkeypatch, capsys):
 # ----------------------------------------------------------------------------------------------------------------------
 
 
+def anchor(heading):
+    """The anchor that GitHub makes of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
 def anchors(path):
-    """The anchors that GitHub makes of a document's headings."""
-    headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL), flags=re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+    return set(map(anchor, re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)))
 
 
 def ids(path):
@@ -295,12 +306,19 @@ def test_links_resolve(path):
 
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if path.name != "worklog.md"], ids=ids)
 def test_commands_exist(path):
-    """Modules and files that documents start by `python`, and targets that they `make`; the log's are of their time."""
-    code = "\n".join(map("".join, re.findall(r"```\w*\n(.*?)```|`([^`\n]+)`", path.read_text(), flags=re.DOTALL)))
+    """Modules and files that documents start by `python`, and targets that they `make`; the log's are of their time.
+
+    Commands of committed results name the emulator by its first name.
+    """
+    text = TABLE.sub(lambda table: table[0].replace("python -m emulator ", "python -m nogpu "), path.read_text())
+    code = "\n".join(map("".join, re.findall(r"```\w*\n(.*?)```|`([^`\n]+)`", text, flags=re.DOTALL)))
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     unknown = {f"make {name}" for name in re.findall(r"^make ([a-z0-9]+)", code, flags=re.MULTILINE)}
     unknown -= {f"make {name}" for name in targets}
-    for name in set(re.findall(r"python -m ([\w.]+)", code)) - {"venv"}:
+    for name in set(re.findall(r"python -m ([\w.]+)", code)) - {
+        "venv",
+        "emulator",
+    }:  # the name in commands recorded before nogpu
         if importlib.util.find_spec(name) is None:
             unknown.add(f"python -m {name}")
     for name in re.findall(r"python (?:-m nogpu (?:--?[\w-]+(?:[ =][\w,:]+)? )*)?([\w/]+\.py)", code):
@@ -308,6 +326,24 @@ def test_commands_exist(path):
         if not OTHERS_FILES.fullmatch(name) and not (ROOT / name).exists() and f"\n# {name}\n" not in code:
             unknown.add(name)
     assert not unknown
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=ids)
+def test_pages_begin_with_their_map(path):
+    """Every section of a page with three or more is linked ahead of the first; the README is one screen."""
+    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+    start, *sections = re.split(r"^## ", text, flags=re.MULTILINE)
+    linked = set(re.findall(r"\]\(#([^)]+)\)", start))
+    missing = [title for title in (section.partition("\n")[0] for section in sections) if anchor(title) not in linked]
+    assert len(sections) < 3 or path.name == "README.md" or not missing
+
+
+def test_layers_of_the_emulator_are_those_of_its_contract():
+    """The map of internals.md, top to bottom."""
+    contract, *_ = tomllib.loads((ROOT / "nogpu/pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    table = (ROOT / "nogpu/docs/internals.md").read_text().partition("\n## Layers\n")[2].partition("\n## ")[0]
+    rows = [set(re.findall(r"`(\w+)`", row)) for row in re.findall(r"^\| (`.*?`) \|", table, flags=re.MULTILINE)]
+    assert rows == [set(re.findall(r"\w+", row)) for row in contract["layers"]]
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=ids)

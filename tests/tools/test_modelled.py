@@ -8,7 +8,8 @@ from harness.launch_modes import LaunchMode
 from nogpu.clock.chip import profile
 from nogpu.clock.loop import modelled_loop
 from task import PROBLEMS
-from tools import b200_rings, ladder_record, modelled
+from tools import modelled
+from workshop.clock import microbenchmarks, record
 
 
 def point(entry, problem="gemm", case=0, **times):
@@ -41,7 +42,7 @@ def test_best_entries_name_their_problems(capsys):
 
 def test_times_in_each_launch_mode(monkeypatch):
     """Overlapping times are of the launches that solve makes with its promises, the others of custom_kernel's."""
-    trace = b200_rings.launch([[b200_rings.ring(4096, 1, 4, 0, 4096)]])
+    trace = microbenchmarks.launch([[microbenchmarks.ring(4096, 1, 4, 0, 4096)]])
     sizes = {(): 3, ("--promised",): 2}
     of = {name: [trace] * count for name, count in sizes.items()}
     asked = []
@@ -52,7 +53,7 @@ def test_times_in_each_launch_mode(monkeypatch):
 
     count = len(PROBLEMS["gemv"].benchmarks)
     monkeypatch.setattr(modelled, "recorded", lambda entry, more, problem, folder: [more] * count)
-    monkeypatch.setattr(ladder_record, "load", of.get)
+    monkeypatch.setattr(record, "load", of.get)
     monkeypatch.setattr(modelled, "modelled_loop", loop)
     ours = modelled.points_of("ours", Path("submission.py"), "gemv", "b200")
     assert asked == [(3, 1, False), (3, 1, None)] * count + [(2, 1, None)] * count

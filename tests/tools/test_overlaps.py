@@ -11,8 +11,8 @@ import pytest
 from tests.support import emulated
 from tests.support.commands import ROOT, clean_environment
 from tools import overlaps
-from tools.calibration.launches import END_NS, OWN_B, RECORD, START_NS, SUM
 from tools.overlaps import CONTROL, Row
+from workshop.calibration.launches import END_NS, OWN_B, RECORD, START_NS, SUM
 
 SEEN = Row(CONTROL, "loads", 1024, 4, 3, 40)
 UNSEEN = dataclasses.replace(SEEN, stale_tries=0, stale_bytes=0)

@@ -1,4 +1,4 @@
-"""tools.recordings: the recordings of a truth's points, and the processes that make them."""
+"""tools.clock.recordings: the recordings of a truth's points, and the processes that make them."""
 
 import json
 
@@ -8,7 +8,8 @@ from harness import ROOT
 from harness.launch_modes import LaunchMode
 from nogpu.clock.chip import profile
 from nogpu.clock.replay import replay
-from tools import recordings, validate
+from tools.clock import recordings, validate
+from workshop.clock.record import load
 
 OF_GEMV = {"program": "submission.py", "configuration": "chosen", "problem": "gemv", "case": 2, "mode": "timing"}
 LAUNCHING = """if True:
@@ -85,7 +86,7 @@ def recorded(tmp_path_factory):
 @pytest.mark.slow
 def test_launches_are_recorded_for_as_many_sms_as_asked(recorded):
     _, folder, *_ = recorded
-    (trace,) = recordings.load(folder, "gemm-2-plain_read")
+    (trace,) = load(folder / "gemm-2-plain_read")
     assert trace.name == "plain_read" and trace.grid == (4 * 132, 1, 1)
     assert replay([trace], profile("h200")).usage.sm_in > 10_000_000
 
@@ -93,7 +94,7 @@ def test_launches_are_recorded_for_as_many_sms_as_asked(recorded):
 @pytest.mark.slow
 def test_of_a_program_the_last_launch_is_recorded_and_a_repeated_one_runs_once(recorded):
     _, folder, foreign, _ = recorded
-    (trace,) = recordings.load(folder, "launching-1_2_3_2")
+    (trace,) = load(folder / "launching-1_2_3_2")
     assert trace.block == (64, 1, 1)
     assert (foreign / "launching.py.counts").read_text().split() == [str(32 * (1 + 2 + 3)), "0"]
 
@@ -111,7 +112,7 @@ def test_what_has_no_recording_has_a_reason(recorded):
         "missing.py",
     }
     with pytest.raises(FileNotFoundError, match="launching-"):
-        recordings.load(folder, "launching-")
+        load(folder / "launching-")
 
 
 @pytest.mark.slow

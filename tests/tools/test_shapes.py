@@ -1,16 +1,19 @@
-"""tools.shapes: the points that are taken from times of random shapes, their recordings, replays and rows."""
+"""tools.clock.shapes: the points that are taken from times of random shapes, their recordings, replays and rows."""
 
 import argparse
 import json
 import re
+from pathlib import Path
 
 import pytest
 
 from harness import ROOT
 from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC, LaunchMode
 from harness.plan_report import configuration_name
-from tools import clock_tables, recordings, shapes, validate
-from tools.choice_times import CALLS, PROMISED, Drawn, legal
+from tools.choice.times import CALLS, PROMISED, Drawn, legal
+from tools.clock import recordings, shapes, validate
+from tools.clock import tables as clock_tables
+from workshop.clock.record import load
 
 SIZES = [[40, 256, 1024, 1]]
 SMALL = {"program": "submission.py", "problem": "gemm", "sizes": SIZES, "mode": None, "calls": 2, "us": 3.0}
@@ -119,9 +122,9 @@ def test_only_ordinary_launches_are_replayed_without_the_programmatic_attribute(
         return type("Loop", (), {"us": 2.5})
 
     monkeypatch.setattr(validate, "modelled_loop", loop)
-    monkeypatch.setattr(recordings, "load", lambda folder, name: name.rpartition("-")[2])
+    monkeypatch.setattr(validate, "load", lambda folder: folder.name.rpartition("-")[2])
     point = {**SMALL, "configuration": "128x64, 1 per SM", "launches": mode, "promised": mode == OVERLAPPING}
-    found = validate.validated(point, None, "h200")
+    found = validate.validated(point, Path(), "h200")
     assert seen == [("promised" if mode == OVERLAPPING else "nothing_promised", 2, programmatic, False)]
     assert found["sizes"] == SIZES and (found["silicon_us"], found["modelled_us"]) == (3.0, 2.5)
 
@@ -130,7 +133,7 @@ def test_only_ordinary_launches_are_replayed_without_the_programmatic_attribute(
 def test_a_shape_is_recorded_with_promises_and_without(tmp_path):
     points = [{**SMALL, "configuration": "128x64, 1 per SM", "promised": promised} for promised in (True, False)]
     assert recordings.record(points, tmp_path, 132, 1) == {}
-    (promised,), (waiting,) = (recordings.load(tmp_path, recordings.name_of(point)) for point in points)
+    (promised,), (waiting,) = (load(tmp_path / recordings.name_of(point)) for point in points)
     for trace in (promised, waiting):  # the attribute of ordinary launches is left out in the replay
         assert trace.programmatic and trace.grid[0] == 2
     # Without promises operands are waited for, and outputs once more.

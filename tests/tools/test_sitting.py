@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from harness import ROOT
-from tools.light.outcomes import CUT, FAILED, NOT_RUN, PASSED, Check, read_constants, read_protocol
-from tools.light.sitting import LOSSES, Sitting
-from tools.light.steps import Step, eval_command
+from tools.sitting.outcomes import CUT, FAILED, NOT_RUN, PASSED, Check, read_constants, read_protocol
+from tools.sitting.sitting import LOSSES, Sitting
+from tools.sitting.steps import Step, eval_command
 
 # What the code of a step begins with: w(...) writes an event, todo(...) has the names that no earlier process began.
 PRELUDE = """

@@ -1,11 +1,12 @@
-"""tools.truth: the rows of our kernel, and the figures of a point."""
+"""tools.clock.truth: the rows of our kernel, and the figures of a point."""
 
 import pytest
 
 import submission
+from harness import devices
 from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC, LaunchMode
 from harness.plan_report import PRODUCTS, configuration_name, configurations
-from tools import truth
+from tools.clock import truth
 
 
 @pytest.mark.parametrize("problem", PRODUCTS)
@@ -28,7 +29,7 @@ def test_a_point_has_median_and_percentiles():
 
 
 def test_without_a_gpu_the_command_says_so(monkeypatch):
-    monkeypatch.setattr(truth.devices, "has_hopper", lambda: False)
-    monkeypatch.setattr(truth.devices, "has_b200", lambda: False)
+    monkeypatch.setattr(devices, "has_hopper", lambda: False)
+    monkeypatch.setattr(devices, "has_b200", lambda: False)
     with pytest.raises(SystemExit, match="a B200 or a Hopper GPU is needed"):
         truth.main([])

@@ -1,11 +1,11 @@
-"""tools.validate: modelled times, errors and orders of points."""
+"""tools.clock.validate: modelled times, errors and orders of points."""
 
 import json
 
 import pytest
 
-from tools import clock_tables
-from tools.validate import ordered, set_of, summary
+from tools.clock import tables as clock_tables
+from tools.clock.validate import ordered, set_of, summary
 
 
 def point(configuration, silicon, modelled, launches="ordinary launches", case=0):

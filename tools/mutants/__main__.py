@@ -27,15 +27,16 @@ from typing import Any
 
 import nogpu
 from harness.console import make_console, make_table
-from harness.options import command_parser
-from tools import records
+from tools import circumstances
+from tools.mutants import SURVIVORS
+from workshop import processes, records
+from workshop.console import command_parser
 
 LIMIT = 120.0  # seconds of a mutant
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = command_parser(__doc__)
-    parser.prog = "python -m tools.mutants"
+    parser = command_parser(__doc__, "tools.mutants")
     parser.add_argument("--foreign", type=Path, metavar="FOLDER", help="folder with the checkout of NVIDIA/cutlass")
     parser.add_argument("--programs", metavar="P[,P...]", help="default: all")
     parser.add_argument("--kinds", metavar="K[,K...]", help="default: all")
@@ -71,17 +72,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.exit(f"no such program: {', '.join(unknown)}; there are {', '.join(x.name for x in found)}")
         found = [program for program in found if program.name in names]
     if options.silence:
-        from tools.mutants import silence
+        from workshop.mutants import silence
 
-        return silence.main(options, found, arguments)
+        return silence.main(options, found, circumstances.versions(arguments))
     return break_them(found, options, arguments)
 
 
 def break_them(found: Sequence[Any], options: argparse.Namespace, arguments: Sequence[str]) -> int:
-    from tools.mutants import kinds, pool, results, survivors, tape, trial
+    from workshop.mutants import kinds, results, survivors, tape, trial
 
     console = make_console(highlight=False)
-    saved = (results.load(options.save) if options.save else None) or results.begin(arguments)
+    saved = results.load(options.save) or results.File({}, {}, [], circumstances.versions(arguments))
     schedules = options.schedule.split(","), [name for name in options.sanitized.split(",") if name]
     tapes = {program.name: program.record() for program in found}
     for recorded in tapes.values():
@@ -106,21 +107,22 @@ def break_them(found: Sequence[Any], options: argparse.Namespace, arguments: Seq
         chosen = random.Random(options.seed).sample(range(len(tasks)), min(options.sample, len(tasks)))
         tasks, of = [tasks[i] for i in chosen], [of[i] for i in chosen]
     new, last = [], time.monotonic()
-    for ended in pool.shown(pool.run(tasks, options.jobs, options.limit, options.seconds), len(tasks), console):
+    for ended in processes.shown(
+        processes.forked(tasks, options.jobs, options.limit, options.seconds), len(tasks), console
+    ):
         name, mutant = of[ended.number]
         outcome = ended.result or trial.Outcome(trial.LATE, reason=ended.failure)
         new.append(results.of(name, mutant, outcome, ended.seconds))
         saved.results.append(new[-1])
-        if options.save and time.monotonic() - last > 10:
+        if time.monotonic() - last > 10:
             saved.save(options.save)
             last = time.monotonic()
     order = {program.name: place for place, program in enumerate(found)}
     saved.results.sort(key=lambda result: (order.get(result.program, -1), result.line, result.kind, result.change))
-    if options.save:
-        saved.save(options.save)
+    saved.save(options.save)
     show(saved.results, console)
     complete = options.sample is None and not (options.kinds or options.programs) and options.foreign is not None
-    wrong = list(survivors.complaints(saved.results if complete else new, survivors.load(), complete))
+    wrong = list(survivors.complaints(saved.results if complete else new, survivors.load(SURVIVORS), complete))
     for text in wrong:
         console.print(text, markup=False, soft_wrap=True)
     return 1 if wrong else 0
@@ -132,11 +134,11 @@ def silent(
     """For each program the schedules of sanitized runs: none where the sanitizer reports the kernel as it is, which is
     printed. Exits where a schedule alone does.
     """
-    from tools.mutants import pool, trial
+    from workshop.mutants import trial
 
     tasks = [partial(trial.examine, recorded, recorded.ptx, *schedules) for recorded in tapes.values()]
     names, found = list(tapes), {}
-    for ended in pool.run(tasks, options.jobs, 3 * options.limit):
+    for ended in processes.forked(tasks, options.jobs, 3 * options.limit):
         outcome = ended.result or trial.Outcome(trial.LATE, reason=ended.failure)
         found[names[ended.number]] = schedules[1] if outcome.verdict == trial.SURVIVED else ()
         if outcome.verdict != trial.SURVIVED:
@@ -148,10 +150,10 @@ def silent(
 
 
 def show(found: Sequence[Any], console: Any) -> None:
-    from tools.mutants import score, survivors
-    from tools.mutants.kinds import ROWS
+    from workshop.mutants import score, survivors
+    from workshop.mutants.kinds import ROWS
 
-    entries = survivors.load()
+    entries = survivors.load(SURVIVORS)
     for title, by, names in (("kind", score.row_of, ROWS), ("program", lambda result: result.program, None)):
         counted = score.scores(found, entries, by)
         table = make_table([title], score.HEADER)

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from harness import ROOT
-from nogpu.sanitizer.rules import RULES
-from nogpu.sanitizer.waivers import in_source
-from tools.mutants.tape import Tape, record
+from nogpu.sanitizer import RULES, waivers
+from workshop.mutants.tape import Tape, record
 
 Data = Any
 Promised = dict[str, bool]
@@ -129,7 +128,7 @@ def _ours(calls: Callable[[], Iterator[list[Call]]], shape: tuple[int, ...], sms
 def _waived() -> list[str]:
     """What submission.py waives beside its instructions."""
     text = (ROOT / "submission.py").read_text()
-    return list(dict.fromkeys(waiver.text for waiver in in_source(text, "submission.py", RULES)))
+    return list(dict.fromkeys(waiver.text for waiver in waivers.in_source(text, "submission.py", RULES)))
 
 
 def _recorded(calls: Callable[[], Iterator[list[Call]]], shape: tuple[int, ...], planned: int, sms: int) -> Tape:

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nogpu.activation import activate
+from nogpu import lazy
+from nogpu.activation import activate, environment
 from nogpu.errors import EmulatorError
 
 if TYPE_CHECKING:
@@ -27,28 +28,50 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike
 
+    from nogpu.cuda.modules import Module
+    from nogpu.execution.device import Device
+    from nogpu.execution.settings import schedules
     from nogpu.hardware.counters import LaunchCounters
-    from nogpu.host.loader import Module
+    from nogpu.hardware.properties import LaunchConfig
 
 __all__ = [
+    "Device",
     "EmulatorError",
+    "LaunchConfig",
     "activate",
     "array",
     "counters",
+    "environment",
     "load_ptx",
+    "preload",
     "reset_counters",
+    "schedules",
+    "store",
     "synchronize",
     "tensor_map",
 ]
+__getattr__ = lazy.names(
+    __name__, execution_device="Device", execution_settings="schedules", hardware_properties="LaunchConfig"
+)
+
+
+def preload() -> None:
+    """Loads the emulator's compiled functions, for processes that are forked from this one."""
+    from nogpu import toolchain
+    from nogpu.cuda.programs.libraries import CUTE_DSL, library
+
+    for source in ("native", "clock/native", "cuda/align.c"):
+        toolchain.load(source)
+    toolchain.opened(library(CUTE_DSL))
 
 
 def load_ptx(text: str, schedule: str | None = None, lenient: bool | None = None) -> Module:
     """A module of PTX text: `load_ptx(text)["kernel"].launch(grid, block, args, shared=..., cluster=...)`.
 
-    Arguments as for `host.loader.Kernel.launch`; schedule and lenient are those of launches that name none. Raises
+    Arguments as for `cuda.modules.Kernel.launch`; schedule and lenient are those of launches that name none. Raises
     EmulatorError for anything but text, and with the line of text that is not understood.
     """
-    from nogpu.host import loader
+    from nogpu.cuda import loader
 
     return loader.load_ptx(text, schedule, lenient)
 
@@ -56,10 +79,10 @@ def load_ptx(text: str, schedule: str | None = None, lenient: bool | None = None
 def tensor_map(array: Any, box: Sequence[int], **options: Any) -> bytes:
     """The 128 bytes of a tensor map over an array, for a kernel's parameter, as cuTensorMapEncodeTiled makes them.
 
-    box: elements, the contiguous dimension first. options: as for `host.tensor_maps.tensor_map`: swizzle, element,
+    box: elements, the contiguous dimension first. options: as for `cuda.tensor_maps.tensor_map`: swizzle, element,
     dims, strides, element_strides, interleave, l2_promotion, fill. Raises EmulatorError where the driver refuses.
     """
-    from nogpu.host import tensor_maps
+    from nogpu.cuda import tensor_maps
 
     return tensor_maps.tensor_map(array, box, **options)
 
@@ -69,7 +92,7 @@ def array(data: ArrayLike) -> np.ndarray:
 
     Raises EmulatorError for what is no array, for Python objects and for a foreign byte order.
     """
-    from nogpu.host import arrays
+    from nogpu.cuda import arrays
 
     return arrays.array(data)
 

@@ -9,10 +9,8 @@ from collections.abc import Callable
 
 from nogpu import settings, toolchain
 from nogpu.activation import DEVICES, environment
-from nogpu.cuda_programs import programs
+from nogpu.cuda.programs import libraries, programs
 from nogpu.errors import EmulatorError
-from nogpu.execution.meter import MAX_INSTRUCTIONS
-from nogpu.hopper import MODES
 
 DESCRIPTION = """Run a Python program that uses torch's device "cuda" and CuTe DSL kernels on an emulated NVIDIA B200.
 
@@ -40,8 +38,8 @@ under schedule late. --timeline FILE (.json, .json.gz: for ui.perfetto.dev) and 
 A launch of more than a few seconds shows its progress where standard error is a terminal, in the first process only:
 its children show none. The environment variable NOGPU_PROGRESS=0 turns that off.
 
-The environment variables NOGPU_SCHEDULE, NOGPU_WORKERS, NOGPU_MAX_INSTRUCTIONS, NOGPU_ENGINE and
-NOGPU_HOPPER_MODE set other defaults.
+The environment variables NOGPU_SCHEDULE, NOGPU_WORKERS, NOGPU_MAX_INSTRUCTIONS and NOGPU_HOPPER_MODE
+set other defaults.
 
 Exit codes, besides those of the program: 2 for an option or a variable NOGPU_... that is not legal, 3 where the
 machine lacks a C compiler that works, or a folder to keep what it makes, 130 for an interruption before the start."""
@@ -55,7 +53,7 @@ def checked(name: str) -> Callable[[str], str]:
 
     def check(text: str) -> str:
         try:
-            settings.SETTINGS[name](text)
+            settings.SETTINGS[name].read(text)
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
         return text
@@ -67,73 +65,21 @@ def make_parser() -> argparse.ArgumentParser:
     """The command line's parser, without the checks of `parse`."""
     parser = argparse.ArgumentParser(
         prog="python -m nogpu",
-        usage="%(prog)s [--schedule S[,S...]] [--workers N] [--lenient] [--max-instructions N] [--engine E] "
-        "[--sanitize [--sanitize-allow RULE[,RULE]] [--sanitize-schedule S[,S...]]] "
-        "[--explore N] "
-        "[--clock CHIP [--why] [--timeline FILE] [--picture FILE]] [--device DEVICE [--hopper-mode MODE]] "
-        "(SCRIPT | -m MODULE | -c CODE) [ARGS...]",
+        usage="%(prog)s [OPTIONS] (SCRIPT | -m MODULE | -c CODE) [ARGS...]",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "--schedule", type=checked("schedule"), metavar="S[,S...]", help="orders of events; default: late"
-    )
-    parser.add_argument(
-        "--workers", type=checked("workers"), metavar="N", help="processes that share a launch; default: one per core"
-    )
-    parser.add_argument(
-        "--lenient", action="store_true", help="only warn of broken rules of order (fences, a pair's allocation)"
-    )
-    parser.add_argument(
-        "--max-instructions",
-        type=checked("max_instructions"),
-        metavar="N",
-        help=f"stop a launch after so many warp instructions, and say where it is; default: {MAX_INSTRUCTIONS}",
-    )
-    parser.add_argument(
-        "--engine",
-        type=checked("engine"),
-        metavar="E",
-        help="native (default), or python: every instruction by its Python row, a hundred times slower, to compare",
-    )
-    parser.add_argument(
-        "--sanitize",
-        action="store_true",
-        help="check that events order all accesses to shared memory that conflict, whatever a schedule shows",
-    )
-    parser.add_argument(
-        "--sanitize-allow",
-        type=checked("sanitize_allow"),
-        metavar="RULE[,RULE]",
-        help="of --sanitize: rules that may be broken, RULE@OPCODE by some instructions",
-    )
-    parser.add_argument(
-        "--sanitize-schedule",
-        type=checked("schedule"),
-        metavar="S[,S...]",
-        help="of --sanitize: check under these schedules only; the others run as without it",
-    )
-    parser.add_argument(
-        "--explore",
-        type=checked("explore"),
-        metavar="N",
-        help="search the interleavings of each launch in N runs at most; of one that fails the schedule is printed",
-    )
-    parser.add_argument("--clock", type=checked("clock"), metavar="CHIP", help="replay launches on a chip's profile")
-    parser.add_argument("--why", action="store_true", help="of --clock: say what would make the launches faster")
-    parser.add_argument(
-        "--timeline",
-        type=checked("clock_timeline"),
-        metavar="FILE",
-        help="of --clock: write what ui.perfetto.dev opens",
-    )
-    parser.add_argument("--picture", type=checked("clock_picture"), metavar="FILE", help="of --clock: write a PNG")
+    for name, setting in settings.SETTINGS.items():
+        flag = setting.flag(name)
+        if flag and setting.value is None:
+            parser.add_argument(flag, dest=name, action="store_true", default=None, help=setting.help)
+        elif flag:
+            parser.add_argument(flag, dest=name, type=checked(name), metavar=setting.value, help=setting.help)
     parser.add_argument(
         "--device", choices=DEVICES, default="b200", help="emulated B200 or real Hopper GPU; default: %(default)s"
     )
-    parser.add_argument("--hopper-mode", choices=MODES, help="tensor-core work on a Hopper GPU; default: exact")
     parser.add_argument("-m", nargs=argparse.REMAINDER, metavar=("MODULE", "ARGS"), help="run a module as a script")
     parser.add_argument("-c", nargs=argparse.REMAINDER, metavar=("CODE", "ARGS"), help="run a program given as text")
     parser.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT ARGS", help="run a file")
@@ -153,7 +99,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             parser.error(f"cannot find the script {rest[0]!r}")
     if not rest:
         parser.error("a program is needed: SCRIPT, -m MODULE or -c CODE")
-    emulated = options.schedule, options.workers, options.lenient, options.max_instructions, options.engine
+    emulated = options.schedule, options.workers, options.lenient, options.max_instructions
     for option in ("allow", "schedule"):
         if getattr(options, f"sanitize_{option}") and not options.sanitize:
             parser.error(f"--sanitize-{option} is of --sanitize: give that, too")
@@ -167,11 +113,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             parser.error(f"--{option} is for the emulated B200, without --clock")
     if options.clock and (options.device == "hopper" or options.schedule):
         parser.error("--clock records what the emulated B200 does under schedule late: no --device, no --schedule")
-    for option in ("why", "timeline", "picture"):
-        if getattr(options, option) and not options.clock:
-            parser.error(f"--{option} is of --clock, which replays launches: give --clock CHIP, too")
+    for name in ("clock_why", "clock_timeline", "clock_picture"):
+        if getattr(options, name) and not options.clock:
+            parser.error(
+                f"{settings.SETTINGS[name].flag(name)} is of --clock, which replays launches: give --clock CHIP, too"
+            )
     if options.device == "hopper" and any(emulated):
-        parser.error("--schedule, --workers, --lenient, --max-instructions and --engine are for the emulated B200")
+        parser.error("--schedule, --workers, --lenient and --max-instructions are for the emulated B200")
     if options.device != "hopper" and options.hopper_mode:
         parser.error("--hopper-mode is for --device hopper")
     if sys.flags.no_site or sys.flags.ignore_environment:
@@ -189,7 +137,8 @@ def interpreter_options() -> list[str]:
 
 def prepare(device: str) -> None:
     """Make the libraries that programs on the device load. Raises RuntimeError as `toolchain.build`."""
-    for source in ("host/shim.c",) if device == "hopper" else ("host/align.c", "host/shim.c", "native"):
+    libraries.library(libraries.CUTE_DSL)
+    for source in () if device == "hopper" else ("cuda/align.c", "native"):
         toolchain.build(source)
 
 
@@ -205,23 +154,7 @@ def main() -> None:
 def start() -> None:
     """Replace this process by Python running the program."""
     options = parse(sys.argv[1:])
-    variables = environment(
-        options.schedule,
-        options.workers,
-        options.device,
-        options.hopper_mode,
-        options.lenient,
-        options.max_instructions,
-        options.engine,
-        clock=options.clock,
-        timeline=options.timeline,
-        picture=options.picture,
-        why=options.why,
-        sanitize=options.sanitize,
-        sanitize_allow=options.sanitize_allow,
-        sanitize_schedule=options.sanitize_schedule,
-        explore=options.explore,
-    )
+    variables = environment(options.device, **{name: getattr(options, name, None) for name in settings.SETTINGS})
     try:
         settings.check(variables)
     except ValueError as error:

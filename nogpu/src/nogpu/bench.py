@@ -27,7 +27,7 @@ from nogpu.hardware.tma.encode import encode_tiled
 
 NOTE = "Times of the emulator on this CPU; they say nothing about a GPU."
 ENVIRONMENT = {"NOGPU_SCHEDULE": "late", "NOGPU_WORKERS": "1"}
-LOOP_SECONDS = 0.04  # of a timed launch, about
+LOOP_SECONDS = 0.04  # approximate time of a timed launch
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class Result:
 
     family: str
     name: str
-    seconds: float  # median of the repeats
-    low: float  # least and most of the repeats
+    seconds: float  # median over the repeats
+    low: float  # least and most over the repeats
     high: float
     rate: float | None = None  # seconds per unit of work
-    unit: str = ""  # of work
+    unit: str = ""  # unit of the work
 
 
 class Runner:
@@ -55,7 +55,7 @@ class Runner:
         self.launch(1)
 
     def launch(self, iterations: int) -> float:
-        """Seconds of a launch."""
+        """The seconds of a launch."""
         args = (self._memory, self._map, ctypes.c_uint32(iterations))
         ctas = self.case.cluster
         started = time.perf_counter()
@@ -63,20 +63,20 @@ class Runner:
         return time.perf_counter() - started
 
     def iterations(self, seconds: float) -> int:
-        """The number of iterations that take about that long."""
+        """The number of iterations that take about `seconds`."""
         count = 2
         while (taken := self.launch(count)) < seconds / 2 and count < 1 << 20:
             count *= 2
         return max(2, int(count * seconds / taken))
 
     def slopes(self, seconds: float, repeats: int) -> list[float]:
-        """Seconds per iteration, one per repeat."""
+        """The seconds per iteration, one figure per repeat."""
         many = self.iterations(seconds)
         return [(self.launch(many + 1) - self.launch(1)) / many for _ in range(repeats)]
 
 
 def _launches(repeats: int) -> list[float]:
-    """Seconds of a launch of an empty kernel, after its translation."""
+    """The seconds of a launch of an empty kernel after its translation."""
     text = ".version 8.8\n.target sm_100a\n.address_size 64\n.visible .entry k() { ret; }"
     kernel = nogpu.load_ptx(text)["k"]
     taken = []
@@ -88,7 +88,7 @@ def _launches(repeats: int) -> list[float]:
 
 
 def _translations(repeats: int) -> list[float]:
-    """Seconds to parse and translate a line of PTX.
+    """The seconds to parse and translate a line of PTX.
 
     The kernel has 64 copies of every warp instruction among the cases, a statement per line. Its second launch is
     subtracted from its loading and first launch.
@@ -130,7 +130,7 @@ def measure(cases: Iterable[Case], repeats: int, seconds: float = LOOP_SECONDS) 
 
     def times(case: Case) -> list[float]:
         slopes = Runner(case).slopes(seconds, repeats)
-        # The loop counts once per iteration, another case once per operation.
+        # The loop is timed per iteration, any other case per operation.
         if case.free in ("", "loop"):
             return [(slope - base(case.free)) / case.per_loop for slope in slopes]
         return [(slope - base("loop")) / case.per_loop - base(case.free) for slope in slopes]
@@ -165,7 +165,7 @@ def time_text(seconds: float) -> str:
 
 
 def rate_text(result: Result) -> str:
-    """Per byte, or per 10**12 operations of an MMA."""
+    """The rate of a result, per byte or per 10**12 operations of an MMA."""
     if result.rate is None:
         return ""
     return f"{result.rate * 1e12:.3g} s per TFLOP" if result.unit == "FLOP" else f"{result.rate * 1e9:.2f} ns per byte"

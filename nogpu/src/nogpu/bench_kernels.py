@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-UNROLL = 16  # operations per iteration, by default
+UNROLL = 16  # default number of operations per iteration
 TILE_BYTES = 16384  # 128 rows of 128 bytes
 SHARED_BYTES = 4 * TILE_BYTES
 START = 1024  # shared offset of `smem`
@@ -20,7 +20,7 @@ BEGIN = """
 READY: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
 """
 WAIT = "W{at}: mbarrier.try_wait.parity.shared.b64 %p2, [%bar], %r7; @!%p2 bra W{at}; xor.b32 %r7, %r7, 1;"
-ARRIVE_AND_WAIT = "arrive and wait, one thread"  # name of a case
+ARRIVE_AND_WAIT = "arrive and wait, one thread"  # name of the case
 ALLOC = "tcgen05.alloc.cta_group::{group}.sync.aligned.shared::cta.b32 [%r1], 512; ld.shared.b32 %tmem, [%r1];"
 DEALLOC = "tcgen05.dealloc.cta_group::{group}.sync.aligned.b32 %tmem, 512;"
 SCALES = 50176  # offset of the scale factors, all 1.0, from `smem`
@@ -36,15 +36,15 @@ class Case:
     setup: str = ""  # PTX ahead of the loop
     finish: str = ""  # PTX behind the loop
     per_loop: int = UNROLL  # copies in the loop
-    work: float = 0.0  # of one operation, in `unit`s
+    work: float = 0.0  # work of one operation, in `unit`s
     unit: str = ""
     threads: int = 32
-    cluster: int = 1  # CTAs
-    free: str = "loop"  # name of the case whose time is in the loop as well and is subtracted
+    cluster: int = 1  # CTAs of a cluster
+    free: str = "loop"  # name of the case that is part of the loop and is subtracted
 
 
 def _descriptor(offset: int, swizzle: int = 128) -> int:
-    """Shared memory descriptor of K-major groups of 8 rows: of 128 bytes, swizzled by 128, or of 16 bytes."""
+    """Shared memory descriptor of K-major groups of 8 rows: rows of 128 bytes, swizzled by 128, or rows of 16 bytes."""
     stride, mode = (1024, 2) if swizzle else (128, 0)
     return (START + offset) >> 4 | 1 << 16 | (stride >> 4) << 32 | 1 << 46 | mode << 61
 

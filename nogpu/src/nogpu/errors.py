@@ -1,4 +1,4 @@
-"""The emulator's two exceptions, and its warning.
+"""The emulator's two exceptions and its warning.
 
 The code that checks a rule raises `Fault`, which says only what is wrong. The scheduler knows which warp broke the rule
 and turns the fault into an `EmulatorError`, the one exception that a user of the emulator sees.
@@ -15,7 +15,7 @@ from functools import lru_cache
 
 
 class Fault(Exception):
-    """A broken rule without its place. The reason has value, limit, rule and, for hardware, the PTX ISA's section."""
+    """A broken rule without its place. The reason names value, limit, rule and, for hardware, the PTX ISA's section."""
 
     def __init__(self, reason: str):
         super().__init__(reason)
@@ -78,7 +78,7 @@ class OrderingWarning(UserWarning):
 LENIENT = "NOGPU_LENIENT"
 _LEVELS = {"1": True, "0": False}
 _reported: set[tuple] = set()
-_chosen: list[bool | None] = []  # by `leniency`, the innermost last
+_chosen: list[bool | None] = []  # choices of `leniency`, the innermost last
 
 
 @contextmanager
@@ -92,7 +92,7 @@ def leniency(lenient: bool | None) -> Iterator[None]:
 
 
 def is_lenient() -> bool | None:
-    """Whether broken rules of order are warnings (True) or doubts are errors (False); None is neither."""
+    """True if broken rules of order are warnings, False if doubts are errors, None if neither."""
     return _chosen[-1] if _chosen else _LEVELS.get(os.environ.get(LENIENT, ""))
 
 

@@ -1,13 +1,15 @@
-"""Settings of the emulator: options of `python -m nogpu`, and variables NOGPU_NAME of the environment."""
+"""Settings: options of `python -m nogpu`, variables NOGPU_NAME of the environment and arguments of `activate`."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from nogpu.clock.paths import picture_path, timeline_path
-from nogpu.execution.settings import CHECKS, schedules
+from nogpu.execution.meter import MAX_INSTRUCTIONS
+from nogpu.execution.settings import instructions, runs, schedules, workers
 from nogpu.hopper import MODES
 
 
@@ -61,23 +63,59 @@ def process(text: str) -> int:
     return int(text)
 
 
-SETTINGS: dict[str, Callable[[str], object]] = {
-    **CHECKS,
-    "lenient": switch,
-    "sanitize": switch,
-    "sanitize_allow": rules,
-    "sanitize_schedule": schedules,
-    "sanitize_log": file,
-    "record": folder,
-    "record_values": switch,
-    "clock": chip,
-    "clock_timeline": timeline_path,
-    "clock_picture": picture_path,
-    "clock_why": switch,
-    "hopper_mode": mode,
-    "progress": process,
+@dataclass(frozen=True)
+class Setting:
+    """A setting: its variable is NOGPU_NAME, and `activate` takes it by its name."""
+
+    read: Callable[[str], object]  # of its text; raises ValueError for what is not legal
+    help: str = ""
+    value: str | None = None  # of the option; None: a switch
+    option: str | None = None  # its name if it is not the setting's; "": none, a variable only
+    is_file: bool = False  # a path, which a process in another folder must find
+
+    def flag(self, name: str) -> str:
+        """The option, "" if there is none."""
+        named = name.replace("_", "-") if self.option is None else self.option
+        return named and f"--{named}"
+
+
+SETTINGS = {
+    "schedule": Setting(schedules, "orders of events; default: late", "S[,S...]"),
+    "workers": Setting(workers, "processes that share a launch; default: one per core", "N"),
+    "lenient": Setting(switch, "only warn of broken rules of order (fences, a pair's allocation)"),
+    "max_instructions": Setting(
+        instructions,
+        f"stop a launch after so many warp instructions, and say where it is; default: {MAX_INSTRUCTIONS}",
+        "N",
+    ),
+    "sanitize": Setting(
+        switch, "check that events order all accesses to shared memory that conflict, whatever a schedule shows"
+    ),
+    "sanitize_allow": Setting(
+        rules, "of --sanitize: rules that may be broken, RULE@OPCODE by some instructions", "RULE[,RULE]"
+    ),
+    "sanitize_schedule": Setting(
+        schedules,
+        "of --sanitize: check under these schedules only; the others run as without it",
+        "S[,S...]",
+    ),
+    "sanitize_log": Setting(file, option="", is_file=True),
+    "explore": Setting(
+        runs,
+        "search the interleavings of each launch in N runs at most; of one that fails the schedule is printed",
+        "N",
+    ),
+    "record": Setting(folder, option="", is_file=True),
+    "record_values": Setting(switch, option=""),
+    "clock": Setting(chip, "replay launches on a chip's profile", "CHIP", is_file=True),
+    "clock_why": Setting(switch, "of --clock: say what would make the launches faster", option="why"),
+    "clock_timeline": Setting(
+        timeline_path, "of --clock: write what ui.perfetto.dev opens", "FILE", "timeline", is_file=True
+    ),
+    "clock_picture": Setting(picture_path, "of --clock: write a PNG", "FILE", "picture", is_file=True),
+    "hopper_mode": Setting(mode, f"tensor-core work on a Hopper GPU: {', '.join(MODES)}; default: exact", "MODE"),
+    "progress": Setting(process, option=""),
 }
-"""Setting -> what reads its text. Raises ValueError for what is not legal."""
 
 
 def variable(name: str) -> str:
@@ -85,12 +123,24 @@ def variable(name: str) -> str:
     return f"NOGPU_{name.upper()}"
 
 
+def texts(values: Mapping[str, object]) -> dict[str, str]:
+    """{variable: text} of settings, without those that are None."""
+    found = {}
+    for name, value in values.items():
+        if value is None:
+            continue
+        text = str(int(value)) if isinstance(value, bool) else str(value)
+        names_a_file = SETTINGS[name].is_file and (name != "clock" or os.path.isfile(text))
+        found[variable(name)] = os.path.abspath(text) if names_a_file else text
+    return found
+
+
 def check(variables: Mapping[str, str]) -> None:
     """Raise ValueError, which names the variable, for an environment with a setting that is not legal."""
-    for name, read in SETTINGS.items():
+    for name, setting in SETTINGS.items():
         text = variables.get(variable(name))
         if text:
             try:
-                read(text)
+                setting.read(text)
             except ValueError as error:
                 raise ValueError(f"environment variable {variable(name)}: {error}") from None

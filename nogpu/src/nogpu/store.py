@@ -1,7 +1,7 @@
-"""The user's cache: entries on disk that save a process from making what another one has made. They are executed.
+"""The user's cache: entries on disk that save a process from repeating another's work. Entries are executed.
 
-An entry's name says what decides its content, so that no entry is ever out of date. Its content is followed by a
-digest, and it is put in place whole: one that is damaged all the same is made anew, with a line of notice.
+An entry's name says what decides its content, so that no entry is ever out of date. A digest follows its content,
+and it is put in place whole. A process that still finds a damaged entry makes it anew, with a line of notice.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from pathlib import Path
 
 NAME = "nogpu"
 _DIGEST_BYTES = 32
-_OTHERS = 0o022  # permissions of others to write
-_LEFT_S = 24 * 3600  # seconds after which a scratch folder is one that a killed process has left
+_OTHERS = 0o022  # write permissions of others
+_LEFT_S = 24 * 3600  # age in seconds at which a scratch folder counts as left by a killed process
 
 _is_used = True
 
 
 class SetupError(RuntimeError):
-    """A lack of the machine: of a C compiler that works, or of a folder. The text says what, and how to get it."""
+    """A lack of the machine: no working C compiler, or no folder. The text says what is missing, and how to get it."""
 
 
 @contextmanager
 def unused() -> Iterator[None]:
-    """Within the context no entry is read or written: for those who measure or test what entries save."""
+    """A context in which no entry is read or written, to measure or test what entries save."""
     global _is_used
     before, _is_used = _is_used, False
     try:
@@ -47,18 +47,18 @@ def unused() -> Iterator[None]:
 
 
 def _places() -> list[Path]:
-    """Where the cache may be, the best place first: in the user's cache, else in the temporary folder."""
+    """The places where the cache may be, the best first: in the user's cache, then in the temporary folder."""
     places = []
     named = Path(os.environ.get("XDG_CACHE_HOME") or "")
-    with suppress(RuntimeError):  # the user has no home
+    with suppress(RuntimeError):  # a user without a home
         places.append((named if named.is_absolute() else Path.home() / ".cache") / NAME)
-    with suppress(FileNotFoundError):  # there is no temporary folder
+    with suppress(FileNotFoundError):  # no temporary folder
         places.append(Path(tempfile.gettempdir()) / f"{NAME}-{os.getuid()}")
     return places
 
 
 def _made(place: Path) -> bool:
-    """Whether it is a folder of this user, which is made if it is missing."""
+    """True if the place is a folder of this user, made here if it was missing."""
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = place.stat()
@@ -68,7 +68,7 @@ def _made(place: Path) -> bool:
 
 
 def nowhere() -> SetupError:
-    """The error where no place does."""
+    """The error for a machine without any place."""
     return SetupError(
         f"the emulator needs a folder for its cache that is yours and that you, and no others, can write to "
         f"({' or '.join(map(str, _places())) or 'there is neither a home nor a temporary folder'} is none): name one "
@@ -85,7 +85,7 @@ def root() -> Path:
 
 
 def folders(name: str) -> Iterator[Path]:
-    """Folders of this name that no other user can write to, the best first; a later one is for where that fails."""
+    """The folders with this name that no other user can write to; later ones serve if earlier ones fail."""
     for place in _places():
         found = place / name
         if _made(place) and _made(found) and not found.stat().st_mode & _OTHERS:
@@ -104,7 +104,7 @@ def _folder(name: str) -> Path | None:
 
 @contextmanager
 def scratch(place: Path) -> Iterator[Path]:
-    """A folder in a folder of the cache for what is being made. Those that killed processes have left there go, too."""
+    """A folder inside of a cache folder, for unfinished entries. Folders left by killed processes are removed."""
     for left in place.glob("scratch-*"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > _LEFT_S:
@@ -119,18 +119,18 @@ def scratch(place: Path) -> Iterator[Path]:
 
 
 def notice(text: str) -> None:
-    """Writes a line to standard error, if there is one."""
-    with suppress(OSError, ValueError, AttributeError):  # closed, or none
+    """Write a line to standard error, if it exists."""
+    with suppress(OSError, ValueError, AttributeError):  # closed, or missing
         print(f"nogpu: {text}", file=sys.stderr, flush=True)
 
 
 def sealed(data: bytes) -> bytes:
-    """The data before its digest: a library can be loaded as it is."""
+    """The data followed by its digest: the system can load a library in this form as it is."""
     return data + hashlib.sha256(data).digest()
 
 
 def read(entry: Path) -> bytes | None:
-    """The content of an entry; None if there is none, or if it is damaged, which is noticed."""
+    """The content of an entry; None if it is missing or damaged. Damage is reported."""
     try:
         data = entry.read_bytes()
     except OSError:
@@ -139,8 +139,8 @@ def read(entry: Path) -> bytes | None:
     if hashlib.sha256(content).digest() != digest:
         notice(f"{entry} is damaged and is made anew")
         return None
-    with suppress(OSError):  # a folder that can only be read
-        os.utime(entry)  # the entries used last are kept
+    with suppress(OSError):  # a folder without write permission
+        os.utime(entry)  # marks the entry as used, since the last used ones are kept
     return content
 
 
@@ -158,9 +158,9 @@ def put(entry: Path, data: bytes) -> None:
 
 
 def write(entry: Path, data: bytes, most: int) -> None:
-    """Put an entry in place; a full disk or a folder that cannot be written is no error.
+    """Put an entry in place; a full disk or a folder without write permission is no error.
 
-    most: entries that are kept in its folder.
+    most: number of entries to keep in its folder.
     """
     with suppress(OSError):
         put(entry, data)

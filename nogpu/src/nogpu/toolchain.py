@@ -1,4 +1,4 @@
-"""Compiles the package's C files with the system's C compiler, once per user, compiler, CPU and source text."""
+"""Compiles the package's C files with the system's C compiler, each once per user, compiler, CPU and text."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import ctypes
 import errno
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,9 +20,11 @@ from typing import Any, NamedTuple
 from nogpu import store
 from nogpu.store import SetupError
 
-FOLDER = "libraries"  # of the cache
+FOLDER, OBJECTS = "libraries", "objects"  # of the cache
+_MOST_OBJECTS = 400
 HERE = Path(__file__).resolve().parent
 CPU_DESCRIPTION = Path("/proc/cpuinfo")
+_INCLUDE = re.compile(rb'#include "(.+)"')
 _COMMON = ("-fPIC", "-Wall")
 _FILE_OPTIONS = (*_COMMON, "-O2")
 # Floating-point results are those of the operations as written: none are fused, reordered or assumed finite.
@@ -78,10 +82,10 @@ def show(text: str) -> None:
         sys.stderr.flush()
 
 
-def _run_together(commands: list[list[str]], scratch: Path, shown: bool = False) -> None:
+def _run_together(commands: list[list[str]], scratch: Path, ended: Callable[[int], None] = lambda number: None) -> None:
     """Runs compilers at the same time. Raises RuntimeError with the messages of the first that fails.
 
-    scratch: a folder for their own files. shown: a terminal shows how many are done.
+    scratch: a folder for their own files. ended: called with the number of each that has succeeded.
     """
     environment = {**os.environ, "TMPDIR": str(scratch), "LC_ALL": "C"}
     options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
@@ -90,41 +94,81 @@ def _run_together(commands: list[list[str]], scratch: Path, shown: bool = False)
     try:
         for command in commands:
             processes.append(subprocess.Popen(command, env=environment, process_group=0, **options))
-        for done, process in enumerate(processes):
-            if shown:
-                show(f"compiling the emulator's C files, once on this machine: {done} of {len(processes)} files")
+        for number, process in enumerate(processes):
             messages.append(process.communicate()[1].decode(errors="replace"))
+            if process.returncode == 0:
+                ended(number)
     finally:
         for process in processes:  # an interruption leaves none behind, nor what they have started
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        if shown:
-            show("")
     for command, process, text in zip(commands, processes, messages):
         if process.returncode:
             raise RuntimeError(f"{shlex.join(command)} failed:\n{text.strip() or f'it ends with {process.returncode}'}")
 
 
-def _compiled(files: list[Path], options: tuple[str, ...], link: tuple[str, ...], folder: Path, shown: bool) -> bytes:
-    """The library of the files, made in the folder. Raises RuntimeError as `build`."""
-    command = _compiler().command
-    with store.scratch(folder) as scratch:
-        made = scratch / "made.so"
-        objects = [str(scratch / f"{path.stem}.o") for path in files]
-        compile_ = [*command, *options, "-c", "-o"]
-        _run_together([[*compile_, object_, str(path)] for object_, path in zip(objects, files)], scratch, shown)
-        _run_together([[*command, "-shared", *options, "-o", str(made), *objects, *link, "-ldl", "-lm"]], scratch)
-        return made.read_bytes()
+def _digests(files: list[Path]) -> list[tuple[str, bytes]]:
+    """Names and digests of the files and of the package's headers that they include."""
+    found: dict[str, bytes] = {}
+    waiting = [str(path) for path in reversed(files)]
+    while waiting:
+        path = waiting.pop()
+        if path not in found and os.path.isfile(path):
+            found[path] = Path(path).read_bytes()
+            names = map(os.fsdecode, _INCLUDE.findall(found[path]))
+            waiting += [os.path.normpath(os.path.join(path, "..", name)) for name in names]
+    return [(os.path.basename(path), hashlib.sha256(text).digest()) for path, text in found.items()]
+
+
+def _key(*decides: object) -> str:
+    return hashlib.sha256(repr(decides).encode()).hexdigest()[:16]
+
+
+def _compiled(files: list[Path], options: tuple[str, ...], machine: tuple, scratch: Path, shown: bool) -> list[str]:
+    """The object files of C files, in the scratch folder: the cache's, or new ones. Raises RuntimeError as `build`.
+
+    machine: what decides them beside options and texts. shown: a terminal shows how many are done.
+    """
+    cache = next(store.folders(OBJECTS), None)
+    objects = [scratch / f"{path.stem}.o" for path in files]
+    missing: list[tuple[Path, Path | None]] = []
+    commands = []
+    for path, made in zip(files, objects):
+        entry = cache and cache / f"{path.stem}-{_key(_digests([path]), options, machine)}.o"
+        if entry is not None and (content := store.read(entry)) is not None:
+            made.write_bytes(content)
+        else:
+            missing.append((made, entry))
+            commands.append([*_compiler().command, *options, "-c", "-o", str(made), str(path)])
+
+    def tell(done: int) -> None:
+        if shown:
+            show(f"compiling the emulator's C files, once on this machine: {done} of {len(commands)} files")
+
+    def keep(number: int) -> None:
+        made, entry = missing[number]
+        if entry is not None and made.exists():
+            store.write(entry, made.read_bytes(), _MOST_OBJECTS)
+        tell(number + 1)
+
+    tell(0)
+    try:
+        _run_together(commands, scratch, keep)
+    finally:
+        if shown:
+            show("")
+    return [str(made) for made in objects]
 
 
 def _excuse(folder: Path) -> str | None:
     """Why the compiler makes no library even of a file that uses nothing but the C library; None if it does."""
     try:
         with store.scratch(folder) as scratch:
-            source = scratch / "trial.c"
+            source, made = scratch / "trial.c", scratch / "trial.so"
             source.write_text('#include <stdio.h>\nint trial(void) { return puts(""); }\n')
-            _compiled([source], _FILE_OPTIONS, (), scratch, shown=False)
+            _run_together([[*_compiler().command, "-shared", *_FILE_OPTIONS, "-o", str(made), str(source)]], scratch)
+            made.read_bytes()
     except FileNotFoundError:
         return "it makes no file"
     except OSError as error:
@@ -137,7 +181,7 @@ def _excuse(folder: Path) -> str | None:
 
 @cache
 def build(source: str, link: tuple[str, ...] = ()) -> Path:
-    """The shared library of a C file ("host/shim.c") or of all C files of a folder ("native"), relative to the package.
+    """The shared library of a C file ("a/b.c") or of all C files of a folder ("native"), relative to the package.
 
     link: further options for the linker. A file is compiled for any CPU of its architecture, a folder for this one.
     Raises SetupError if there is no compiler that works or no folder for its output, and RuntimeError with its messages
@@ -146,18 +190,23 @@ def build(source: str, link: tuple[str, ...] = ()) -> Path:
     compiler, place = _compiler(), HERE / source
     whole = place.is_dir()
     files = sorted(place.glob("*.c")) if whole else [place]
-    headers = [*sorted(place.glob("*.h")), *sorted(place.glob("*.map"))] if whole else []
     options = _FOLDER_OPTIONS if whole else _FILE_OPTIONS
-    inputs = [(path.name, path.read_bytes()) for path in files + headers]
-    identity = inputs, options, link, compiler, os.confstr("CS_GNU_LIBC_VERSION"), _cpu_flags() if whole else b""
-    name = f"{place.stem}-{hashlib.sha256(repr(identity).encode()).hexdigest()[:16]}.so"
+    machine = compiler, os.confstr("CS_GNU_LIBC_VERSION"), _cpu_flags() if whole else b""
+    maps = sorted(place.glob("*.map")) if whole else []
+    name = f"{place.stem}-{_key(_digests(files + maps), options, link, machine)}.so"
     reasons = []
     for folder in store.folders(FOLDER):
         library = folder / name
         if store.read(library) is not None:
             return library
         try:
-            store.put(library, _compiled(files, options, link, folder, whole))
+            with store.scratch(folder) as scratch:
+                made = scratch / "made.so"
+                objects = _compiled(files, options, machine, scratch, whole)
+                command = [*compiler.command, "-shared", *options, "-o", str(made), *objects, *link, "-ldl", "-lm"]
+                _run_together([command], scratch)
+                content = made.read_bytes()
+            store.put(library, content)
             return library
         except OSError as error:
             reasons.append(f"{folder}: {_excuse(folder) or error.strerror}")
@@ -182,9 +231,13 @@ def load(source: str) -> ctypes.CDLL:
 
     Raises SetupError where the system refuses it, beside what `build` raises.
     """
-    library = build(source)
+    return opened(build(source), ctypes.PyDLL if (HERE / source).is_dir() else ctypes.CDLL)
+
+
+def opened(library: Path, kind: type[ctypes.CDLL] = ctypes.CDLL) -> ctypes.CDLL:
+    """A library of `build`, loaded into this process. Raises SetupError where the system refuses it."""
     try:
-        return (ctypes.PyDLL if (HERE / source).is_dir() else ctypes.CDLL)(str(library))
+        return kind(str(library))
     except OSError as error:
         raise SetupError(
             f"the emulator's library cannot be loaded: {error}; set XDG_CACHE_HOME to a folder from which code may run"

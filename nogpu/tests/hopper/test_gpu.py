@@ -1,4 +1,4 @@
-"""The driver's interface as far as it goes without a GPU: the launch configuration, and errors by name."""
+"""The driver's interface without a GPU: the launch configuration, and errors by name."""
 
 import ctypes
 import struct
@@ -17,7 +17,7 @@ ATTRIBUTE = struct.Struct("<Ixxxx3I52x")
 
 
 def unpacked(config):
-    """(grid and block, shared bytes, queue, [(attribute, words)]) as the driver reads them."""
+    """The (grid and block, shared bytes, queue, [(attribute, words)]) that the driver reads."""
     made = gpu.launch_config(config, 77)
     *dims, shared, queue, attributes, count = CONFIG.unpack(ctypes.string_at(made.getPtr(), CONFIG.size))
     raw = ctypes.string_at(attributes, count * ATTRIBUTE.size) if count else b""

@@ -1,4 +1,4 @@
-"""Launches towards a Hopper GPU, with the driver replaced: what is loaded, kept and passed on."""
+"""Launches towards a Hopper GPU, with a replaced driver: its modules, kept kernels and arguments."""
 
 import types
 
@@ -29,7 +29,7 @@ LIMIT = 232448
 
 
 class Driver:
-    """Records what would have gone to the driver."""
+    """A replacement that records the calls of the driver."""
 
     def __init__(self):
         self.modules, self.launches, self.attributes = [], [], []
@@ -65,7 +65,7 @@ def run(hopper, ptx, **config):
 
 
 def test_kernels_of_one_name_run_their_own_code(driver):
-    """Compilations give their kernels the same entry name; the module is found by its text."""
+    """Different compilations give kernels the same entry name; the module is found by its text."""
     hopper = launch.Hopper()
     one, two = (PTX.replace("NUMBER", number).replace("BODY", "") for number in "12")
     for ptx in (one, two, one, two):
@@ -103,7 +103,7 @@ def test_the_launch_is_passed_on_with_room_for_extra_warps(driver):
 
 
 def test_maps_inside_a_structure_are_patched(driver):
-    """A structure of more than 128 bytes, aligned as a map: CUDA C++ programs pass theirs so."""
+    """A structure of more than 128 bytes, aligned as a map, is a parameter of CUDA C++ programs."""
     ptx = PTX.replace("NUMBER", "1").replace("BODY", "")
     map_ = tensor_map(4096, (256, 40), (128,), (256, 128), "b4x16", swizzle=128).tobytes()
     for align, patched in ((64, mark(patch(map_)[0])[:64]), (8, map_[:64])):
@@ -113,7 +113,7 @@ def test_maps_inside_a_structure_are_patched(driver):
 
 
 def test_a_kernel_says_its_cluster_and_the_launch_its_threads(driver):
-    """CUDA C++ programs: __cluster_dims__, and no .reqntid."""
+    """The kernel is a CUDA C++ program's, with __cluster_dims__ and without .reqntid."""
     ptx = (
         PTX.replace("NUMBER", "1").replace("BODY", ALLOCATES).replace(".reqntid 64, 1, 1", ".reqnctapercluster 2, 1, 1")
     )

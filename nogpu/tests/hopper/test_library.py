@@ -12,7 +12,7 @@ from nogpu.hopper import library
 
 @pytest.fixture
 def no_results(monkeypatch, tmp_path):
-    """Nothing that was compiled or found before; a user's folder of its own."""
+    """An empty cache, nothing found before, and a user's folder of its own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for cached in (library.ptx, store._folder):
         cached.cache_clear()
@@ -64,7 +64,7 @@ def test_without_nvrtc_it_says_how_to_get_one(monkeypatch):
 
 
 def test_nvrtc_needs_no_rpath_to_its_builtins(monkeypatch, tmp_path):
-    """The libnvrtc of CUDA 13.0 wheels has none: the builtins beside it are loaded first."""
+    """The libnvrtc of CUDA 13.0 wheels has no RPATH: the builtins beside it are loaded first."""
     opened = []
     (tmp_path / "libnvrtc-builtins.so.13.0").touch()
     (tmp_path / "libnvrtc-builtins.alt.so.13.0").touch()

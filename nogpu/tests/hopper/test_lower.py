@@ -52,7 +52,7 @@ def no_library():
 
 
 def lowered(body, mode="timing", maps=MAPS, ctas=1, library_ptx=no_library):
-    """KERNEL with `body`, lowered."""
+    """Lower KERNEL with `body`."""
     text = HEADER + KERNEL.replace("BODY", body)
     return lower(text, "k", mode, maps, ctas, library_ptx)
 
@@ -102,7 +102,7 @@ def flat(result):
     ],
 )
 def test_instructions_assemble(body, mode):
-    """In exact mode the allocation beside it gives every kernel extra warps."""
+    """The allocation beside each instruction gives every kernel extra warps in exact mode."""
     beside = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;\n"
     assert assembles(lowered(beside + body, mode, ctas=2, library_ptx=library.ptx).ptx)
 
@@ -144,7 +144,7 @@ def test_extra_warps_need_whole_warps_along_x():
 
 
 def test_statements_are_cut_from_their_places():
-    """Comments, line breaks and blanks do not shift the place of an instruction behind them."""
+    """Comments, line breaks and blanks do not shift the places of later instructions."""
     body = "@!%p1  mov.b32 %r2 , /* a; b */ 1 ; { .reg .b32 t; // }\n L: mov.b64 {t,\n %r3}, %rd4; } @ %p2 bra L2; L2:"
     module = parse(HEADER + KERNEL.replace("BODY", body))
     found = list(statements(module.text, module.entries["k"]))[-4:-1]
@@ -158,7 +158,7 @@ def test_statements_are_cut_from_their_places():
 
 
 def test_lines_of_inlined_functions_assemble():
-    """nvcc's -lineinfo: .loc names the function by a string in a section that the lowered module does not have."""
+    """nvcc's -lineinfo names a function in .loc by a string in a section that the lowered module lacks."""
     text = (
         HEADER + '.file 1 "a.cu"\n' + KERNEL.replace("BODY", ".loc 1 2 3, function_name $L__name, inlined_at 1 4 5\n")
     )
@@ -204,7 +204,7 @@ def test_a_map_that_is_not_known_is_asked(base, maps):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_loads_that_signal_another_cta_are_forwarded(mode):
-    """A Hopper's TMA signals barriers of its own CTA only; a warp of the lowered kernel passes the bytes on."""
+    """A Hopper's TMA signals only barriers of its own CTA; a warp of the lowered kernel passes the bytes on."""
     load = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
     body = f"{load}.cta_group::2 [%r1], [%rd3, {{%r2, %r3}}], [%r4];"
     result = lowered(body, mode, ctas=2, library_ptx=library.ptx)
@@ -214,7 +214,7 @@ def test_loads_that_signal_another_cta_are_forwarded(mode):
 
 
 def test_a_warp_that_leaves_is_not_expected_at_cluster_barriers():
-    """Beside extra warps they are counted in software: an arrival, a wait, and what stands in for a warp's end."""
+    """Beside extra warps, software counts at cluster barriers: arrival, wait, and a substitute for a warp's end."""
     alloc = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;"
     body = f"{alloc} barrier.cluster.arrive.relaxed.aligned; @%p1 bra L; barrier.cluster.wait.acquire.aligned; L:"
     text = flat(lowered(body, "exact", ctas=2, library_ptx=library.ptx))
@@ -242,7 +242,7 @@ def unpacked(codes):
 
 
 def test_unpacking_of_e2m1_is_exact(monkeypatch):
-    """Every byte, both zeros and 0.5 among them, under a guard, into a register that the next instruction reads."""
+    """The source has every byte; the conversion has a guard, and the next instruction reads its register."""
     codes, out = np.arange(256, dtype=np.uint8), np.full((256, 2), np.nan, np.float16)
     text = run_lowered(
         monkeypatch,
@@ -260,7 +260,7 @@ def test_unpacking_of_e2m1_is_exact(monkeypatch):
     assert "call" not in text and "e2m1" not in text
 
 
-# Forms in which the bytes of a word come to be; "again" overwrites x1 with byte 2 behind the mov.
+# Forms in which the bytes of a word arise; "again" overwrites x1 with byte 2 behind the mov.
 SHARED = "mov.b32 {x0, x1, x2, x3}, %r1;"
 SPLITS = {
     "once": SHARED,
@@ -272,7 +272,7 @@ SPLITS = {
 
 @pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)
 def test_unpacking_of_a_word_is_exact(monkeypatch, split):
-    """Every byte in every place of a word. A word that is split once looks its four bytes up together."""
+    """The words have every byte in every place. A word that is split once looks its four bytes up together."""
     codes = np.arange(256, dtype=np.uint8)
     words = np.stack([np.roll(codes[:: 1 - 2 * (i % 2)], 37 * i) for i in range(4)], axis=1)
     out = np.full((256, 4, 2), np.nan, np.float16)

@@ -57,7 +57,7 @@ def test_unpacked_elements_are_refused():
 
 
 def test_maps_inside_a_structure_become_bytes():
-    """Wherever a member that is aligned as a map is one of 4-bit elements; other members stay, other maps too."""
+    """Any member with a map's alignment may be a map of 4-bit elements; other members and other maps stay."""
     four_bit = tensor_map(0x7F0000001000, (256, 40, 28), (3584, 128), (256, 128, 1), "b4x16", swizzle=128).tobytes()
     other = tensor_map(0x7F0000002000, (512,), (), (256,), "s64").tobytes()
     rest = bytes(range(1, 41))

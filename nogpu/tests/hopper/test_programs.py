@@ -1,4 +1,4 @@
-"""CUDA C++ programs on a Hopper GPU: what reaches it, and a program on a GPU."""
+"""CUDA C++ programs on a Hopper GPU: the calls that reach it, and a program on a GPU."""
 
 import subprocess
 import sys
@@ -6,7 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from nogpu.cuda_programs import backends, launches, modules
+from nogpu.cuda import backends
+from nogpu.cuda.modules import Module
+from nogpu.cuda.programs import launches, modules
 from nogpu.errors import EmulatorError
 from nogpu.hardware.properties import LaunchConfig
 from tests.support.commands import ROOT, clean_environment
@@ -28,17 +30,16 @@ def test_a_launch_goes_to_the_gpu_with_its_ptx(monkeypatch):
     seen = []
     monkeypatch.setattr(launch, "current", lambda: SimpleNamespace(launch=lambda *arguments: seen.append(arguments)))
     monkeypatch.setattr(backends, "current", backends.Hopper)
-    monkeypatch.setattr(launches, "current", backends.Hopper)
-    kernel = modules.Kernel(modules.Module(text=PTX), "put")
-    config = LaunchConfig(grid=(2, 1, 1), block=(32, 1, 1))
-    launches.run(kernel, config, [bytes(8)], queue=0)
-    assert seen == [(PTX, kernel.entry, config, [bytes(8)])]
+    monkeypatch.setenv("NOGPU", "hopper")
+    kernel = Module(PTX)["put"]
+    launches.run(kernel, launches.Config((2, 1, 1), (32, 1, 1)), [bytes(8)])
+    assert seen == [(PTX, kernel.entry, LaunchConfig(grid=(2, 1, 1), block=(32, 1, 1)), [bytes(8)])]
 
 
-def test_variables_are_refused_by_name():
-    variable = modules.Variable(modules.Module(text=PTX), "seed")
+def test_variables_are_refused_by_name(monkeypatch):
+    monkeypatch.setattr(modules, "current", backends.Hopper)
     with pytest.raises(EmulatorError, match="variable seed: variables of a module are not modelled on a Hopper GPU"):
-        backends.Hopper().variable(variable)
+        modules.Variable(Module(PTX), "seed").place()
 
 
 @pytest.mark.gpu(9, 0)

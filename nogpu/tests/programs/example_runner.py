@@ -26,7 +26,7 @@ einsum, scaled_mm, assert_close = torch.einsum, torch._scaled_mm, torch.testing.
 
 
 def product(a, b, equation="mk,nk->mn"):
-    """(exact product in float64, bound of a float32 sum's error)."""
+    """The exact product in float64, and the bound of a float32 sum's error."""
     exact = einsum(equation, a.double(), b.double())
     k = a.shape[equation.partition(",")[0].index("k")]
     return exact, k * UNIT_ROUNDOFF * einsum(equation, a.double().abs(), b.double().abs())
@@ -39,14 +39,14 @@ def recorded_einsum(equation, *operands):
 
 
 def values(packed):
-    """(rows, K) float64 of float4_e2m1fn_x2 (rows, K / 2), the even element in the low nibble."""
+    """Values (rows, K) float64 of float4_e2m1fn_x2 (rows, K / 2), the even element in the low nibble."""
     codes = packed.cpu().view(torch.uint8)
     nibbles = torch.stack([codes & 15, codes >> 4], dim=-1).flatten(-2).long()
     return E2M1[nibbles & 7] * (1 - 2 * (nibbles >> 3))
 
 
 def scales(blocked, rows, block, k):
-    """(rows, K) float64 of scale factors in the tensor cores' layout: atoms of 128 rows by 4 scales, 512 bytes each."""
+    """Scale factors (rows, K) float64 from the tensor cores' layout: atoms of 128 rows by 4 scales, 512 bytes each."""
     atoms = blocked.cpu().double().flatten()
     row, column = torch.arange(rows)[:, None], torch.arange(k // block)[None, :]
     columns = -(-k // block // 4)
@@ -65,7 +65,7 @@ def recorded_scaled_mm(a, b, scale_a, scale_b, *args, **kwargs):
 
 
 def rounded(wide, dtype):
-    """float64 to `dtype`, rounded once to nearest even.
+    """Round float64 to `dtype` once, to nearest even.
 
     torch converts by float32 and rounds twice; a last bit of 1 in an inexact float32 prevents false ties.
     """

@@ -10,7 +10,7 @@ from cutlass.cute.runtime import from_dlpack, load_module
 from kernel_checks import Launches, N, caught, make_scale
 
 import nogpu
-from nogpu.host import runtime
+from nogpu.cuda import handles
 
 
 def compiled(factor, x):
@@ -24,9 +24,9 @@ def check_kernels_run_and_are_told_apart():
     double, triple = compiled(2.0, x), compiled(3.0, x)
     for scale in (double, triple, double):
         scale(x, N)
-    libraries = len(runtime._libraries)
+    libraries = len(handles.modules)
     double(x, N)
-    assert x.tolist() == [24.0] * N and len(runtime._libraries) == libraries
+    assert x.tolist() == [24.0] * N and len(handles.modules) == libraries
 
 
 def check_errors_raise_from_the_call():
@@ -61,7 +61,7 @@ def check_object_files_run():
         assert x.tolist() == [2.0] * N
         error = caught(scale, x, N + 1)
         assert type(error) is nogpu.EmulatorError and error.cta == (1, 0, 0)
-        with open(path, "r+b") as file:  # as an export without the emulator leaves it
+        with open(path, "r+b") as file:  # file as exported without the emulator
             file.truncate(os.path.getsize(path) - 16)
         error = caught(load_module(path, enable_tvm_ffi=True)["scale"], x, N)
         assert type(error) is nogpu.EmulatorError and "has no PTX" in error.reason

@@ -15,16 +15,18 @@ from cutlass.cute.runtime import from_dlpack, load_module
 from cutlass.utils import HardwareInfo
 
 import nogpu
-from nogpu import toolchain
+from nogpu.cuda import events, handles, modules
+from nogpu.cuda.dsl import hooks, runtime
+from nogpu.cuda.programs import status
+from nogpu.cuda.programs.status import LAUNCH_FAILURE, SUCCESS
 from nogpu.execution.device import Device, LaunchConfig
 from nogpu.hardware.tma.tensor_map import TensorMap
-from nogpu.host import dsl, events, runtime
 
 N = 70  # elements: two CTAs of 64 threads, the second not full
 
 
 def make_scale(factor):
-    """Host function for x *= factor. Its name and its kernel's name do not depend on the factor."""
+    """Make a host function for x *= factor. Its name and its kernel's name do not depend on the factor."""
 
     @cute.kernel
     def scale_kernel(x: cute.Tensor, n: cutlass.Int32):
@@ -73,7 +75,7 @@ def caught(function, *args):
 
 
 class Launches:
-    """Replaces the device's `launch` within a with statement."""
+    """A replacement of the device's `launch` within a with statement."""
 
     def __init__(self, launch):
         self.launch = launch
@@ -99,9 +101,9 @@ def check_a_kernel_runs():
 
 def check_kernels_of_one_name_are_told_apart():
     x, view = vector()
-    before = len(dsl.captured)
+    before = len(hooks.captured)
     double, triple = cute.compile(make_scale(2.0), view, N), cute.compile(make_scale(3.0), view, N)
-    names, texts = zip(*dsl.captured[before:])
+    names, texts = zip(*hooks.captured[before:])
     assert names[0] == names[1] and texts[0] != texts[1]
     assert re.findall(r"\.entry (\w+)", texts[0]) == re.findall(r"\.entry (\w+)", texts[1])
     for scale, factor in ((double, 2), (triple, 3), (double, 2)):
@@ -113,10 +115,10 @@ def check_kernels_of_one_name_are_told_apart():
 def check_direct_calls_compile_once():
     x, view = vector()
     scale = make_scale(5.0)
-    before = len(dsl.captured)
+    before = len(hooks.captured)
     for _ in range(2):  # nvidia-cutlass-dsl 4.5.2 compiles for every calling line, so one line calls twice
         scale(view, N)
-    assert x.tolist() == [25.0 * i for i in range(N)] and len(dsl.captured) == before + 1
+    assert x.tolist() == [25.0 * i for i in range(N)] and len(hooks.captured) == before + 1
 
 
 def check_a_broken_rule_raises_from_the_call():
@@ -141,7 +143,7 @@ def check_any_exception_crosses_the_host_code():
 
         with Launches(launch):
             assert caught(scale, view, N) is raised
-    runtime._state.failure = ZeroDivisionError("of a call that nobody waited for")
+    status._state.failure = ZeroDivisionError("of a call that nobody waited for")
     assert caught(scale, view, N) is None
 
 
@@ -205,19 +207,22 @@ def check_ptx_that_the_program_keeps_stays_its_own():
     with tempfile.TemporaryDirectory() as folder:
         scale = cute.compile(make_scale(2.0), view, N, options=f"--keep-ptx --dump-dir={folder}")
         (kept,) = Path(folder).glob("*.ptx")
-        assert kept.read_text() == scale.artifacts.PTX == dsl.captured[-1][1]
+        assert kept.read_text() == scale.artifacts.PTX == hooks.captured[-1][1]
         cute.compile(make_scale(3.0), view, N)
         assert len(list(Path(folder).iterdir())) == 1
 
 
-def launched(*attributes, ptx=""):
+EMPTY = ".version 8.8\n.target sm_100a\n.address_size 64\n.visible .entry kernel()\n{\n    ret;\n}\n"
+
+
+def launched(*attributes):
     """Status of a launch of 4 CTAs with attributes (id, 16 words), by the call that compiled host code makes."""
-    shim, handle = toolchain.load("host/shim.c"), 1 << 40
-    runtime._kernels[handle] = runtime.Kernel("kernel", ptx)
+    library, handle = runtime.connect(), 1 << 40
+    handles.kernels[handle] = modules.Module(EMPTY)["kernel"]
     # cudaLaunchAttribute: id, padding, 64 bytes; cudaLaunchConfig_t: grid, block, shared bytes, queue, attributes
     packed = ctypes.create_string_buffer(b"".join(struct.pack("<i4x16I", *attribute) for attribute in attributes))
     config = struct.pack("<6IQQQI4x", 4, *[1] * 5, 0, 0, ctypes.addressof(packed), len(attributes))
-    return shim._cudaLaunchKernelEx(config, ctypes.c_void_p(handle), None)
+    return library._cudaLaunchKernelEx(config, ctypes.c_void_p(handle), None)
 
 
 def words(*first):
@@ -225,29 +230,26 @@ def words(*first):
 
 
 def check_unknown_attributes_are_refused():
-    shim, handle = toolchain.load("host/shim.c"), 1 << 40
-    assert launched((9, *words(1))) == runtime.LAUNCH_FAILURE
-    assert "launch attribute 9 is not modelled" in str(caught(runtime._raise_failure))
-    assert shim._cudaFuncSetAttribute(ctypes.c_void_p(handle), 77, 1) == runtime.LAUNCH_FAILURE
-    assert "kernel attribute 77 is not modelled" in str(caught(runtime._raise_failure))
-    assert shim._cudaFuncSetAttribute(ctypes.c_void_p(handle), 8, 232449) == runtime.LAUNCH_FAILURE
-    assert "the limit is 232448" in str(caught(runtime._raise_failure))
-
-
-EMPTY = ".version 8.8\n.target sm_100a\n.address_size 64\n.visible .entry kernel()\n{\n    ret;\n}\n"
+    library, handle = runtime.connect(), 1 << 40
+    assert launched((13, *words(1))) == LAUNCH_FAILURE
+    assert "launch attribute 13 is not modelled" in str(caught(status.raise_failure))
+    assert library._cudaFuncSetAttribute(ctypes.c_void_p(handle), 77, 1) == LAUNCH_FAILURE
+    assert "kernel attribute 77 is not modelled" in str(caught(status.raise_failure))
+    assert library._cudaFuncSetAttribute(ctypes.c_void_p(handle), 8, 232449) == LAUNCH_FAILURE
+    assert "the limit is 232448" in str(caught(status.raise_failure))
 
 
 def check_attributes_of_launches():
     """A launch uses the regular cluster size, not the preferred one, and records the events among its attributes."""
     configs = []
     with Launches(lambda entry, config, values, **options: configs.append(config)):
-        assert launched((4, *words(2, 1, 1)), (11, *words(4, 1, 1)), (5, *words(1)), ptx=EMPTY) == runtime.SUCCESS
+        assert launched((4, *words(2, 1, 1)), (11, *words(4, 1, 1)), (5, *words(1))) == SUCCESS
     assert configs[0].cluster == (2, 1, 1) and configs[0].grid == (4, 1, 1)
     for attribute in (7, 12):
         event = torch.cuda.Event()
         event.record()
         before = events._recorded[event.cuda_event]
-        assert launched((attribute, *words(event.cuda_event)), ptx=EMPTY) == runtime.SUCCESS
+        assert launched((attribute, *words(event.cuda_event))) == SUCCESS
         assert events._recorded[event.cuda_event] > before
         event.synchronize()
 
@@ -257,24 +259,24 @@ def check_tensor_maps_are_encoded():
     place = ctypes.addressof(storage) + -ctypes.addressof(storage) % 64
     dims, strides = (ctypes.c_uint64 * 2)(64, 32), (ctypes.c_uint64 * 1)(128)
     box, steps = (ctypes.c_uint32 * 2)(32, 8), (ctypes.c_uint32 * 2)(1, 2)
-    encode = toolchain.load("host/shim.c")._cuTensorMapEncodeTiled
+    encode = runtime.connect()._cuTensorMapEncodeTiled
 
-    def status(at, address):
+    def encoded_at(at, address):
         pointers = (ctypes.c_void_p(address), dims, strides, box, steps)
         return encode(ctypes.c_void_p(at), 6, 2, *pointers, 0, 2, 2, 1)
 
-    assert status(place, 0x7F0000001000) == runtime.SUCCESS
+    assert encoded_at(place, 0x7F0000001000) == SUCCESS
     decoded = TensorMap.decode(ctypes.string_at(place, 128))
     encoded = ctypes.string_at(place, 128)
     assert (decoded.address, decoded.dims, decoded.strides) == (0x7F0000001000, (64, 32), (128,))
     assert (decoded.box, decoded.element_strides, decoded.swizzle, decoded.fill_nan) == ((32, 8), (1, 2), 64, True)
     assert decoded.element.name == "f16"
-    assert status(place, 0x7F0000001008) == runtime.LAUNCH_FAILURE
+    assert encoded_at(place, 0x7F0000001008) == LAUNCH_FAILURE
     # Later calls fail too: the host code need not check the status of the first.
-    assert status(place, 0x7F0000001000) == runtime.LAUNCH_FAILURE
-    assert "cuTensorMapEncodeTiled: tensor map address 0x7f0000001008" in str(caught(runtime._raise_failure))
+    assert encoded_at(place, 0x7F0000001000) == LAUNCH_FAILURE
+    assert "cuTensorMapEncodeTiled: tensor map address 0x7f0000001008" in str(caught(status.raise_failure))
     # The driver writes to any address.
-    assert status(place + 32, 0x7F0000001000) == runtime.SUCCESS
+    assert encoded_at(place + 32, 0x7F0000001000) == SUCCESS
     assert ctypes.string_at(place + 32, 128) == encoded
 
 

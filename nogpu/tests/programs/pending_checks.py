@@ -3,17 +3,17 @@
 import gc
 import tempfile
 
-import numpy as np
 import torch
 from torch_checks import raises
 
 import nogpu
+from nogpu.cuda import bindings
+from nogpu.cuda.backends import emulated
 from nogpu.execution.device import Device, LaunchConfig
-from nogpu.host import driver
 from tests.support.small_kernels import entry, store
 
 TRIGGER = "griddepcontrol.launch_dependents;\n"
-WORDS = 1 << 20  # of a large allocation, whose memory leaves the process when it is freed
+WORDS = 1 << 20  # words of a large allocation, whose memory leaves the process when it is freed
 
 
 def launch(x, *parts, programmatic=False):
@@ -119,26 +119,26 @@ def check_queues_events_and_counters_run_what_is_pending():
 
 
 def check_the_driver_s_calls_run_what_is_pending():
-    address = driver.allocate(128)
+    address = emulated().allocate(128)
     event = 1
     for call in (
-        lambda: driver.fill(address, 1, 128, np.uint8),
-        lambda: driver.copy(address, address, 128, 3),
-        lambda: driver._record(event),
-        driver._synchronize,
-        lambda: driver.free(address),
+        lambda: emulated().fill(address, 1, 128, 1),
+        lambda: emulated().copy(address, address, 128, 3),
+        lambda: bindings._record(event),
+        bindings._synchronize,
+        lambda: emulated().free(address),
     ):
         x = fresh()
         call()
         assert pending() == 0
         del x
     x = fresh()
-    driver._nothing()
+    bindings._nothing()
     assert pending() == 1 and x[0].item() == 5
 
 
 def check_freed_memory_lasts_until_the_launch_has_run():
-    """The program has freed the tensor when the launch on it runs; new tensors must not get its memory before."""
+    """The program has freed a tensor before the launch on it runs; no new tensor may get its memory until then."""
     copy = "ld.param.b64 %rd9, [a0]; add.s64 %rd9, %rd9, 4096; mul.wide.u32 %rd8, %tid, 4; add.s64 %rd9, %rd9, %rd8;"
     copy += "ld.global.b32 %r1, [%rd9]; add.u32 %r1, %r1, 1; st.global.b32 [%rd9], %r1;"
     for words in (WORDS, 4096):

@@ -10,8 +10,8 @@ import time
 import numpy as np
 import torch
 
+from nogpu.cuda import torch_autocast
 from nogpu.execution.device import Device
-from nogpu.host import torch_autocast
 
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
@@ -261,7 +261,7 @@ def check_narrow_formats():
 
 
 def blocked_scales(scales):
-    """Row-major (rows, columns) scales as atoms of 128 x 4, padded with 7."""
+    """Arrange row-major (rows, columns) scales as atoms of 128 x 4, padded with 7."""
     rows, columns = scales.shape
     padded = np.full((-(-rows // 128) * 128, -(-columns // 4) * 4), 7.0)
     padded[:rows, :columns] = scales
@@ -297,7 +297,7 @@ def check_scaled_mm():
 
 
 def quantized(shape, kind, generator):
-    """(values, operand, scales as (rows, columns)) of random rows along K. kind: "nvfp4", "mxfp8" or "rows"."""
+    """Random rows along K as (values, operand, scales (rows, columns)). kind: "nvfp4", "mxfp8" or "rows"."""
     rows, k = shape
     if kind == "nvfp4":
         codes = generator.integers(0, 256, (rows, k // 2), dtype=np.uint8)
@@ -313,7 +313,7 @@ def quantized(shape, kind, generator):
 
 
 def stored_scales(groups, kind):
-    """Each group's scales behind the last one's, as torch takes them."""
+    """Scales of all groups, each behind the previous one's, in torch's form."""
     if kind == "rows":
         return torch.tensor(np.concatenate(groups)[:, 0]).float().cuda()
     dtype = torch.float8_e4m3fn if kind == "nvfp4" else torch.float8_e8m0fnu
@@ -364,7 +364,7 @@ def check_scaled_grouped_mm_along_k_and_in_batches():
 
 
 def check_results_are_rounded_once():
-    from nogpu.host.scaled_mm import round_once
+    from nogpu.cuda.scaled_mm import round_once
 
     generator = np.random.default_rng(2)
     halves = (generator.integers(1024, 2048, 500) + 0.5) * 2.0 ** generator.integers(-12, 4, 500)

@@ -12,7 +12,7 @@ seen = []
 
 
 class Doubled(torch.autograd.Function):
-    """2 x, and a note of what backward sees."""
+    """The function 2 x, and a record of the gradient that backward gets."""
 
     @staticmethod
     def forward(ctx, x):
@@ -28,7 +28,7 @@ class Doubled(torch.autograd.Function):
 
 
 class Pair(torch.autograd.Function):
-    """A result on the device and one on the host, and where their gradients are."""
+    """A result on the device and one on the host, and the tensors with their gradients."""
 
     @staticmethod
     def forward(ctx, x):

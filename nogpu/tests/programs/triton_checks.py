@@ -78,7 +78,7 @@ def check_atomics():
 
 
 def operands(m, n, k, dtype=torch.bfloat16):
-    """Integers, whose products' sums are exact in fp32 in any order."""
+    """Operands of integers: sums of their products are exact in fp32 in any order."""
     a, b = (torch.randint(-4, 5, (rows, k), device="cuda").to(dtype) for rows in (m, n))
     return a, b, (a.float() @ b.float().T).bfloat16()
 
@@ -215,7 +215,7 @@ def check_scalars_by_type():
     out = torch.empty(4, dtype=torch.float64, device="cuda")
     typed_scalars_kernel[(1,)](out, 0.1, 1.99, 0.1, 0.1)
     half, single = torch.tensor(0.1).half().item(), torch.tensor(0.1).item()
-    assert out.tolist() == [half, 1.984375, single, 0.1], out  # bf16 is cut off, not rounded to 2
+    assert out.tolist() == [half, 1.984375, single, 0.1], out  # bf16 by truncation, which does not round to 2
 
 
 @triton.jit

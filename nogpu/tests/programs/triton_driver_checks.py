@@ -1,4 +1,4 @@
-"""What Triton's driver does around launches; test_triton.py runs it on the emulated device."""
+"""Calls of Triton's driver around launches; test_triton.py runs them on the emulated device."""
 
 import contextlib
 import io
@@ -11,7 +11,7 @@ from triton.backends.nvidia import compiler, driver
 from triton.testing import do_bench
 
 import nogpu
-from nogpu.host import triton_driver, triton_hooks
+from nogpu.cuda import triton_driver, triton_hooks
 
 runs = []
 

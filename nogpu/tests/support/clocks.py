@@ -1,4 +1,4 @@
-"""A chip with round constants, and replays of small recorded kernels on it, whose cycles can be worked out by hand."""
+"""A chip with round constants, and replays of small recorded kernels on it, with cycles computed by hand."""
 
 import numpy as np
 
@@ -36,7 +36,7 @@ ROUND = {
     **{"cta_interval": 10, "cta_start": 100, "cta_exit": 50, "cluster_start": 40, "grid_end": 300, "grid_wait": 250},
     **{"cancel_latency": 100},
 }
-"""Of a chip of 1 GHz; all other constants are 0."""
+"""Constants of a chip of 1 GHz; all others are 0."""
 FREE = Cost(0, 0, 0, 0)
 FAMILIES = (
     *("uniform", "memory", "copy", "tensor", "warp_sync", "alu", "alu_long", "logic", "float", "multiply"),
@@ -60,7 +60,7 @@ FAMILIES = (
 
 
 def tiny(gpc_sms=(2, 2), **changed):
-    """The chip. Every instruction takes a cycle, and its result is there after four; the prologue is free."""
+    """The chip of the tests. An instruction takes a cycle, its result comes after four; the prologue is free."""
     constants = {**dict.fromkeys(constant_names(), 0), **ROUND, "sms": sum(gpc_sms), **changed}
     instructions = {family: Cost(PIPES.index("alu"), 1, 1, 4) for family in FAMILIES}
     instructions["float"] = Cost(PIPES.index("float"), 1, 1, 4)
@@ -78,20 +78,20 @@ def recorded(body, *arrays, threads=32, declarations="", shared=4096, grid=1, **
 
 
 def lines_of(count):
-    """An array of so many lines of 128 bytes, which begins with one."""
+    """An array of `count` lines of 128 bytes, aligned to a line."""
     storage = nogpu.array(np.zeros(32 * (count + 1), np.uint32))
     start = -storage.__array_interface__["data"][0] % 128 // 4
     return storage[start : start + 32 * count]
 
 
 def lives(replayed, launch=0):
-    """(SM, start, end) of each CTA of a launch, by its number."""
+    """The (SM, start, end) of each CTA of a launch, by its number."""
     spans = replayed.spans[(replayed.spans["kind"] == CTA) & (replayed.spans["launch"] == launch)]
     spans = spans[np.argsort(spans["cta"], kind="stable")]
     return [(int(span["sm"]), float(span["start"]), float(span["end"])) for span in spans]
 
 
 def life(trace, **changed):
-    """Cycles from the start of the first CTA to its end, the last instruction's cycle included."""
+    """The cycles from the start of the first CTA to its end, including the last instruction's cycle."""
     _, start, end = lives(replay([trace], tiny(**changed), spans=100_000))[0]
     return end - start

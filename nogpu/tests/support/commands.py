@@ -1,9 +1,9 @@
-"""Where the tests' files are, and the environment of programs that they start."""
+"""The folder of the tests' files, and the environment of programs that they start."""
 
 import os
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]  # of the distribution
+ROOT = Path(__file__).resolve().parents[2]  # folder of the distribution
 PACKAGE = ROOT / "src" / "nogpu"
 
 

@@ -39,7 +39,7 @@ def outcomes(program, **variables):
 
 
 def copy_libraries(place, link=False):
-    """A cache at the place that has the emulator's libraries, which take long to compile."""
+    """Make a cache at the place, with the emulator's libraries, which take long to compile."""
     (place / store.NAME).mkdir(parents=True)
     found, made = store.root() / "libraries", place / store.NAME / "libraries"
     if link:

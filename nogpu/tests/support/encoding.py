@@ -20,7 +20,7 @@ def tensor_map(
     fill_nan=False,
     atom="16B",
 ) -> np.ndarray:
-    """uint8[128]; dims, box in elements, strides in bytes (of dimensions 1..), garbage in the last 64 bytes."""
+    """A map, uint8[128]; dims, box in elements, strides in bytes (of dimensions 1..), garbage in the last 64 bytes."""
     rank = len(dims)
     value = address | (2 << 17 | int(fill_nan) << 15 | SWIZZLE_CODES[swizzle] << 13 | interleave << 11) << 64
     value |= (ATOM_CODES[atom] << 19 | ELEMENT_CODES[element] << 7 | (rank - 1) << 4 | 2) << 64
@@ -36,7 +36,7 @@ def tensor_map(
 
 
 def smem_descriptor(start, stride, swizzle=0, leading=16, version=1) -> int:
-    """K-major matrix at byte offset `start`; stride, leading in bytes."""
+    """The descriptor of a K-major matrix at byte offset `start`; stride, leading in bytes."""
     mode = {0: 0, 32: 6, 64: 4, 128: 2}[swizzle]
     return start >> 4 | leading >> 4 << 16 | stride >> 4 << 32 | version << 46 | mode << 61
 

@@ -1,4 +1,4 @@
-"""CUDA C++ -> PTX by nvcc, from its wheels (the `test` extra of pyproject.toml) or a CUDA toolkit."""
+"""Compilation of CUDA C++ to PTX by nvcc, from its wheels (the `test` extra of pyproject.toml) or a CUDA toolkit."""
 
 import functools
 import importlib.util

@@ -14,23 +14,25 @@ from types import SimpleNamespace
 import numpy as np
 
 from nogpu.compiler.carry import FLAG
-from nogpu.compiler.code import Code
 from nogpu.compiler.opcodes import addresses, carry, comparisons, conversions, floats, halves, integers, packed
 from nogpu.compiler.opcodes.rows import Row
+from nogpu.compiler.operands import PARAMETERS, SHARED_BASE
+from nogpu.compiler.rowcode.assembler import Assembler
+from nogpu.compiler.rowcode.registers import Slots
 from nogpu.errors import EmulatorError
 from nogpu.ptx.ir import Immediate, Instruction, Pair, Register, Vector
 
 MODULES = (integers, carry, comparisons, floats, halves, conversions, packed, addresses)
 ARITHMETIC = {module.__name__.rpartition(".")[2]: [row for row in module.ROWS if row.writes] for module in MODULES}
-"""Module of the table -> its rows that compute something."""
+"""Module of the table -> its arithmetic rows."""
 WIDTHS = (1, 8, 16, 32, 64)
 LITERALS = {"5": Immediate(5), "-3": Immediate(-3), "0f3FC00000": Immediate(0x3FC00000, 32)}
 POOL = 28  # registers of each width and kind
-_REPEATS = 2  # at most, of a part that may be repeated without a limit
+_REPEATS = 2  # most repeats of a part that may be repeated without limit
 
 
 def spellings(pattern: str) -> list[str]:
-    """Every text that a pattern of the table matches."""
+    """The texts that a pattern of the table matches."""
     return list(dict.fromkeys(_sequence(_parser.parse(pattern))))
 
 
@@ -59,7 +61,7 @@ def _item(kind: object, value: object) -> list[str]:
 
 
 def sampled(texts: list[str], count: int, rng: np.random.Generator) -> list[str]:
-    """At most about `count` of them, but every part of an opcode in at least one."""
+    """At most about `count` of the texts, but at least one with each part of an opcode."""
     if len(texts) <= count:
         return texts
     chosen, seen = [], set()
@@ -72,7 +74,7 @@ def sampled(texts: list[str], count: int, rng: np.random.Generator) -> list[str]
 
 
 def register(kind: str, width: int, number: int) -> Register:
-    """kind: "v" or "u"."""
+    """A register. kind: "v" (different in each lane) or "u" (uniform)."""
     return Register(f"%{kind}{width}_{number}", width)
 
 
@@ -95,18 +97,27 @@ def _kinds() -> _Kinds:
     return _Kinds(kinds=kinds | {FLAG.name: "lanes"}, merged=set())
 
 
-FLOW = _kinds()
+def _slots() -> Slots:
+    slots = Slots()
+    for name in (SHARED_BASE, PARAMETERS, FLAG.name):
+        slots.add(name, 1 if name == FLAG.name else 64, row=name == FLAG.name)
+    for kind, width, number in itertools.product("uvd", WIDTHS, range(POOL)):
+        slots.add(register(kind, width, number).name, width, row=kind != "u")
+    return slots
+
+
+FLOW, SLOTS = _kinds(), _slots()
 
 
 def is_legal(row: Row, match: re.Match[str], operands: tuple) -> bool:
-    """Whether a row takes these operands."""
+    """True if a row takes these operands."""
     instruction = Instruction(match.string, operands, None, 0, "")
-    code = Code(FLOW, dict.fromkeys(FLOW.kinds, 0), {})
-    code.kind, code.writes = "lanes", row.writes
+    code = Assembler(FLOW, {}, SLOTS)
+    code.kind = "lanes"
     if row.refusal(instruction, match) is not None:
         return False
     try:
-        row.emit(code, explicit(row, instruction), match)
+        row.kernels(code, explicit(row, instruction), match)
     except (EmulatorError, AttributeError, ValueError, TypeError, KeyError):
         return False
     return True
@@ -121,7 +132,7 @@ def explicit(row: Row, instruction: Instruction) -> Instruction:
 
 
 def forms(row: Row, match: re.Match[str], limit: int = 4) -> list[tuple]:
-    """Operands that a row takes, of different widths and numbers, all of them registers where they can be."""
+    """Operands that a row takes, of different widths and numbers, with registers wherever they are legal."""
     found = []
     for operands in _candidates(row, match):
         if is_legal(row, match, operands):

@@ -49,7 +49,7 @@ def s(value, width):
 
 
 def operands(width, seed, small=False):
-    """32 values of a width: special ones first, in an order that depends on the seed, then random ones."""
+    """Values of a width, 32 of them: special ones first, in an order that depends on the seed, then random ones."""
     rng = np.random.default_rng(seed)
     values = rng.permutation(np.array(SPECIAL[width], np.uint64)).tolist()
     values += [
@@ -61,7 +61,7 @@ def operands(width, seed, small=False):
 
 def run(opcode, widths, result_width, columns, suffix="", uniform=False, prefix=""):
     """Execute `opcode d, s0, s1, ...` in a thread for each row of the columns, or once for each of 8 uniform operand
-    sets. prefix: what comes before the sources, as "x, ".
+    sets. prefix: text before the sources, as "x, ".
     """
     TESTED.add(opcode)
     count = len(columns[0])
@@ -113,7 +113,7 @@ def flushed(a):
 
 
 def round_exactly(value: Fraction, name: str, rounding: str) -> float:
-    """A rational number in a format of FORMATS: rn, rna, rz, rm or rp."""
+    """A rational number rounded to a format of FORMATS: rn, rna, rz, rm or rp."""
     precision, low, high = FORMATS[name]
     if value == 0:
         return 0.0

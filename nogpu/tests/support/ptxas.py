@@ -1,4 +1,4 @@
-"""ptxas, asked whether it takes PTX."""
+"""The installed ptxas, asked whether it takes PTX."""
 
 import importlib.util
 import shutil
@@ -19,7 +19,7 @@ def installed():
 
 
 def refusal(ptxas, ptx, arch):
-    """What ptxas says of PTX that it refuses; empty if it takes it."""
+    """The message of ptxas on PTX that it refuses; empty if it takes it."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernel.ptx"
         source.write_text(ptx)

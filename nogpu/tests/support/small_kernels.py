@@ -6,10 +6,12 @@ from nogpu.compiler import stored, translate
 from nogpu.execution import scheduler
 from nogpu.execution.meter import MAX_INSTRUCTIONS, Meter, Tally
 from nogpu.hardware.counters import LaunchCounters
+from nogpu.hardware.grid import Grid
 from nogpu.hardware.memory import GlobalMemory
 from nogpu.hardware.properties import LaunchConfig
 from nogpu.hardware.variables import module_memory
 from nogpu.ptx import module as ptx
+from tests.support.calls import called
 
 REGISTERS = """
     .reg .pred %p<20>; .reg .b16 %h<40>; .reg .b32 %r<80>; .reg .b64 %rd<40>; .reg .b32 %tid, %rank;
@@ -35,10 +37,10 @@ def entry(body, arguments=1, declarations=""):
 def launch(body, *arrays, declarations="", threads=32, block=None, **options):
     """Run a body with the arrays' addresses as parameters. Returns the launch's counters.
 
-    options: those of launch_entry.
+    options: keyword arguments of launch_entry.
     """
     values = [array.ctypes.data.to_bytes(8, "little") for array in arrays]
-    # Tests run the same body under several schedules: a long one is translated once, and kept for the next session.
+    # Tests run one body under several schedules: a long one is translated once, and kept for the next session.
     kernel = stored.module(module(body, len(arrays), declarations)).entries["k"]
     return launch_entry(kernel, values, arrays, block=block or (threads, 1, 1), **options)
 
@@ -56,14 +58,16 @@ def launch_entry(
     max_instructions=MAX_INSTRUCTIONS,
     traffic=None,
     sanitizer=None,
+    kernels=True,
     **translation,
 ):
     """Run an entry. Returns the launch's counters.
 
-    values: bytes of each parameter. arrays: global memory. traffic: a Traffic that counts it. translation: further
-    arguments of translate.translate.
+    values: bytes of each parameter. arrays: global memory. traffic: a Traffic that counts it. kernels: False has
+    Python execute what it can (`calls.called`). translation: further arguments of translate.translate.
     """
-    program = translate.translate(kernel, heeds=sanitizer is not None, **translation)
+    with called(not kernels):
+        program = translate.translate(kernel, heeds=sanitizer is not None, **translation)
     memory = GlobalMemory()
     for i, array in enumerate(arrays):
         memory.register(array.ctypes.data, array.nbytes, f"a{i}")
@@ -76,8 +80,9 @@ def launch_entry(
     memory.traffic = traffic
     config = LaunchConfig((grid, 1, 1), block, (cluster, 1, 1), shared)
     counters = LaunchCounters("k", config.grid, config.cluster, schedule)
-    meter, order = Meter(Tally(max_instructions)), scheduler.Schedule.parse(schedule)
-    scheduler.run(program, config, parameters, memory, order, None, counters, properties, meter, sanitizer=sanitizer)
+    launched = Grid(program, config, parameters, memory, counters, properties)
+    launched.observers = [] if sanitizer is None else [sanitizer]
+    scheduler.run([launched], scheduler.Schedule.parse(schedule), Meter(Tally(max_instructions)))
     return counters
 
 

@@ -1,4 +1,4 @@
-"""Operands of tcgen05 operations for the tests, put where the PTX ISA says, byte by byte, and their values."""
+"""Operands of tcgen05 operations for the tests, at the PTX ISA's places, byte by byte, and their values."""
 
 import ml_dtypes
 import numpy as np
@@ -129,7 +129,7 @@ def put_scales(tmem, column, codes: np.ndarray, first_byte=0, quadrants=range(4)
 
 
 def put_b_scales(tmem, column, codes: np.ndarray, first_byte=0, layout="D") -> int:
-    """Scale factors of B. Layout B: lanes 0-63 have those of the lower half of N, lanes 64-127 the others."""
+    """Write scale factors of B. Layout B: lanes 0-63 have those of the lower half of N, lanes 64-127 the others."""
     if layout == "B":
         half = len(codes) // 2
         put_scales(tmem, column, codes[:half], first_byte, (0, 1))
@@ -152,7 +152,7 @@ def instruction(kind, m, n, a=None, b=None, d="f32", scale=None, **fields) -> in
 
 
 def random_elements(rng, rows, kind, element) -> tuple[np.ndarray, np.ndarray]:
-    """(elements as they are stored, one item each; their values in float64), finite ones."""
+    """Random finite elements: (stored elements, one item each; their values in float64)."""
     shape = rows, K[kind]
     if element == "tf32":
         values = rng.standard_normal(shape).astype(np.float32)
@@ -167,7 +167,7 @@ def random_elements(rng, rows, kind, element) -> tuple[np.ndarray, np.ndarray]:
 
 
 def packed_rows(elements: np.ndarray, kind, element) -> np.ndarray:
-    """uint8[rows, 32] as an operand's rows lie in shared memory; padding bytes are 0xA5."""
+    """Rows uint8[rows, 32] of an operand in shared memory's form; padding bytes are 0xA5."""
     if element not in NARROW_BITS:
         return elements.view(np.uint8).reshape(len(elements), 32)
     if kind in ("mxf4", "mxf4nvf4"):
@@ -196,11 +196,11 @@ def d_places(layout: str, rows: int, n: int, lane=0) -> tuple[np.ndarray, np.nda
 
 
 LAYOUTS = [(1, 64, 0, "F"), (1, 64, 16, "F"), (1, 128, 0, "D"), (2, 128, 0, "B"), (2, 256, 0, "A")]
-"""cta_group, M, lane of D, letter of the layout."""
+"""Tuples (cta_group, M, lane of D, letter of the layout)."""
 
 
 def assert_close(actual, a, b, before=0.0):
-    """The bound that emulator/tensor/tensorcore.py states for one instruction."""
+    """Check the bound that nogpu/hardware/tensor/core.py states for one instruction."""
     k = a.shape[1]
     expected = a @ b.T + before
     bound = k * 2.0**-24 / (1 - k * 2.0**-24) * (np.abs(a) @ np.abs(b).T + np.abs(before))

@@ -89,7 +89,7 @@ class Problem:
         )
 
     def run(self, accumulate=False, column=0, **options):
-        """Returns the operations done."""
+        """Run the MMA. Returns the number of operations done."""
         a = options.pop("a", self.a)
         addresses = (self.lane << 16 | column, a, self.b, self.idesc, SFA, SFB)
         return mma(self.ctas, self.kind, self.group, self.block, *addresses, accumulate, **options)
@@ -108,7 +108,7 @@ class Problem:
 
 
 def check(problem, column=0):
-    """D = A B, then D = A B + D."""
+    """Check D = A B, then D = A B + D."""
     before = problem.untouched(column)
     m, n = problem.rows * problem.group, problem.n
     assert problem.run(False, column) == 2 * m * n * K[problem.kind]

@@ -8,9 +8,9 @@ import torch
 
 from tests.submissions.hostile.kit import kind, right, zeros
 
-LATER_S = 1  # after the return
-counts = {}  # calls by kind
-kept = {}  # results by kind and key
+LATER_S = 1  # seconds after the return
+counts = {}  # kind -> calls
+kept = {}  # (kind, key) -> result
 
 
 def count(name):
@@ -134,7 +134,7 @@ def overwritten_in_memory(data):
 
     outputs = right(data)
     spans = [(output.data_ptr(), output.nbytes) for output in outputs]
-    kept["overwritten_in_memory", count("overwritten_in_memory")] = outputs  # their memory stays theirs
+    kept["overwritten_in_memory", count("overwritten_in_memory")] = outputs  # keeps their memory
     end = time.monotonic() + LATER_S
 
     def overwrite():

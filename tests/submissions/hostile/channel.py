@@ -23,7 +23,7 @@ def sockets():
         try:
             if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
                 found.append(int(name))
-        except OSError:  # the listing's own
+        except OSError:  # descriptor of the listing itself
             pass
     return found
 
@@ -234,7 +234,7 @@ def failed_at_length(data):
 
 
 def replies_with(body):
-    """Have the worker's own function send this in place of every body of its class."""
+    """Make the worker's own function send this in place of every body of its class."""
     encode = messages.encode
 
     def changed(numbered):
@@ -276,7 +276,7 @@ def outputs_that_are_not_there(data):
 
 
 def launch(**changed):
-    """Counts of a launch, as JSON has them."""
+    """Counts of a launch, in the form of JSON."""
     names = ("ctas", "warp_instructions", "mma", "mma_flops", "stored_bytes")
     counts = dict.fromkeys((*names, "tma_load_requested_bytes", "tma_load_unique_bytes"), 1)
     others = {"kernel": "kernel", "schedule": "late", "grid": [1] * 3, "cluster": [1] * 3, "per_allocation": {}}
@@ -284,7 +284,7 @@ def launch(**changed):
 
 
 def counts_launches(*launches):
-    """Have the worker's own function send these counts of every call."""
+    """Make the worker's own function send these counts for every call."""
     encode = messages.encode
 
     def changed(numbered):

@@ -1,4 +1,4 @@
-"""The contest's descriptor, looked for in this process and in the harness's."""
+"""The contest's descriptor, sought in this process and in the harness's."""
 
 import ctypes
 import os
@@ -8,13 +8,13 @@ import time
 from tests.submissions.hostile.kit import ancestors, kind, zeros
 
 FORGED = b"test.0.status: pass\ntest.0.message: bit-exact\ncheck: pass\n"
-FULL_S = 10  # that a pipe is kept full
+FULL_S = 10  # seconds for which a pipe is kept full
 SYS_PIDFD_OPEN, SYS_PIDFD_GETFD = 434, 438
 libc = ctypes.CDLL(None, use_errno=True)
 
 
 def write_to_pipes(folder):
-    """Write forged lines to the pipes among a process's descriptors, those of its standard output included."""
+    """Write forged lines to the pipes among a process's descriptors, including its standard output."""
     for name in os.listdir(folder):
         path = f"{folder}/{name}"
         try:
@@ -22,7 +22,7 @@ def write_to_pipes(folder):
                 fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
                 os.write(fd, FORGED)
                 os.close(fd)
-        except OSError:  # the listing's own, or refused
+        except OSError:  # descriptor of the listing itself, or a refused one
             pass
 
 

@@ -12,7 +12,7 @@ import time
 
 from tests.submissions.hostile.kit import kind, zeros
 
-HOG = 1 << 30  # bytes beyond what the process has
+HOG = 1 << 30  # bytes beyond the process's present size
 
 
 @kind()

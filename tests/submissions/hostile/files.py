@@ -16,7 +16,7 @@ FORGES = "import os\nos.write(1, b'check: pass')\n"
 
 
 def write(path, text):
-    """Replace a file, by whatever way is open."""
+    """Replace a file, by any way that is open."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -42,7 +42,7 @@ def harness_on_disk(data):
 
 @kind(copied_tree=True, then=("all_zeros", "all_zeros"))
 def harness_on_disk_then_exit(data):
-    """The same; then the worker ends, so that another starts"""
+    """Every module of the harness and reference.py changed likewise; then the worker ends, so that another starts"""
     for path in [*(tree() / "harness").glob("*.py"), tree() / "reference.py"]:
         write(path, path.read_text() + PASSES_ALL)
     os._exit(0)
@@ -134,7 +134,7 @@ def second_worker(data):
 
 @kind(alone=True)
 def zeros_and_a_forgery(data):
-    """What the harness has in its memory, changed, where this process is not confined: see memory_file"""
+    """Changed memory of the harness, from a process that is not confined: see memory_file"""
     return memory_file(data)
 
 

@@ -19,7 +19,7 @@ libc.process_vm_readv.restype = libc.process_vm_writev.restype = ctypes.c_ssize_
 
 
 def writable_ranges(pid):
-    """(start, end) of the process's writable memory without names, its heap included."""
+    """The (start, end) of each range of the process's writable memory without a name, including its heap."""
     try:
         with open(f"/proc/{pid}/maps") as maps:
             entries = [line.split() for line in maps]
@@ -52,7 +52,7 @@ def memory_file(data):
 
 
 class Span(ctypes.Structure):
-    """struct iovec"""
+    """The struct iovec."""
 
     _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
 

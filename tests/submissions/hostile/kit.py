@@ -1,4 +1,4 @@
-"""What hostile submissions share: their register, plain results, patches, and the processes that they may attack."""
+"""Tools of the hostile submissions: their register, plain results, patches, and the processes that they may attack."""
 
 import os
 from collections.abc import Callable
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import reference
 
-FIRST_M = 2  # of the first group in a run's first case; it tells the case in a run of several
+FIRST_M = 2  # M of the first group in a run's first case; in a run of several cases M selects the case
 TIMEOUT_S = 60.0
-OVER = "over"  # file of a run's folder, once the run is judged: for what cannot be caught
+OVER = "over"  # file of a run's folder that exists once the run is judged, for attacks that cannot be caught
 PROOF = "ran-in-the-harness"  # file of a run's folder, with the id of the process that wrote it
-FAILS, PASSES, ANY = "fails", "passes", "any"  # a case's right verdict; ANY where only the harness's own conduct counts
+FAILS, PASSES, ANY = "fails", "passes", "any"  # a case's right verdict; ANY if only the harness's own conduct counts
 
 KINDS: dict[str, "Kind"] = {}
 
@@ -21,25 +21,25 @@ class Kind:
     """One hostile submission or legal twin."""
 
     name: str
-    tries: str  # in a sentence
+    tries: str  # text for a sentence
     family: str
     act: Callable  # custom_kernel; with at_import a function without arguments, and every result is zeros
     verdict: str = FAILS
     at_import: bool = False
-    alone: bool = False  # in a run of eval.py of its own, not in its family's
+    alone: bool = False  # has a run of eval.py of its own, outside its family's
     mode: str = "test"
     problem: str = "group_gemm"
-    line: str = ""  # the case's spec line; empty: a small one
-    timeout_s: float = TIMEOUT_S  # --timeout; another where the case takes all of it
+    line: str = ""  # the case's spec line; empty for a small case
+    timeout_s: float = TIMEOUT_S  # value of --timeout; a special one where the case takes all of it
     then: tuple[str, ...] = ()  # kinds of the run's further cases
     protocol: str = "pipe"  # POPCORN_FD: a pipe of its own, that of "output" (stdout and stderr), a "file" of its own
     # (the output is another file), or none: a "person", or a "reader" of a file
-    options: tuple[str, ...] = ()  # of eval.py, beside those of every run
-    copied_tree: bool = False  # runs a copy of eval.py and the packages, which must stay as it was
+    options: tuple[str, ...] = ()  # options of eval.py, beside those of every run
+    copied_tree: bool = False  # runs a copy of eval.py and the packages, which must stay unchanged
 
 
 def kind(**properties) -> Callable:
-    """Register a function under its name; its docstring says what it tries."""
+    """Register a function under its name; its docstring names the attempt."""
 
     def register(act: Callable) -> Callable:
         alone = properties.pop("alone", False) or bool(properties.keys() - {"verdict", "timeout_s"})
@@ -60,7 +60,7 @@ right = reference.ref_kernel  # group GEMM's, in newly allocated tensors
 
 
 def zeros(data):
-    """The caller's c, zeroed: what costs nothing, and is wrong."""
+    """The caller's c, zeroed: a wrong result that costs nothing."""
     return data[-1].zero_() if len(data) != 4 else [c.zero_() for _, _, c in data[0]]
 
 
@@ -97,7 +97,7 @@ def undo():
 
 
 def folder() -> Path:
-    """The run's own folder, for what a submission leaves behind."""
+    """The run's own folder, for the submission's traces."""
     return Path(os.environ["HOSTILE_FOLDER"])
 
 
@@ -107,7 +107,7 @@ def tree() -> Path:
 
 
 def ancestors() -> list[int]:
-    """The harness's processes above this one, the nearest first: all below the one that runs the hostile submissions.
+    """The harness's processes above this one, the nearest first, up to the one that runs the hostile submissions.
 
     No submission writes to, or signals, a process that is neither among these nor its own child.
     """

@@ -22,13 +22,13 @@ def memory_files():
         try:
             if os.readlink(f"/proc/self/fd/{name}").startswith("/memfd:"):
                 found.append(int(name))
-        except OSError:  # the listing's own
+        except OSError:  # descriptor of the listing itself
             pass
     return found
 
 
 def mappings():
-    """(start, bytes) of the writable shared memory files in this process, by its list of mappings."""
+    """The (start, bytes) of the writable shared memory files in this process, from its list of mappings."""
     with open("/proc/self/maps") as maps:
         for line in maps:
             span, access, *rest = line.split()

@@ -16,7 +16,7 @@ GROUP_GEMM = reference.REFERENCES["group_gemm"]
 
 
 def nowhere(tensor, *others, **options):
-    """False for each element."""
+    """A tensor with False for each element."""
     return torch.zeros(tensor.shape, dtype=torch.bool, device=tensor.device)
 
 

@@ -1,4 +1,4 @@
-"""Processes that a submission starts and leaves behind; results are right, and either verdict is."""
+"""Processes that a submission starts and leaves behind; results are right, and either verdict is allowed."""
 
 import ctypes
 import os
@@ -11,14 +11,14 @@ import time
 
 from tests.submissions.hostile.kit import ANY, OVER, ancestors, folder, kind, right
 
-LIFE_S = 150  # of what is left behind, longer than its run may take
+LIFE_S = 150  # life of an abandoned process, longer than its run may take
 PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG = 36, 1
 CLONE_PARENT, CLONE_NEWPID, SYS_CLONE, SYS_EXIT = 0x8000, 0x20000000, 56, 60
 libc = ctypes.CDLL(None, use_errno=True)
 
 
 def lingers():
-    """What a child does: nothing for long; then a file appears."""
+    """Sleep for long as a child, then create a file."""
     time.sleep(LIFE_S)
     (folder() / "later").touch()
     os._exit(0)

@@ -16,7 +16,7 @@ def bytes_of(tensor):
 
 
 def zero_all(value, depth=4):
-    """Zero the tensors in a value and in what it holds."""
+    """Zero the tensors in a value and in its parts."""
     if isinstance(value, torch.Tensor):
         bytes_of(value).zero_()
     elif depth:

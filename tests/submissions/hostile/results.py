@@ -137,7 +137,7 @@ def other_order(data):
 
 
 class Equal(torch.Tensor):
-    """Equal to everything, close to everything, without a NaN."""
+    """An object that is equal to everything, close to everything, without a NaN."""
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -150,7 +150,7 @@ class Equal(torch.Tensor):
 
 
 class Late(torch.Tensor):
-    """Gets its content when the first function looks at it."""
+    """A tensor that gets its content when the first function looks at it."""
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -346,7 +346,7 @@ def over_inputs(data):
 
 
 def with_last(data, change):
-    """Right results, but for the last element of the last group."""
+    """Right results except for the last element of the last group."""
     outputs = right(data)
     outputs[-1][-1, -1, -1] = change(outputs[-1][-1, -1, -1])
     return outputs

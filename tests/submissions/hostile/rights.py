@@ -1,4 +1,4 @@
-"""What the worker's confinement refuses. A result is right where something was reached, so that a pass tells of it."""
+"""Attempts that the worker's confinement refuses. A result is right if an attempt succeeded: a pass reveals it."""
 
 import ctypes
 import fcntl
@@ -39,7 +39,7 @@ def reached(data, attempts):
 
 
 def opens(path):
-    """Open a file for writing, and change nothing."""
+    """Open a file for writing without changing it."""
     with open(path, "ab"):
         return True
 
@@ -53,7 +53,7 @@ def makes_a_file(place):
 
 
 def calls(number, *arguments):
-    """A system call that succeeds; a descriptor that it returns stays."""
+    """Make a system call that must succeed; a descriptor that it returns stays open."""
     return libc.syscall(number, *arguments) >= 0
 
 
@@ -185,7 +185,7 @@ def limits_and_priorities(data):
 def ipc(data):
     """Shared memory, semaphores and queues of System V and POSIX, and a file in /dev/shm: they outlive a process"""
     name = folder().name.encode()
-    (Path("/dev/shm") / folder().name).write_bytes(b"left")  # in a /dev/shm of its own
+    (Path("/dev/shm") / folder().name).write_bytes(b"left")  # the process's own /dev/shm
     return reached(
         data,
         [

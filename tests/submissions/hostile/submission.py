@@ -1,4 +1,4 @@
-"""The submission whose kinds HOSTILE names; where there are several, M of a case's first group chooses."""
+"""The submission of the kinds in HOSTILE; of several kinds M of a case's first group selects one."""
 
 import os
 

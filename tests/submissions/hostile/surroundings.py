@@ -1,4 +1,4 @@
-"""The worker's surroundings, changed under the harness; every result is zeros."""
+"""The worker's surroundings, changed during the harness's work; every result is zeros."""
 
 import builtins
 import gc

@@ -1,4 +1,4 @@
-"""Legal submissions that do what hostile ones do, within the contract: every case must pass."""
+"""Legal submissions that do within the contract what hostile ones do: every case must pass."""
 
 import ctypes
 import functools

@@ -42,7 +42,7 @@ def _constant_row(value: int, width: int) -> np.ndarray:
 
 
 def row_of(value: int | np.ndarray, width: int) -> np.ndarray:
-    """A row that holds an integer in every lane; a row as it is, but contiguous, so that it can be viewed as pairs."""
+    """A row that holds an integer in every lane, or the given row, contiguous so that it can be viewed as pairs."""
     if isinstance(value, int):
         return _constant_row(value, width)
     return value if value.flags.c_contiguous else np.ascontiguousarray(value)

@@ -32,7 +32,7 @@ def _frozen(table: np.ndarray) -> np.ndarray:
 
 
 def _decoded(dtype: np.dtype) -> np.ndarray:
-    """float32 value of every code. All NaNs are the same one: a code's sign and payload mean nothing."""
+    """The float32 value of every code. All NaNs are equal: a NaN code's sign and payload mean nothing."""
     codes = np.arange(1 << ml_dtypes.finfo(dtype).bits).astype(np.uint8)
     values = codes.view(dtype).astype(np.float32)
     return _frozen(np.where(np.isnan(values), np.float32(np.nan), values))
@@ -45,7 +45,7 @@ E2M1 = DECODED["e2m1"]
 """float32[16]."""
 
 UE4M3 = _frozen(np.tile(DECODED["e4m3"][:128], 2))
-"""float32[256]. That the top bit is ignored is an assumption; PTX defines no code with it set."""
+"""float32[256]. PTX defines no code with the top bit set; that the bit is ignored is an assumption."""
 
 UE8M0 = DECODED["ue8m0"]
 """float32[256]."""

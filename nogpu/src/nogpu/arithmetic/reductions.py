@@ -14,9 +14,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nogpu.arithmetic.floats import flush, from_bf16
-from nogpu.arithmetic.roundings import bf16_bits
-
 _INTEGERS = ("u32", "s32", "u64")
 OPERATIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "global": {
@@ -62,6 +59,24 @@ _DTYPES = {
 _NANS = {np.float16: (np.uint16, 0x7FFF), np.float32: (np.uint32, 0x7FFFFFFF)}
 
 
+def _from_bf16(row: np.ndarray) -> np.ndarray:
+    """uint16[...] -> float32[...]."""
+    return (row.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def _bf16_bits(values: np.ndarray) -> np.ndarray:
+    """float32 -> bf16 bits (uint16), to nearest even; NaN becomes the canonical one."""
+    bits = values.view(np.uint32)
+    bits = bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))
+    return np.where(np.isnan(values), np.uint16(0x7FFF), (bits >> np.uint32(16)).astype(np.uint16))
+
+
+def _flush(values: np.ndarray) -> np.ndarray:
+    """Subnormals become zeros of the same sign."""
+    zeros = np.copysign(values.dtype.type(0), values)
+    return np.where(np.abs(values) < np.finfo(values.dtype).tiny, zeros, values)
+
+
 def _inc(old: np.ndarray, limit: np.ndarray) -> np.ndarray:
     return np.where(old >= limit, np.uint32(0), old + np.uint32(1))
 
@@ -97,7 +112,7 @@ _COMBINE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 def _canonical(values: np.ndarray) -> np.ndarray:
-    """NaN results of half and single precision are the canonical one."""
+    """The values with the canonical NaN in place of NaNs of half and single precision."""
     unsigned, code = _NANS.get(values.dtype.type, (None, 0))
     if unsigned is None:
         return values
@@ -114,9 +129,9 @@ def combined(operation: str, type_name: str, old: np.ndarray, new: np.ndarray) -
     a, b = (np.ascontiguousarray(part).view(_DTYPES[type_name]) for part in (old, new))
     with np.errstate(all="ignore"):
         if type_name == "bf16":
-            result = bf16_bits(combine(from_bf16(a), from_bf16(b)))
+            result = _bf16_bits(combine(_from_bf16(a), _from_bf16(b)))
         elif type_name == "f32.ftz":
-            result = _canonical(flush(combine(flush(a), flush(b))))
+            result = _canonical(_flush(combine(_flush(a), _flush(b))))
         else:
             result = _canonical(combine(a, b)) if a.dtype.kind == "f" else combine(a, b)
     return np.ascontiguousarray(result.astype(a.dtype, copy=False)).view(np.uint8).reshape(old.shape)

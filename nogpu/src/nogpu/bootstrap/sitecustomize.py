@@ -15,32 +15,32 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PACKAGE = os.path.dirname(HERE)
 
-# (module of the emulator, its function to call before the hooked module is executed, its function to call after)
+# (module of the emulator, function for the time before the hooked module is executed, function for the time after)
 Hook = tuple[str, str | None, str | None]
 
 TRITON_HOOKS: dict[str, Hook] = {
-    "triton.backends.nvidia.driver": ("nogpu.host.triton_hooks", None, "install_driver"),
-    "triton.backends.nvidia.compiler": ("nogpu.host.triton_hooks", None, "install_compiler"),
-    "triton.compiler.compiler": ("nogpu.host.triton_hooks", None, "install_loading"),
+    "triton.backends.nvidia.driver": ("nogpu.cuda.triton_hooks", None, "install_driver"),
+    "triton.backends.nvidia.compiler": ("nogpu.cuda.triton_hooks", None, "install_compiler"),
+    "triton.compiler.compiler": ("nogpu.cuda.triton_hooks", None, "install_loading"),
 }
 
 # hooked module -> hook
 HOOKS: dict[str, Hook] = {
-    "torch": ("nogpu.cuda_programs.extensions", None, "install"),
-    "torch.utils.cpp_extension": ("nogpu.cuda_programs.builds", None, "install"),
-    "tvm_ffi": ("nogpu.host.torch_device", None, "install_tvm_ffi"),
-    "cutlass": ("nogpu.host.dsl", "prepare", "install"),
-    "cutlass.cutlass_dsl.tvm_ffi_provider": ("nogpu.host.dsl", None, "install_tvm_ffi"),
-    "cuda.bindings.driver": ("nogpu.host.driver", None, "install_driver"),
-    "cuda.bindings.runtime": ("nogpu.host.driver", None, "install_runtime"),
+    "torch": ("nogpu.cuda.programs.extensions", None, "install"),
+    "torch.utils.cpp_extension": ("nogpu.cuda.programs.builds", None, "install"),
+    "tvm_ffi": ("nogpu.cuda.torch_device", None, "install_tvm_ffi"),
+    "cutlass": ("nogpu.cuda.dsl.hooks", "prepare", "install"),
+    "cutlass.cutlass_dsl.tvm_ffi_provider": ("nogpu.cuda.dsl.hooks", None, "install_tvm_ffi"),
+    "cuda.bindings.driver": ("nogpu.cuda.bindings", None, "install_driver"),
+    "cuda.bindings.runtime": ("nogpu.cuda.bindings", None, "install_runtime"),
     **TRITON_HOOKS,
-    "triton.testing": ("nogpu.host.triton_hooks", None, "install_testing"),
+    "triton.testing": ("nogpu.cuda.triton_hooks", None, "install_testing"),
 }
 
 RECORDING_HOOKS: dict[str, Hook] = {"nogpu.execution.device": ("nogpu.clock.record", None, "install")}
@@ -51,16 +51,19 @@ SANITIZER_HOOKS: dict[str, Hook] = {"nogpu.execution.device": ("nogpu.sanitizer.
 
 EXPLORING_HOOKS: dict[str, Hook] = {"nogpu.execution.device": ("nogpu.sanitizer.explore", None, "install")}
 
-# On a Hopper GPU, torch and the driver are the real ones, and so are times.
+# On a Hopper GPU, torch, the driver and the times are real.
 HOPPER_HOOKS: dict[str, Hook] = {
     "cutlass": HOOKS["cutlass"],
     "cutlass.cutlass_dsl.tvm_ffi_provider": HOOKS["cutlass.cutlass_dsl.tvm_ffi_provider"],
     "cuda.bindings.runtime": ("nogpu.hopper.launch", None, "install_runtime"),
-    "torch": ("nogpu.cuda_programs.extensions", None, "install_calls"),
+    "torch": ("nogpu.cuda.programs.extensions", None, "install_calls"),
     "torch.utils.cpp_extension": HOOKS["torch.utils.cpp_extension"],
     **TRITON_HOOKS,
 }
 
+
+EXTRAS = {"cutlass": "cutlass", "triton": "triton", "torch": "cutlass", "cuda": "hopper"}
+"""Package that a program may lack -> the extra that brings it."""
 
 LARGE = ("torch", "cutlass")
 """Modules whose import makes half a million objects that stay."""
@@ -68,11 +71,11 @@ LARGE = ("torch", "cutlass")
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """What is made within is not searched for garbage, neither now nor at the process's end: half of torch's import."""
+    """A context that exempts new objects from garbage collection, also at the process's end: half of torch's import."""
     if not gc.isenabled():
         yield
         return
-    gc.collect()  # what is garbage already must not stay
+    gc.collect()  # before the freeze, which would keep garbage
     gc.disable()
     try:
         yield
@@ -82,7 +85,7 @@ def uncollected() -> Iterator[None]:
 
 
 class HookedLoader:
-    """A module's own loader with calls before and after."""
+    """A wrapper of a module's loader with calls before and after."""
 
     def __init__(self, loader: Any, module: str, before: str | None, after: str | None) -> None:
         self._loader, self._module, self._before, self._after = loader, module, before, after
@@ -134,8 +137,16 @@ class Finder:
         return None
 
 
+def name_extra(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """sys.excepthook that ends the traceback of a missing package with the extra that brings it."""
+    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if package in EXTRAS:
+        error.add_note(f"{package} comes with an extra of nogpu: pip install 'nogpu[{EXTRAS[package]}]'")
+    sys.__excepthook__(kind, error, trace)
+
+
 def chain() -> None:
-    """Runs the sitecustomize that this one hides."""
+    """Run the sitecustomize that this one hides."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
     if spec is not None and spec.loader is not None:
@@ -145,7 +156,7 @@ def chain() -> None:
 
 
 def install() -> None:
-    """Hook the modules of the device that EMULATOR names, those that are imported already, too."""
+    """Hook the modules of the device that NOGPU names, those that are imported already, too."""
     hooks = HOPPER_HOOKS if os.environ.get("NOGPU") == "hopper" else HOOKS
     if os.environ.get("NOGPU_RECORD"):
         hooks = hooks | RECORDING_HOOKS
@@ -156,6 +167,8 @@ def install() -> None:
     if os.environ.get("NOGPU_EXPLORE"):
         hooks = hooks | EXPLORING_HOOKS
     sys.meta_path.insert(0, Finder(hooks))
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = name_extra
     for name, (module, _, after) in hooks.items():
         if name in sys.modules and after:
             getattr(importlib.import_module(module), after)()

@@ -13,7 +13,7 @@ PIPES = ("alu", "float", "multiply", "special", "double", "tensor", "memory", "t
 
 @dataclass(frozen=True)
 class Cost:
-    """What an instruction of a family costs, in cycles: of the issue port, of its pipe, until its result is there."""
+    """The cycles of an instruction of a family: of the issue port, of its pipe, and until its result is there."""
 
     pipe: int
     issue: float
@@ -26,18 +26,18 @@ class Sustained:
     """The clock to which power brings a chip down."""
 
     clock_ghz: float
-    after_us: float  # of work without a pause
-    tensor_tflops: float  # of 16-bit products at that clock, in the work with which it was measured
+    after_us: float  # time of work without a pause
+    tensor_tflops: float  # rate of 16-bit products at that clock, in the work with which the clock was measured
 
 
 @dataclass(frozen=True)
 class Chip:
-    """A chip profile. Raises ValueError if the GPCs' SMs are not as many as the chip's."""
+    """A chip profile. Raises ValueError unless the SMs of the GPCs add up to the chip's."""
 
     name: str
     clock_ghz: float
-    constants: dict[str, float]  # by name: cycles, or bytes a cycle
-    instructions: dict[str, Cost]  # by family
+    constants: dict[str, float]  # name -> cycles, or bytes a cycle
+    instructions: dict[str, Cost]  # family -> its cost
     gpc_sms: tuple[int, ...]
     """SMs of each GPC. An SM that forms clusters with none but its neighbour is in a GPC of two."""
     sustained: Sustained | None = None
@@ -47,7 +47,7 @@ class Chip:
             raise ValueError(f"gpc_sms: {sum(self.gpc_sms)} SMs in all, the chip has {self.constants['sms']:g}")
 
     def us(self, cycles: float) -> float:
-        """Microseconds of cycles."""
+        """The microseconds of some cycles."""
         return cycles / self.clock_ghz / 1e3
 
     def with_constant(self, name: str, value: float) -> Chip:
@@ -57,7 +57,7 @@ class Chip:
     def with_sms(self, count: int) -> Chip:
         """The chip with more or fewer SMs: the smallest GPCs get another pair, or the largest lose one.
 
-        Raises ValueError for a number that is not as odd or even as its own.
+        Raises ValueError for a number whose parity differs from the chip's.
         """
         gpcs, missing = list(self.gpc_sms), count - sum(self.gpc_sms)
         if missing % 2:
@@ -71,8 +71,8 @@ class Chip:
 def profile(name_or_path: str, sustained: bool = False) -> Chip:
     """A chip by the name of its profile ("b200", "h200"), or a profile's file.
 
-    sustained: at the clock of long work under power. Raises ValueError for a name that is not known, for a file that is
-    not a profile, and for a sustained clock that the profile does not have.
+    sustained: at the clock of long work under power. Raises ValueError for an unknown name, for a file that is not
+    a profile, and for a sustained clock that the profile lacks.
     """
     path = PROFILES / f"{name_or_path}.json"
     if not path.exists():
@@ -101,10 +101,10 @@ def profile(name_or_path: str, sustained: bool = False) -> Chip:
 
 
 def resolved(data: dict) -> dict:
-    """A profile's data with the values of the chips that its entries name.
+    """A profile's data, with the values of other chips that its entries refer to.
 
-    An entry {"as": CHIP, ...} has the value of that chip's entry; with "share_of": NAME as large a part of its own
-    constant NAME as that chip's entry is of its.
+    An entry {"as": CHIP, ...} has the value of that chip's entry. With "share_of": NAME it is the fraction of its own
+    constant NAME that the other chip's entry is of the other chip's NAME.
     """
 
     def other(name: str) -> dict:
@@ -124,7 +124,7 @@ def resolved(data: dict) -> dict:
 
 
 def _cycles(entry: dict, clock_ghz: float) -> float:
-    """A constant in cycles, bytes a cycle or a count, from its unit."""
+    """A constant in cycles, bytes a cycle or a count, by its unit."""
     value, unit = float(entry["value"]), entry["unit"]
     if unit in ("cycles", "bytes/cycle", "count", "bytes", "columns/cycle", "registers/cycle"):
         return value

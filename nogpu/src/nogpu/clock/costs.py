@@ -1,4 +1,4 @@
-"""What each instruction is to the clock: its class, and the family that says what it costs (a chip profile's table)."""
+"""The classes and families of instructions: a chip profile has a cost for each family."""
 
 from __future__ import annotations
 
@@ -8,30 +8,19 @@ from functools import lru_cache
 
 import numpy as np
 
+from nogpu import headers
 from nogpu.clock.chip import Chip
 from nogpu.clock.trace import Trace
 
-CLASSES = (
-    *("plain", "branch", "load", "store", "atomic", "cp_async", "shared", "mbarrier", "wait", "init", "copy"),
-    *("copy_group", "cp_group", "mma", "tmem_copy", "commit", "tmem_load", "tmem_wait", "alloc", "dealloc", "bar"),
-    *("cluster", "grid", "cancel", "sleep", "fence", "exit", "async_store", "cp_arrive", "map_prefetch", "edit"),
-)
-"""As `enum Class` in native/clock.h."""
-
-INSTRUCTION = np.dtype(
-    [
-        *(("kind", "u1"), ("pipe", "u1"), ("variant", "u1"), ("of_launch", "u1")),
-        *(("issue", "f4"), ("interval", "f4"), ("latency", "f4"), ("values", "u4")),
-        *(("sources", "u1"), ("results", "u1"), ("skips", "u1"), ("pad", "u1")),
-    ]
-)
-"""As `Instruction` in native/clock.h. variant: a load that the L1 cache keeps; a wait, not a commit, of groups; what
-waits for the warp's stores; a copy by a tensor map; a subroutine; how many quarters of tensor memory get the same bytes
-of a copy; an MMA that finds A in the collector. of_launch: reads the launch's parameters."""
-SKIP_WAIT, SKIP_DATA = 1, 2
+CLASSES = tuple(map(str.lower, headers.enumerators("clock/native/clock.h", "Class")))
+INSTRUCTION = np.dtype(headers.structure("clock/native/clock.h", "Instruction"))
+"""variant: a load that the L1 cache keeps; a wait, not a commit, of groups; what waits for the warp's stores; a copy by
+a tensor map; a subroutine; how many quarters of tensor memory get the same bytes of a copy; an MMA that finds A in the
+collector."""
+SKIP_WAIT, SKIP_DATA = headers.constants("clock/native/clock.h", "SKIP_WAIT", "SKIP_DATA")
 """Bits of `skips`: waits of an instruction that cost nothing, for others and for its sources."""
 
-# (pattern of the opcode, class, family of the profile's table). The first that matches counts.
+# (pattern of the opcode, class, family in the profile's table). The first match counts.
 _FAMILIES = [
     (r"(bra|brx|call|ret|exit|trap)\b", "branch", "branch"),
     (r"ld\.(param|const)", "plain", "constant"),
@@ -99,14 +88,14 @@ _FAMILIES = [
     (r".*", "plain", "alu"),
 ]
 _PATTERNS = [(re.compile(pattern), kind, family) for pattern, kind, family in _FAMILIES]
-# Instructions that wait until the warp's stores are where a whole cluster, or the GPU, sees them.
+# Instructions that wait until the warp's stores are visible to a whole cluster or the GPU.
 _DRAINS = {
     "cluster": re.compile(r"arrive(?!.*relaxed)"),
     "fence": re.compile(r"membar\.(gl|sys)|fence\.(acq_rel|sc|acquire|release)\.(cluster|gpu|sys)"),
     "mbarrier": re.compile(r"\.(release|acq_rel)\.(cluster|gpu|sys)"),
 }
 _SUBROUTINES = {"reciprocal", "division", "division_long"}
-"""Families of which a warp does one at a time: four warps, one a partition, take as long for each of independent ones
+"""Families of which a warp does one at a time: on four warps, one a partition, each of independent ones takes as long
 as for one of a chain (docs/results/h200-subroutines.json: rcp.rn 77 cycles, div.rn 57, div.u64 304).
 """
 _COLLECTED = re.compile(r"\.collector::a::(use|lastuse)\b")
@@ -118,18 +107,18 @@ class Costs:
     """The instructions of an entry on a chip."""
 
     table: np.ndarray  # INSTRUCTION[n]
-    values: np.ndarray  # uint32: registers of the instructions, sources, then results
+    values: np.ndarray  # uint32: registers of the instructions, sources before results
     registers: int
     families: list[str]
 
 
 @lru_cache(maxsize=4096)
 def family_of(opcode: str) -> tuple[str, str]:
-    """(class, family) of an opcode."""
+    """The class and the family of an opcode."""
     for pattern, kind, family in _PATTERNS:
         if pattern.match(opcode):
             return kind, family
-    raise AssertionError(opcode)  # the last pattern matches everything
+    raise AssertionError(opcode)  # unreachable: the last pattern matches everything
 
 
 def costs_of(trace: Trace, chip: Chip) -> Costs:

@@ -1,4 +1,4 @@
-"""What each instruction of an entry reads and writes, as a trace keeps it: enough for the replay, without operands."""
+"""The registers that each instruction of an entry reads and writes. A trace keeps them for replays without operands."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from nogpu.ptx.ir import Instruction, Special
 
 
 class Flow(NamedTuple):
-    """Registers of an instruction, by name, each once."""
+    """The names of an instruction's registers, each once."""
 
     defines: tuple[str, ...]
     uses: tuple[str, ...]
-    """The guard's included."""
+    """Sources, including the guard."""
     special: bool
-    """It reads a special register."""
+    """True if the instruction reads a special register."""
 
 
 def flows_of(instructions: Sequence[Instruction]) -> list[Flow]:
-    """By pc, of instructions with their operands."""
+    """The flow of each instruction, indexed by pc. The instructions must have their operands."""
     return [_flow(instruction) for instruction in instructions]
 
 

@@ -1,8 +1,8 @@
 """A program's clock: its launches are recorded as they run, and replayed on a chip when it ends.
 
-NOGPU_CLOCK names the chip's profile, NOGPU_CLOCK_TIMELINE and NOGPU_CLOCK_PICTURE files for the first process
+NOGPU_CLOCK names the chip's profile, NOGPU_CLOCK_TIMELINE and NOGPU_CLOCK_PICTURE the files of the first process
 on the device; its children, which inherit the variables, put their number before the file's suffixes. With
-NOGPU_CLOCK_WHY set, what would make the launches faster is said, too.
+NOGPU_CLOCK_WHY set, the report also says what would make the launches faster.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from nogpu.execution.status import DELAY, PROCESS, is_shown
 
 CLOCK, TIMELINE, PICTURE = "NOGPU_CLOCK", "NOGPU_CLOCK_TIMELINE", "NOGPU_CLOCK_PICTURE"
 WHY = "NOGPU_CLOCK_WHY"
-ROOM = 2 << 30  # bytes of records that are kept; more are replayed before the program's end
+ROOM = 2 << 30  # bytes of records in memory; further ones are replayed before the program's end
 
 
-_clocks: list[Clock] = []  # of the process: one at most
+_clocks: list[Clock] = []  # the clock of the process, if it has one
 
 
 class Clock:
@@ -45,14 +45,14 @@ class Clock:
         self._process = os.getpid()
 
     def take(self, trace: Trace) -> None:
-        """A launch has been recorded."""
+        """Keep the trace of a launch."""
         self._traces.append(trace)
         self._bytes += trace.words.nbytes
         if self._bytes > ROOM:
             self.report()
 
     def report(self) -> None:
-        """Replays what has been recorded, and prints what that says to standard error."""
+        """Replay the recorded launches, and print the report to standard error."""
         traces, self._traces, self._bytes = self._traces, [], 0
         if not traces or os.getpid() != self._process:
             return
@@ -76,7 +76,7 @@ class Clock:
         sys.stderr.flush()
 
     def _reasons(self, replayed: Replay, traces: list[Trace]) -> list[str]:
-        """What would make the launches faster, by replays of all of them."""
+        """Lines about what would make the launches faster, from replays of all of them."""
 
         def run(chip: Chip, skips: Skips | None) -> tuple[float, Replay]:
             found = replay(traces, chip, other_data=False, skips=skips)
@@ -101,7 +101,7 @@ class Bar:
         self._progress: Any = None
 
     def __call__(self, done: int, total: int) -> None:
-        """Units done, units in all."""
+        """Show the finished units and their total."""
         if time.monotonic() < self._next or not is_shown():
             return
         if self._progress is None:
@@ -124,13 +124,13 @@ class Bar:
         self._progress.refresh()
 
     def close(self) -> None:
-        """Removes the bar."""
+        """Remove the bar."""
         if self._progress is not None:
             self._progress.stop()
 
 
 def install() -> None:
-    """Launches of this process are recorded, and replayed at its end."""
+    """Record the launches of this process, and replay them at its end."""
     clock = Clock(profile(os.environ[CLOCK]), Views(_file(TIMELINE), _file(PICTURE)), os.environ.get(WHY) == "1")
     device.recording = Recording(clock.take)
     _clocks.append(clock)
@@ -138,7 +138,7 @@ def install() -> None:
 
 
 def report() -> None:
-    """Reports what the process has recorded and not yet reported."""
+    """Report launches that the process has recorded but not reported."""
     for clock in _clocks:
         clock.report()
 

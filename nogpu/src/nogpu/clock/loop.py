@@ -1,4 +1,4 @@
-"""A call in a loop, as benchmarks time it: its launches are replayed again and again, each call on other data."""
+"""A call in a loop, as benchmarks time it: its launches are replayed repeatedly, each call on other data."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from nogpu.clock.replay import Replay, replay
 from nogpu.clock.report import Report, report
 from nogpu.clock.trace import Trace
 
-WORDS = 40_000_000  # of records that are replayed, unless LEAST calls have more: some 4 s
-LEAST = 8  # calls
+WORDS = 40_000_000  # records that are replayed, some 4 s; more if LEAST calls have more
+LEAST = 8  # least number of calls
 
 
 @dataclass(frozen=True)
 class Loop:
-    """Modelled figures of a loop."""
+    """The modelled figures of a loop."""
 
     us: float
-    """Of a call: from the event ahead of the first call to the last one's end, by their number."""
+    """Microseconds of a call: from the event before the first call to the last one's end, by the number of calls."""
     report: Report
-    """Of the calls that were replayed."""
+    """Report of the calls that were replayed."""
     replay: Replay
 
 
@@ -39,13 +39,13 @@ def modelled_loop(
     skips: Sequence[np.ndarray] | None = None,
     spans: int = 0,
 ) -> Loop:
-    """A loop of so many calls, each of which makes these launches, after a flush of L2 by writes, as benchmarks do it.
+    """Model a loop of `calls` calls with these launches, after a flush of L2 by writes, as in benchmarks.
 
-    Calls are replayed as far as so many words of records go, at least so many of them; each of the others takes what a
-    call of their second half adds to the whole. programmatic, progress: as of `replay`. same_data: every call has the
-    data of the first, instead of data of its own. skips: of a call's launches, and spans: as of `replay`.
+    Only calls with `words` words of records, but at least `least` calls, are replayed. Each further call adds the time
+    that a call of their second half adds. programmatic, progress, spans: see `replay`. same_data: every call has the
+    data of the first, instead of its own. skips: see `replay`; one item per launch of a call.
 
-    Raises what `replay` raises, and ValueError for a call without launches and for no calls.
+    Raises the errors of `replay`, and ValueError for a call without launches and for no calls.
     """
     if not traces or calls < 1:
         raise ValueError(f"a loop of {calls} calls with {len(traces)} launches each: there must be some of both")
@@ -65,12 +65,12 @@ def modelled_loop(
 
     count = min(calls, max(least, words // sum(len(trace.words) for trace in traces)))
     found = of(count, spans)
-    total = found.ends[-1]  # from the event ahead of the first launch
+    total = found.ends[-1]  # time from the event before the first launch
     if calls > count:
         half = count // 2
         if programmatic is False or not any(trace.programmatic for trace in traces):
             halfway = found.ends[half * len(traces) - 1]
-        else:  # overlapping calls end in batches: what half as many take is known when no call follows them
+        else:  # overlapping calls end in batches, so half the calls are replayed with no call behind them
             shorter = of(half)
             halfway = shorter.ends[-1]
         total += (calls - count) * (total - halfway) / (count - half)

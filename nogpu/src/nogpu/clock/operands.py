@@ -1,6 +1,6 @@
 """Operand words of instructions that Python executes: copies, MMAs, commits, named barriers, launch control.
 
-`replacements` puts functions of the same names in the place of the operations that Python rows call. Each calls the
+`replacements` replaces operations that Python rows call by functions of the same names. Each function calls the
 operation, which decides what is legal, then notes its operands.
 """
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 Words = list[int]
 Note = Callable[["ActiveGroup", list[Words]], None]
-"""Called with the operand words of each record that an instruction leaves."""
+"""Function that gets the operand words of each record that an instruction leaves."""
 
 _TO_SHARED, _TO_GLOBAL, _BETWEEN, _PREFETCH = 1, 2, 3, 4
-_DIMENSIONS = 4  # of a box, without the first
+_DIMENSIONS = 4  # dimensions of a box, without the first
 _OFFSET = (1 << RANK_SHIFT) - 1
 _WORD = 0xFFFFFFFF
 
 
 def replacements(note: Note) -> dict[str, Any]:
-    """Module name -> what Python rows call in its place."""
+    """Functions that Python rows call instead of the operations, by module name."""
     found: dict[ModuleType, dict[str, Any]] = {}
     for module, name, describe in _DESCRIPTIONS:
         found.setdefault(module, {})[name] = _noted(getattr(module, name), describe, note)
@@ -50,7 +50,7 @@ def _noted(operation: Callable, describe: Callable[..., list[Words]], note: Note
     @wraps(operation)
     def noted(g: ActiveGroup, *operands: Any) -> Any:
         result = operation(g, *operands)
-        # If the group has to wait, the next time replaces it.
+        # After a wait of the group the instruction runs again and replaces the note.
         note(g, describe(SimpleNamespace(**dict(zip(names, (g, *operands), strict=True)))))
         return result
 
@@ -65,12 +65,12 @@ def _long(value: int) -> Words:
 
 
 def _flat(address: int, nbytes: int) -> Words:
-    """The words of a box that is a range of bytes."""
+    """The words of a box of contiguous bytes."""
     return [nbytes, *_long(address), nbytes, *([1, 0, 0] * _DIMENSIONS), nbytes]
 
 
 def _tile(tensor_map: TensorMap, coordinates: tuple[int, ...], rows: bool) -> Words:
-    """The words of the number of boxes and of the boxes of a tensor copy."""
+    """The words of a tensor copy's boxes, with their number in front."""
     parts = list(boxes.inside(tensor_map, coordinates, rows))
     nbytes, counted = rules.tile_bytes(tensor_map, rows), rules.counted_bytes(tensor_map, rows)
     words = [len(parts)]
@@ -82,8 +82,8 @@ def _tile(tensor_map: TensorMap, coordinates: tuple[int, ...], rows: bool) -> Wo
     return words
 
 
-# Copies. A description takes the operands of its operation by their names there, and gives a record's words for each
-# that the instruction leaves.
+# Copies. A description's parameters have the names of the operation's operands. It returns the operand words of
+# each record that the instruction leaves.
 
 
 def _load_tile(o: Any) -> list[Words]:
@@ -165,7 +165,7 @@ def _arrive(o: Any) -> list[Words]:
 
 
 def _sync(o: Any) -> list[Words]:
-    """The threads are those that have completed the barrier: it has not waited for threads that have exited."""
+    """Words of a barrier. Its threads are those that completed it, without those that had exited before."""
     return [[o.number, o.g.cta.named_barrier(o.number).completed, 0]]
 
 
@@ -199,4 +199,4 @@ PATTERN = re.compile(
         )
     )
 )
-"""Opcodes whose words are noted here."""
+"""Opcodes whose words this module notes."""

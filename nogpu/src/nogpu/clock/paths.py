@@ -1,4 +1,4 @@
-"""Names of the files that a clock writes, checked before anything runs."""
+"""Paths of the files that a clock writes, checked before anything runs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import os
 
 
 def timeline_path(text: str) -> str:
-    """A timeline's file. Raises ValueError for another suffix and for a folder that is not there."""
+    """The path of a timeline. Raises ValueError for another suffix and for a missing folder."""
     return _checked(text, ".json", ".json.gz")
 
 
 def picture_path(text: str) -> str:
-    """A picture's file. Raises ValueError as `timeline_path`, and without matplotlib."""
+    """The path of a picture. Raises ValueError for another suffix, a missing folder, or a missing matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError("a picture needs matplotlib: pip install '.[pictures]'")
+        raise ValueError("a picture needs matplotlib: pip install 'nogpu[pictures]'")
     return _checked(text, ".png")
 
 

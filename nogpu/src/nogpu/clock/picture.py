@@ -15,7 +15,7 @@ from nogpu.clock.timeline import COPY, CTA, MULTIPLY, STALL, WAIT, tracks
 from nogpu.clock.trace import Trace
 
 ISSUE = "issue"
-_REASONS = {  # what a warp does or waits for -> colour, in the order of the legend
+_REASONS = {  # activity or reason to wait -> colour, in the order of the legend
     ISSUE: "#54a24b",
     "loads": "#4c78a8",
     "tensor core": "#f58518",
@@ -38,7 +38,7 @@ Bars = dict[tuple[int, str], list[tuple[float, float]]]
 
 
 def draw(path: Path, replay: Replay, traces: Sequence[Trace], title: str, sm: int | None = None) -> None:
-    """Writes a PNG. sm: the SM that is shown by its warps, by default that with the first CTA.
+    """Write a PNG. sm: the SM whose warps are shown, by default the one with the first CTA.
 
     Raises ValueError for a replay without spans or an SM without CTAs, RuntimeError without matplotlib.
     """
@@ -52,7 +52,7 @@ def draw(path: Path, replay: Replay, traces: Sequence[Trace], title: str, sm: in
         from matplotlib.figure import Figure
         from matplotlib.patches import Patch
     except ImportError as error:
-        raise RuntimeError("a picture needs matplotlib: pip install '.[pictures]'") from error
+        raise RuntimeError("a picture needs matplotlib: pip install 'nogpu[pictures]'") from error
     names, bars, reasons = _one_sm(replay, traces, sm)
     figure = Figure(figsize=(12, 3.6 + 0.24 * len(names)), layout="constrained")
     above, below = figure.subplots(2, 1, height_ratios=(len(names), 9), sharex=True)
@@ -83,7 +83,7 @@ def _label(reason: str) -> str:
 
 
 def _one_sm(replay: Replay, traces: Sequence[Trace], sm: int) -> tuple[list[str], Bars, set[str]]:
-    """(names of rows, bars, reasons that occur). A warp issues where it does not wait."""
+    """The row names, bars and reasons of one SM. A warp issues when it does not wait."""
     spans = replay.spans[replay.spans["sm"] == sm]
     places = tracks(spans).tolist()
     roles = roles_of_each(traces)
@@ -139,6 +139,6 @@ def _overlap(parts: list[tuple[float, float]]) -> bool:
 
 
 def _part(replay: Replay, span: np.void) -> tuple[float, float]:
-    """(start, duration) of a span, in us from the first launch's start."""
+    """The start and the duration of a span, in us from the first launch's start."""
     start, end = replay.chip.us(float(span["start"])), replay.chip.us(float(span["end"]))
     return start - replay.chip.us(replay.starts[0]), end - start

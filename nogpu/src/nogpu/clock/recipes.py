@@ -8,25 +8,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nogpu import headers
 from nogpu.clock import operands
+from nogpu.compiler.operands import PARAMETERS, SHARED_BASE
 from nogpu.compiler.plan import Plan
-from nogpu.compiler.rowcode.registers import PARAMETERS, SHARED_BASE, Slots
+from nogpu.compiler.rowcode.registers import Slots
 from nogpu.ptx.ir import Address, Immediate, Instruction, Register, Special, Symbol, Vector
 from nogpu.ptx.types import type_width
 
-_BY_LANE, _WIDE, _NARROW = 1, 2, 4
-_PLAIN, _WORDS, _ACCESS, _BARRIER, _WAIT = range(5)
-_GENERIC, _GLOBAL, _SHARED, _LOCAL, _CONSTANT = range(5)
-_INIT, _INVAL, _ARRIVE, _COMPLETE = range(4)
-_PARITY, _STATE = range(2)
+_SOURCE = "native/trace.c"
+_BY_LANE, _WIDE, _NARROW = headers.constants(_SOURCE, "BY_LANE", "WIDE", "NARROW")
+_PLAIN, _WORDS, _ACCESS, _BARRIER, _WAIT = headers.constants(_SOURCE, "PLAIN", "WORDS", "ACCESS", "BARRIER", "WAIT")
+_GENERIC, _GLOBAL, _SHARED = headers.constants(_SOURCE, "GENERIC", "GLOBAL", "SHARED")
+_LOCAL, _CONSTANT = headers.constants(_SOURCE, "LOCAL", "CONSTANT")
+_INIT, _INVAL, _ARRIVE, _COMPLETE = headers.constants(_SOURCE, "INIT", "INVAL", "ARRIVE", "COMPLETE")
+_PARITY, _STATE = headers.constants(_SOURCE, "PARITY", "STATE")
 _ALL = 0xFFFFFFFF
-_MATRIX_ROW = 16  # bytes
+_MATRIX_ROW = 16  # bytes of a matrix row
 
-VALUE = np.dtype([("slot", "i4"), ("form", "u4"), ("constant", "i8")])
-RECIPE = np.dtype(
-    [("kind", "i4"), ("form", "i4"), ("nbytes", "i4"), ("lanes", "u4"), ("count", "i4"), ("later", "i4")]
-    + [("address", VALUE), ("values", VALUE, 4)]
-)
+RECIPE = np.dtype(headers.structure(_SOURCE, "Recipe"))
 
 Value = tuple[int, int, int]
 """(slot, form, constant)."""
@@ -35,7 +35,7 @@ _NONE: Value = (-1, 0, 0)
 
 @dataclass(frozen=True)
 class Recipe:
-    """As in native/trace.c."""
+    """How an instruction is recorded."""
 
     kind: int = _PLAIN
     form: int = 0
@@ -47,7 +47,7 @@ class Recipe:
     values: Sequence[Value] = ()
 
     def packed(self) -> tuple:
-        """As an element of type RECIPE."""
+        """The recipe as an element of type RECIPE."""
         values = [*self.values, *[_NONE] * (4 - len(self.values))]
         return self.kind, self.form, self.nbytes, self.lanes, self.count, self.later, self.address, values
 
@@ -59,7 +59,7 @@ class Recipes:
         self._planned, self._slots = planned, slots
 
     def table(self) -> np.ndarray:
-        """RECIPE[instructions]."""
+        """The recipes as an array RECIPE[instructions]."""
         found = [self._recipe(index) for index in range(len(self._planned.entry.instructions))]
         return np.array([recipe.packed() for recipe in found], RECIPE)
 
@@ -80,7 +80,7 @@ class Recipes:
             return -1, 0, operand.value
         if isinstance(operand, Register | Special):
             slot = self._slots[operand.name]
-            # A value that all lanes share has 8 bytes.
+            # 8 bytes suffice for a value that all lanes share.
             return slot.offset, (_BY_LANE if slot.row else _WIDE) | (_WIDE if slot.width == 64 else 0), 0
         if isinstance(operand, Address | Symbol):
             return self.address(operand)
@@ -114,7 +114,7 @@ def _space(opcode: str) -> int:
 
 
 def _bytes(opcode: str) -> int:
-    """Bytes per lane of an access, by its vector and its type, the last that it names."""
+    """Bytes per lane of an access, from its vector and the last type in its opcode."""
     parts = opcode.split(".")
     count = next((int(part[1:]) for part in parts if re.fullmatch("v[248]", part)), 1)
     types = [part for part in parts if re.fullmatch(r"[bsuf](?:8|16|32|64|128)|bf16|b?f16x2", part)]
@@ -156,8 +156,8 @@ def _prefetch(recipes: Recipes, instruction: Instruction, match: re.Match) -> Re
 
 
 def _barrier(form: int, arrivals: str = "") -> Callable[[Recipes, Instruction, re.Match], Recipe]:
-    """arrivals: "count", as many as the operand behind the address says, or 1; "bytes", one, and that operand is the
-    bytes; "bytes only", none.
+    """The rule for an mbarrier operation. arrivals: "count", the operand behind the address, or 1; "bytes", one, with
+    that operand as the bytes; "bytes only", none.
     """
 
     def make(recipes: Recipes, instruction: Instruction, match: re.Match) -> Recipe:
@@ -183,7 +183,7 @@ def _wait(recipes: Recipes, instruction: Instruction, match: re.Match) -> Recipe
 def _words(
     numbers: Callable[[Instruction, re.Match], Sequence[object]],
 ) -> Callable[[Recipes, Instruction, re.Match], Recipe]:
-    """numbers: integers, and operands."""
+    """The rule for an instruction with fixed operand words. numbers: integers, and operands."""
 
     def make(recipes: Recipes, instruction: Instruction, match: re.Match) -> Recipe:
         found = numbers(instruction, match)
@@ -200,7 +200,7 @@ def _fragment(instruction: Instruction, match: re.Match) -> Sequence[object]:
 
 
 def _tensor_copy(instruction: Instruction, match: re.Match) -> Sequence[object]:
-    """The shapes of 4 rows write a lane of each quadrant, others all 128 lanes, as often as warps get them."""
+    """Words of tcgen05.cp: 4-row shapes write one lane of each quadrant, others all 128, for any number of warps."""
     lanes = 4 if match["rows"] == "4" else 128
     return lanes * int(match["bits"]) // 8, int(match["group"])
 

@@ -1,23 +1,25 @@
-"""Recording: how the traces of launches are made (clock/trace.py)."""
+"""Recording: makes the traces of launches (clock/trace.py)."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 from array import array
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nogpu import headers
 from nogpu.clock.operands import PATTERN, Words, replacements
 from nogpu.clock.recipes import Recipes
 from nogpu.clock.trace import COUNT_SHIFT, PART_BIT, Trace
 from nogpu.compiler import translate
 from nogpu.execution import device
+from nogpu.execution.launch import PartRecorder
 from nogpu.hardware.native import library
 from nogpu.hardware.program import Program
 from nogpu.ptx.ir import Entry
@@ -25,7 +27,7 @@ from nogpu.ptx.ir import Entry
 if TYPE_CHECKING:
     from nogpu.compiler.plan import Plan
     from nogpu.compiler.rowcode.registers import Slots
-    from nogpu.execution.runs import Launch
+    from nogpu.execution.launch import Launch
     from nogpu.hardware.async_operations import AsyncOperation
     from nogpu.hardware.cluster import Cluster, Cta
     from nogpu.hardware.warp import ActiveGroup
@@ -33,31 +35,25 @@ if TYPE_CHECKING:
 _FULL = 0xFFFFFFFF
 
 
+@headers.mirrors("native/trace.c", "Trace")
 class _Records(ctypes.Structure):
-    """Records of a warp: Trace in native/trace.c."""
-
-    _fields_ = [("words", ctypes.c_void_p), ("count", ctypes.c_int64), ("room", ctypes.c_int64)]
+    """Records of a warp."""
 
     def taken(self) -> np.ndarray:
-        """uint32: a copy of the records."""
+        """A copy of the records: uint32."""
         return np.frombuffer(ctypes.string_at(self.words or 0, 4 * self.count) if self.count else b"", np.uint32)
 
     def free(self) -> None:
         library().free_trace(ctypes.addressof(self))
 
 
+@headers.mirrors("native/trace.c", "Recorder")
 class _Recorder(ctypes.Structure):
-    """As Recorder in native/trace.c."""
-
-    _fields_ = [
-        ("recipes", ctypes.c_void_p),
-        ("parameters", ctypes.c_uint64),
-        ("parameters_end", ctypes.c_uint64),
-    ]
+    """What compiled code knows of the recording of a program."""
 
 
 class ProgramRecorder:
-    """Makes the records of a program's instructions: compiled code most of them, Python those of its own operations."""
+    """Makes the records of a program's instructions, in compiled code or, for operations in Python, in Python."""
 
     def __init__(self) -> None:
         self.names = replacements(self._note)
@@ -68,15 +64,16 @@ class ProgramRecorder:
         self._by_python: list[bool] = []
 
     def attach(self, planned: Plan, slots: Slots) -> tuple[int, int]:
-        """As `translate.Recorder.attach`."""
+        """Implements `translate.Recorder.attach`."""
         self._recipes = Recipes(planned, slots).table()
         self._recorder.recipes = self._recipes.ctypes.data
         self._later = self._recipes["later"].astype(bool).tolist()
         self._by_python = [PATTERN.match(i.opcode) is not None for i in planned.entry.instructions]
         return ctypes.cast(library().record_instruction, ctypes.c_void_p).value or 0, self._address
 
-    def use(self, parameters: np.ndarray) -> None:
-        """The parameters of the launch that is recorded."""
+    def use(self, parameters: np.ndarray, launch: LaunchRecorder) -> None:
+        """The parameters of the launch that is recorded, and its recorder."""
+        self._launch = launch
         self._recorder.parameters = parameters.ctypes.data
         self._recorder.parameters_end = parameters.ctypes.data + len(parameters)
 
@@ -84,7 +81,7 @@ class ProgramRecorder:
         self._noted[group] = records
 
     def executed(self, index: int, group: ActiveGroup, mask: int) -> None:
-        """As `translate.Recorder.executed`."""
+        """Implements `translate.Recorder.executed`."""
         if not self._later[index]:
             return
         context = group.warp.registers
@@ -97,23 +94,21 @@ class ProgramRecorder:
             words.append(index | part | len(operands) << COUNT_SHIFT)
             words.extend(operands)
         library().append_words(context.context.trace, words.buffer_info()[0], len(words))
-        recorder = group.grid.recorder
-        assert isinstance(recorder, LaunchRecorder)
-        recorder.appended(group, index)
+        self._launch.appended(group, index)
 
 
 @dataclass
 class Part:
-    """Records of some CTAs of a launch."""
+    """The records of some CTAs of a launch."""
 
     ctas: list[int] = field(default_factory=list)
-    """Indices, x fastest."""
+    """Indices of the CTAs, x fastest."""
     warps: list[list[np.ndarray]] = field(default_factory=list)
-    """Of each, uint32: the records of its warps."""
+    """Records of each CTA's warps: uint32."""
 
 
-class LaunchRecorder:
-    """The records of a launch, or of a part of it, while it runs (`hardware.recorder.Recorder`)."""
+class LaunchRecorder(PartRecorder):
+    """The records of a launch, or of a part of it, while it runs."""
 
     def __init__(self, values: bool) -> None:
         self.values = values
@@ -140,7 +135,7 @@ class LaunchRecorder:
                 found.free()
 
     def appended(self, group: ActiveGroup, index: int) -> None:
-        """Python has appended the records of an instruction."""
+        """Count an instruction whose records Python has appended."""
         if index in group.grid.program.requests:
             records = self._records[group.cta][group.warp.index]
             request = group.origin((group, index))
@@ -152,7 +147,7 @@ class LaunchRecorder:
             ctypes.c_uint32.from_address(records.words + 4 * place).value = number
 
     def close(self) -> None:
-        """Frees the records of CTAs that have not exited."""
+        """Free the records of CTAs that have not exited."""
         for records in self._records.values():
             for found in records:
                 found.free()
@@ -160,30 +155,31 @@ class LaunchRecorder:
 
 
 class Recording:
-    """Records launches, each on its own, and passes their traces on (`execution.recording.Recording`)."""
+    """Records launches, each on its own, and passes their traces on (`execution.launch.Recording`)."""
 
     def __init__(self, take: Callable[[Trace], None] | str | os.PathLike[str], values: bool = True) -> None:
-        """take: called with each launch's trace; or a folder, which gets a file for each. values: False leaves out the
-        tensor core's products, which decide no times; results are then worthless.
+        """take: a function that is called with each launch's trace, or a folder for files. values: False leaves out the
+        tensor core's products, which do not affect times; results are then worthless.
         """
         self._take = take if callable(take) else _Folder(Path(take)).save
         self._values = values
         self._recorders: dict[int, ProgramRecorder] = {}
 
-    def translate(self, entry: Entry, kernels: bool) -> Program:
+    def translate(self, entry: Entry) -> Program:
         """As `compiler.translate.translate`."""
         recorder = ProgramRecorder()
-        program = translate.translate(entry, kernels, recorder=recorder)
+        program = translate.translate(entry, recorder=recorder)
         self._recorders[id(program)] = recorder
         return program
 
     def begin(self, launch: Launch) -> LaunchRecorder:
         """A launch, or a part of it, runs in this process."""
-        self._recorders[id(launch.program)].use(launch.parameters)
-        return LaunchRecorder(self._values)
+        recorder = LaunchRecorder(self._values)
+        self._recorders[id(launch.program)].use(launch.parameters, recorder)
+        return recorder
 
     def end(self, launch: Launch, parts: list[Any]) -> None:
-        """A launch has run. parts: `Part`s."""
+        """Pass on the trace of a launch that has run. parts: `Part`s."""
         self._take(_trace(launch, parts))
 
 
@@ -217,7 +213,7 @@ def _trace(launch: Launch, parts: list[Part]) -> Trace:
 
 
 class _Folder:
-    """A folder that gets a file for each trace, numbered in the order of the launches, and named after the kernel."""
+    """A folder of trace files, one for each launch, with its number and the kernel's name."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._count = path, 0
@@ -225,7 +221,7 @@ class _Folder:
 
     def save(self, trace: Trace) -> None:
         name = "".join(letter if letter.isalnum() or letter in "_-" else "_" for letter in trace.name)[:80]
-        while True:  # processes of one program share the folder
+        while True:  # needed because processes of one program share the folder
             number = f"{self._count:04}"
             self._count += 1
             if any(self._path.glob(f"{number}-*.npz")):
@@ -236,5 +232,16 @@ class _Folder:
 
 
 def install() -> None:
-    """Launches of this process are recorded in the folder NOGPU_RECORD. NOGPU_RECORD_VALUES=0: without values."""
+    """Record launches of this process in the folder NOGPU_RECORD. NOGPU_RECORD_VALUES=0: without values."""
     device.recording = Recording(os.environ["NOGPU_RECORD"], os.environ.get("NOGPU_RECORD_VALUES") != "0")
+
+
+@contextmanager
+def recording(sink: Callable[[Trace], None], values: bool = True) -> Iterator[None]:
+    """Within the context, `sink` gets the trace of each launch of this process. values: as of `Recording`."""
+    current = device.Device.current()
+    before, current.recording = current.recording, Recording(sink, values)
+    try:
+        yield
+    finally:
+        current.recording = before

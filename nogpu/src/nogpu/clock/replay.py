@@ -1,4 +1,4 @@
-"""Replays recorded launches on a chip (native/*.c)."""
+"""The replay of recorded launches on a chip (native/*.c)."""
 
 from __future__ import annotations
 
@@ -9,53 +9,30 @@ from functools import cache
 
 import numpy as np
 
-from nogpu import toolchain
+from nogpu import headers, toolchain
 from nogpu.clock.chip import Chip
-from nogpu.clock.costs import CLASSES, INSTRUCTION, Costs, costs_of
+from nogpu.clock.costs import Costs, costs_of
 from nogpu.clock.trace import Trace
 from nogpu.errors import EmulatorError
 
 EVENTS_AT_ONCE = 1_000_000  # of compiled code: signals and progress wait for its end
 OTHER_DATA = 1 << 36  # lines: launches with other data than those before
-SPAN = np.dtype(
-    [
-        *(
-            ("start", "f8"),
-            ("end", "f8"),
-            ("sm", "i4"),
-            ("launch", "i4"),
-            ("cta", "i4"),
-            ("warp", "i4"),
-            ("kind", "i4"),
-        ),
-        ("pc", "i4"),
-    ]
-)
+SPAN = np.dtype(headers.structure("clock/native/clock.h", "Span"))
 
 
+@headers.mirrors("clock/native/clock.h", "Launch")
 class _Launch(ctypes.Structure):
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("words", "starts", "instructions", "values")),
-        *((name, ctypes.c_int64) for name in ("instruction_count", "value_count")),
-        *((name, ctypes.c_int32) for name in ("ctas", "warps", "cluster", "threads", "shared_bytes", "registers")),
-        *((name, ctypes.c_int32) for name in ("programmatic", "skips")),
-        ("salt", ctypes.c_uint64),
-        *((name, ctypes.c_void_p) for name in ("waits", "busy")),
-    ]
+    pass
 
 
 @cache
 def _library() -> tuple[ctypes.CDLL, list[str]]:
     """The compiled replay, and the names of the chip's constants."""
     library = toolchain.load("clock/native")
-    layout = (ctypes.c_int32 * 5).in_dll(library, "clock_layout")
     names: list[str] = []
     pointers = (ctypes.c_char_p * 256).in_dll(library, "constant_names")
     while (text := pointers[len(names)]) is not None:
         names.append(text.decode())
-    sizes = [8 * len(names), INSTRUCTION.itemsize, ctypes.sizeof(_Launch), SPAN.itemsize, len(CLASSES)]
-    if list(layout) != sizes:
-        raise RuntimeError(f"structures of the replay differ: {list(layout)} in C, {sizes} in Python")
     library.new_sim.restype = library.all_spans.restype = ctypes.c_void_p
     pointer, number = ctypes.c_void_p, ctypes.c_int32
     library.new_sim.argtypes = [pointer, pointer, number, pointer, number, ctypes.c_int64, number]
@@ -72,13 +49,13 @@ def _library() -> tuple[ctypes.CDLL, list[str]]:
 
 
 def constant_names() -> list[str]:
-    """The constants that a profile has to have."""
+    """The constants that a profile must have."""
     return list(_library()[1])
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What the chip's parts did: bytes, or cycles of all tensor cores."""
+    """The work of the chip's parts: bytes, or cycles of all tensor cores."""
 
     dram_read: float
     dram_written: float
@@ -91,7 +68,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Replay:
-    """The result of a replay; times in cycles."""
+    """The result of a replay, with times in cycles."""
 
     chip: Chip
     starts: list[float]
@@ -99,15 +76,15 @@ class Replay:
     ends: list[float]
     usage: Usage
     waits: list[np.ndarray]
-    """By launch: float64[warps of a CTA, instructions], cycles that warps have waited at each instruction, all CTAs."""
+    """Cycles that warps have waited at each instruction, all CTAs, by launch: float64[warps of a CTA, instructions]."""
     busy: list[np.ndarray]
-    """By launch: float64[warps of a CTA], cycles of issue."""
+    """Cycles of issue, by launch: float64[warps of a CTA]."""
     spans: np.ndarray
     """SPAN[n]: CTAs (kind 0), waits (1) and stalls (2)."""
 
     @property
     def us(self) -> float:
-        """Microseconds from the first launch's start to the last one's end."""
+        """The microseconds from the first launch's start to the last one's end."""
         return self.chip.us(self.ends[-1] - self.starts[0])
 
 
@@ -122,15 +99,15 @@ def replay(
     progress: Callable[[int, int], None] | None = None,
     skips: Sequence[np.ndarray] | None = None,
 ) -> Replay:
-    """Replays launches, one after another in one queue.
+    """Replay launches, one after another in one queue.
 
-    programmatic: None as recorded, or for all. other_data: each launch has data of its own, which is not in L2; or a
-    number for each launch, equal for those that have the same data. dirty_l2: at the start L2 holds what others
+    programmatic: for all launches; None as recorded. other_data: each launch has data of its own, which is not in L2;
+    or a number for each launch, equal for launches with the same data. dirty_l2: at the start L2 holds data that others
     have written (a flush by writes), which goes to DRAM when its place is needed. spans: room for so many waits and
-    CTAs. progress: is called with (CTAs that are over, CTAs in all). skips: by launch uint8[instructions], which waits
-    of each instruction cost nothing: SKIP_WAIT, SKIP_DATA. What is asked for too early then waits in its place.
+    CTAs. progress: called with the numbers of finished CTAs and of all. skips: for each launch uint8[instructions], the
+    waits of an instruction that cost nothing: SKIP_WAIT, SKIP_DATA. A later operation then waits for what it needs.
 
-    Raises EmulatorError where the launches come to no end on this chip, and ValueError for a profile that lacks a
+    Raises EmulatorError for launches that never end on this chip, and ValueError for a profile that lacks a
     constant or a family of instructions.
     """
     library, names = _library()
@@ -203,7 +180,7 @@ def _title(number: int, trace: Trace) -> str:
 
 
 def _check_room(number: int, trace: Trace, chip: Chip) -> None:
-    """Raises EmulatorError for a CTA that no SM of the chip has room for."""
+    """Raise EmulatorError for a CTA that does not fit on any SM of the chip."""
     threads = int(np.prod(trace.block))
     needs = {"sm_threads": threads, "sm_shared_bytes": trace.shared_bytes, "sm_registers": threads * trace.registers}
     for name, need in needs.items():

@@ -1,4 +1,4 @@
-"""What a replay says, in words and numbers: times, utilisation, and who waited for what."""
+"""The report of a replay, in words and numbers: times, utilisation, waits and their reasons."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from nogpu.clock.trace import Trace
 
 @dataclass(frozen=True)
 class Report:
-    """Of launches in a row."""
+    """The report of launches in a row."""
 
-    us: float  # from the first start to the last end
+    us: float  # time from the first start to the last end
     utilisation: dict[str, float]  # part of the chip -> share of its rate
     waits: dict[str, dict[str, float]]  # role -> reason, or "issue" -> share of the role's time
 
@@ -36,7 +36,7 @@ def report(replay: Replay, traces: Sequence[Trace]) -> Report:
 
 
 def _waits(replay: Replay, traces: Sequence[Trace]) -> dict[str, dict[str, float]]:
-    """Shares of each role's time."""
+    """The shares of each role's time."""
     spent: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for roles, waits, busy in zip(roles_of_each(traces), replay.waits, replay.busy, strict=True):
         for warp, name in enumerate(roles.names):

@@ -1,4 +1,4 @@
-"""Parts of a chip that a replay can have for nothing, by name: the constants of a profile that make each free."""
+"""Parts of a chip that can cost nothing in a replay: each with a name and the constants of a profile that it frees."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Literal
 
 from nogpu.clock.chip import Chip, Cost
 
-ENDLESS = 1e9  # of a rate in bytes a cycle, or of room
-MAPS = "map_"  # begins the names of the families that edit tensor maps
+ENDLESS = 1e9  # a rate in bytes a cycle, or a size, without limit
+MAPS = "map_"  # prefix of the families that edit tensor maps
 
 
 @dataclass(frozen=True)
 class Resource:
-    """A part of a chip, and what it is when it costs nothing."""
+    """A part of a chip, and the values of its constants when it costs nothing."""
 
     name: str
     constants: Mapping[str, float | str] = field(default_factory=dict)
-    """By name of a constant: its value, or the constant whose value it has then."""
+    """Name of a constant -> its value at no cost, or the constant whose value it then has."""
     instructions: Literal["", "issue", "latency", "maps"] = ""
-    """What is free of instructions: their slots and pipes, their results' latency, all of those that edit maps."""
+    """Cost of instructions that vanishes: their slots and pipes, their results' latency, or all of edits of maps."""
     classes: tuple[str, ...] = ()
-    """Of instructions (costs.CLASSES): only kernels with some of these use this part. Empty: all do."""
+    """Classes of instructions (costs.CLASSES): only kernels with some of these use this part. Empty: all kernels do."""
 
     def freed(self, chip: Chip) -> Chip:
-        """The chip on which this part costs nothing."""
+        """The chip with this part at no cost."""
         for name, value in self.constants.items():
             chip = chip.with_constant(name, chip.constants[value] if isinstance(value, str) else value)
         if not self.instructions:

@@ -1,4 +1,4 @@
-"""Who does what in a kernel: the role of each warp of a CTA, and what its waits are for, from a recording."""
+"""Roles of the warps of a CTA, and the reasons of their waits, found in a recording."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class Roles:
-    """Of a launch."""
+    """The roles of a launch's warps and the reasons of their waits."""
 
     names: list[str]
-    """By warp of a CTA: "loads", "MMA", "epilogue", ..."""
+    """Role of each warp of a CTA: "loads", "MMA", "epilogue", ..."""
     reasons: dict[int, str]
-    """By instruction at which warps wait: for what."""
+    """Instruction at which warps wait -> reason of the wait."""
 
 
 def roles_of_each(traces: Sequence[Trace]) -> list[Roles]:
-    """The roles of each launch's warps; launches of one kernel have those of the first."""
+    """The roles for each launch; launches of one kernel have those of the first."""
     keys = [(id(trace.instructions), trace.block, trace.cluster, trace.shared_bytes) for trace in traces]
     known = {key: trace for key, trace in zip(reversed(keys), reversed(traces))}
     found = {key: roles_of(trace) for key, trace in known.items()}
@@ -41,14 +41,14 @@ def roles_of_each(traces: Sequence[Trace]) -> list[Roles]:
 
 
 def roles_of(trace: Trace) -> Roles:
-    """The roles of a launch's warps, by what the first CTA that has run issues, and its cluster."""
+    """The roles of a launch's warps, from the instructions of the first CTA that has run, and of its cluster."""
     size = trace.cluster[0] * trace.cluster[1] * trace.cluster[2]
     filled = (trace.starts[:, -1] > trace.starts[:, 0]).nonzero()[0]
     if not len(filled):
         return Roles([], {})
     first = int(filled[0]) // size * size
     kinds = [family_of(instruction.opcode)[0] for instruction in trace.instructions]
-    completers: dict[tuple[int, int], set[str]] = defaultdict(set)  # (rank, offset) of an mbarrier
+    completers: dict[tuple[int, int], set[str]] = defaultdict(set)  # key: (rank, offset) of an mbarrier
     waited: dict[int, set[tuple[int, int]]] = defaultdict(set)
     warps = trace.starts.shape[1] - 1
     seen: list[set[str]] = [set() for _ in range(warps)]
@@ -75,7 +75,7 @@ def _note(
     completers: dict[tuple[int, int], set[str]],
     waited: set[tuple[int, int]],
 ) -> None:
-    """Keeps what an instruction does to mbarriers."""
+    """Note the effect of an instruction on mbarriers."""
     if kind == "wait":
         waited.add((rank, words[0] & 0xFFFFFF))
     elif kind == "mbarrier" and words[1]:
@@ -92,7 +92,7 @@ def _note(
 
 
 def _reason(completers: set[str]) -> str:
-    """What a wait for mbarriers is for, by what completes them: bytes come after the arrival that expects them."""
+    """The reason of a wait for mbarriers, from what completes them: bytes come after the arrival that expects them."""
     if "loads" in completers:
         return "loads"
     if "tensor core" in completers:

@@ -1,4 +1,4 @@
-"""The text of a report: times, utilisation and waits, always called modelled, with the error that is known of them."""
+"""The text of a report: times, utilisation and waits, always called modelled, with the known error of the model."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from nogpu.clock.report import Report, report
 from nogpu.clock.trace import Trace
 
 ERRORS = Path(__file__).with_name("errors.json")
-ORDINARY = "ordinary launches"  # of a point; where it does not say, it is one
-OTHERS = "others"  # with the programmatic attribute
-LONGEST_LIST = 40  # launches that are listed
+ORDINARY = "ordinary launches"  # kind of a point, also of one that names none
+OTHERS = "others"  # kind of points with the programmatic attribute
+LONGEST_LIST = 40  # launches in the list, at most
 _NAME = 44  # characters
-_LEAST = 0.005  # share of a role's time below which a reason is left out
+_LEAST = 0.005  # share of a role's time below which a reason is omitted
 
 
 def errors(points: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """The model's errors by kind of launch: median, what nine tenths are within, and the number of points.
+    """The model's errors by kind of launch: median, the bound of nine tenths of them, and the number of points.
 
-    points: of a chip, as `tools.ladders` and `tools.validate` save them. A floor of a point is left out.
+    points: of a chip, as `workshop.clock.ladders` and `tools.clock.validate` save them. A floor of a point is left out.
     """
     sizes: dict[str, list[float]] = {ORDINARY: [], OTHERS: []}
     for point in points:
@@ -43,7 +43,7 @@ def errors(points: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
 
 
 def error_band(chip: Chip, file: Path = ERRORS) -> str:
-    """The text on the model's error on a chip: of ordinary launches, as published kernels are timed, and of others."""
+    """A text on the model's error on a chip, for ordinary launches, as published kernels are timed, and for others."""
     known = json.loads(file.read_text()).get(chip.name)
     if known is None:
         return "error not known on this chip"
@@ -57,7 +57,7 @@ def error_band(chip: Chip, file: Path = ERRORS) -> str:
 
 
 def summary(replay: Replay, traces: Sequence[Trace]) -> list[str]:
-    """Lines of text on launches in a row."""
+    """Lines of text about launches in a row."""
     chip, found = replay.chip, report(replay, traces)
     omitted = "" if chip.constants["tensor_core"] else "; tensor core omitted: this chip has none for tcgen05"
     lines = [f"clock: modelled on {chip.name}, {error_band(chip)}{omitted}"]
@@ -77,7 +77,7 @@ def summary(replay: Replay, traces: Sequence[Trace]) -> list[str]:
 
 
 def waits(found: Report) -> list[str]:
-    """A line for each role: what it waits for, and what of its time it issues."""
+    """Lines of text, one for each role: its waits, and the share of its time in which it issues."""
     width = max(map(len, found.waits), default=0)
     lines = []
     for role, parts in found.waits.items():
@@ -87,5 +87,5 @@ def waits(found: Report) -> list[str]:
 
 
 def shares(parts: dict[str, float]) -> str:
-    """Names with percent."""
+    """The names with their shares in percent."""
     return ", ".join(f"{name} {part:.0%}" for name, part in parts.items())

@@ -1,8 +1,8 @@
 """A replay as a trace file that ui.perfetto.dev opens: SMs with their warps by role, copies, tensor core, signals.
 
-Each SM is a process and each warp of a CTA's slot a thread, with a slice for the warp's life. Waits and stalls are
-slices in it that say for what. Copies are slices from issue to completion, side by side where they overlap. An arrow
-leads from what has ended an mbarrier's phase to each warp that waited for it.
+Each SM is a process and each warp of a CTA's slot a thread, with a slice for the warp's life. Inside it, waits and
+stalls are slices with their reasons. Copies are slices from issue to completion, side by side where they overlap. An
+arrow leads from the end of an mbarrier's phase to each warp that waited for it.
 """
 
 from __future__ import annotations
@@ -15,21 +15,23 @@ from pathlib import Path
 
 import numpy as np
 
+from nogpu import headers
 from nogpu.clock.replay import Replay
 from nogpu.clock.roles import Roles, roles_of_each
 from nogpu.clock.trace import Trace
 
-CTA, WAIT, STALL, MULTIPLY, COPY, SIGNAL = range(6)
-"""Kinds of spans, as in native/clock.h."""
-ENGINE_TRACK, TENSOR_TRACK = 254, 255
+_CLOCK = "clock/native/clock.h"
+CTA, WAIT, STALL, MULTIPLY, COPY, SIGNAL = headers.constants(_CLOCK, *headers.enumerators(_CLOCK, "SpanKind"))
+"""Kinds of spans."""
+ENGINE_TRACK, TENSOR_TRACK = headers.constants(_CLOCK, "ENGINE_TRACK", "TENSOR_TRACK")
 _COPIES = {1: "load", 2: "store", 3: "copy to another CTA", 4: "prefetch"}
-_WARPS = 32  # tracks of a CTA's warps
-_TENSOR, _COPY = 100_000, 100_001  # tracks of an SM: its tensor core, and the first of its copies
-_INSIDE = 1e-3  # microseconds before a slice's end, where an arrow still finds it
+_WARPS = 32  # tracks of the warps of a CTA
+_TENSOR, _COPY = 100_000, 100_001  # tracks of an SM's tensor core and of the first of its copies
+_INSIDE = 1e-3  # microseconds from an arrow's start to the end of its slice
 
 
 def write_timeline(path: Path, replay: Replay, traces: Sequence[Trace], sms: Sequence[int] | None = None) -> None:
-    """Writes the spans of a replay, gzipped if the path ends in .gz. sms: these SMs only.
+    """Write the spans of a replay, gzipped if the path ends in .gz. sms: the SMs to write; None for all.
 
     Raises ValueError for a replay without spans.
     """
@@ -41,7 +43,7 @@ def write_timeline(path: Path, replay: Replay, traces: Sequence[Trace], sms: Seq
 
 
 def tracks(spans: np.ndarray) -> np.ndarray:
-    """int[spans]: the place of each span's CTA on its SM, from 0: CTAs that are there at once have different ones."""
+    """The slot of each span's CTA on its SM, int[spans] from 0: CTAs that overlap in time have different slots."""
     places: dict[tuple[int, int], int] = {}
     ends: dict[int, list[float]] = {}
     lives = spans[spans["kind"] == CTA]
@@ -56,10 +58,10 @@ def tracks(spans: np.ndarray) -> np.ndarray:
 
 def _events(replay: Replay, traces: Sequence[Trace], sms: Sequence[int] | None) -> Iterator[dict]:
     spans = replay.spans.copy() if sms is None else replay.spans[np.isin(replay.spans["sm"], sms)]
-    for name in ("start", "end"):  # the first launch's start is 0, as in the table
+    for name in ("start", "end"):  # times from the first launch's start, as in the table
         spans[name] -= replay.starts[0]
     roles = roles_of_each(traces)
-    scale = 1e-3 / replay.chip.clock_ghz  # microseconds of a cycle
+    scale = 1e-3 / replay.chip.clock_ghz  # microseconds per cycle
     named: set[tuple[int, int]] = set()
     lanes = _lanes(spans)
     ends = _ends(spans, lanes)
@@ -100,7 +102,7 @@ def _warp_track(place: int, warp: int) -> int:
 
 
 def _lanes(spans: np.ndarray) -> dict[int, int]:
-    """Span -> track of each copy on its SM: slices of a track must not overlap."""
+    """The track of each copy on its SM, by span: slices of a track must not overlap."""
     found: dict[int, int] = {}
     busy: dict[int, list[float]] = {}
     copies = (spans["kind"] == COPY).nonzero()[0]
@@ -113,7 +115,7 @@ def _lanes(spans: np.ndarray) -> dict[int, int]:
 
 
 def _ends(spans: np.ndarray, lanes: dict[int, int]) -> dict[tuple[int, int], list[tuple[float, int]]]:
-    """(SM, ENGINE_TRACK or TENSOR_TRACK) -> (end, track) of its copies or multiplications, in order."""
+    """The copies or multiplications of each (SM, ENGINE_TRACK or TENSOR_TRACK), as (end, track) in order."""
     found: dict[tuple[int, int], list[tuple[float, int]]] = {}
     for number, span in enumerate(spans):
         if span["kind"] == COPY:
@@ -126,7 +128,7 @@ def _ends(spans: np.ndarray, lanes: dict[int, int]) -> dict[tuple[int, int], lis
 
 
 def _before(ends: list[tuple[float, int]], time: float, cause: int) -> tuple[int, float]:
-    """(track, end) of the last one that has ended at a time."""
+    """The (track, end) of the last operation that has ended at a time."""
     at = bisect_right(ends, (time, 1 << 30))
     if not at:
         return _COPY if cause == ENGINE_TRACK else _TENSOR, time
@@ -146,7 +148,7 @@ def _title(kind: int, pc: int, launch: int, cta: int, trace: Trace, roles: Roles
 
 
 def _names(named: set[tuple[int, int]], sm: int, track: int, title: str) -> Iterator[dict]:
-    """The names of an SM and of its track, once."""
+    """The names of an SM and of its track, each once."""
     if (sm, track) in named:
         return
     named.add((sm, track))

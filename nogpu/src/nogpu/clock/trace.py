@@ -1,4 +1,4 @@
-"""The trace of a launch: what each warp issued, what it waited for, and what its asynchronous operations moved.
+"""The trace of a launch: the instructions and waits of each warp, and the data of its asynchronous operations.
 
 A record is the words of one warp instruction; records of a warp are in the order in which it executed them. The first
 word is `pc | n << 24 | part << 23`: the index of the instruction, the number n of operand words that follow (at most
@@ -63,12 +63,12 @@ BOX_WORDS = 17
 NOTHING = 0xFFFFFFFF
 PC_BITS, PART_BIT, COUNT_SHIFT = 23, 23, 24
 _ARRAYS = ("header", "words", "starts", "params")
-_PRESET = 1  # of lzma: sizes within a few percent of the highest, at ten times its speed
+_PRESET = 1  # lzma preset: sizes within a few percent of the highest, at ten times its speed
 _FIELDS = ("name", "grid", "block", "cluster", "shared_bytes", "registers", "min_ctas", "programmatic", "cooperative")
 
 
 class Record(NamedTuple):
-    """One warp instruction."""
+    """The record of one warp instruction."""
 
     pc: int
     part: bool
@@ -82,33 +82,33 @@ class Trace:
     """The trace of one launch."""
 
     name: str
-    """Of the kernel."""
+    """Name of the kernel."""
     grid: Dim3
     block: Dim3
     cluster: Dim3
     shared_bytes: int
-    """Of a CTA, static and dynamic."""
+    """Bytes of a CTA, static and dynamic."""
     registers: int
-    """Per thread, by .maxnreg; 0: not known."""
+    """Registers per thread, by .maxnreg; 0 if unknown."""
     min_ctas: int
-    """Per SM, by .minnctapersm; 0: not known."""
+    """CTAs per SM, by .minnctapersm; 0 if unknown."""
     programmatic: bool
-    """The launch may start before the one ahead has ended."""
+    """True if the launch may start before the previous one has ended."""
     cooperative: bool
     instructions: list[Instruction]
-    """Of the kernel with its calls expanded, by pc. Loaded from a file they have no operands."""
+    """Instructions of the kernel with its calls expanded, by pc. Those of a loaded trace have no operands."""
     words: np.ndarray
-    """uint32: the records of all warps."""
+    """Records of all warps: uint32."""
     starts: np.ndarray
-    """int64[CTAs, warps + 1]: words[starts[c, w] : starts[c, w + 1]] are of warp w of CTA c, numbered x fastest."""
+    """Record places, int64[CTAs, warps + 1]: words[starts[c, w] : starts[c, w + 1]] of warp w of CTA c, x fastest."""
     params: bytes
     """The parameters, as the kernel reads them."""
     known_flows: list[Flow] | None = field(default=None, repr=False)
-    """`flows` of a trace from a file."""
+    """Flows of a trace from a file; see `flows`."""
 
     @property
     def flows(self) -> list[Flow]:
-        """By pc: the registers of each instruction."""
+        """The registers of each instruction, indexed by pc."""
         return flows_of(self.instructions) if self.known_flows is None else self.known_flows
 
     def records(self, cta: int, warp: int) -> Iterator[Record]:
@@ -121,12 +121,12 @@ class Trace:
             at = end
 
     def save(self, path: str | Path | BinaryIO) -> None:
-        """Writes an .npz file, of arrays of compressed bytes."""
+        """Write an .npz file of arrays of compressed bytes."""
         header = {name: getattr(self, name) for name in _FIELDS}
         header["instructions"] = [(i.opcode, i.line, i.text, i.source) for i in self.instructions]
         header["known_flows"] = self.flows
         header["ctas, warps + 1"] = self.starts.shape
-        # Warps repeat each other at distances that deflate, zip's own compression, does not see.
+        # deflate, zip's own compression, does not see the distances at which warps repeat each other.
         np.savez(
             path,
             header=_packed(json.dumps(header).encode()),
@@ -137,7 +137,7 @@ class Trace:
 
     @staticmethod
     def load(path: str | Path) -> Trace:
-        """Reads what `save` has written. Raises ValueError for other files."""
+        """The trace in a file that `save` has written. Raises ValueError for other files."""
         try:
             with np.load(path, allow_pickle=False) as file:
                 header, words, starts, params = (lzma.decompress(file[name]) for name in _ARRAYS)
@@ -159,5 +159,5 @@ class Trace:
 
 
 def _packed(data: bytes) -> np.ndarray:
-    """uint8: the bytes, compressed."""
+    """The bytes, compressed: uint8."""
     return np.frombuffer(lzma.compress(data, preset=_PRESET), np.uint8)

@@ -1,4 +1,4 @@
-"""A replay as files to look at: a timeline and a picture, where they are asked for."""
+"""Files that show a replay, a timeline and a picture, for those who ask for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nogpu.clock.replay import Replay
 from nogpu.clock.timeline import write_timeline
 from nogpu.clock.trace import Trace
 
-SPANS = 4_000_000  # of a replay, 48 bytes each
+SPANS = 4_000_000  # spans of a replay, 48 bytes each
 _TITLE = 60  # characters
 
 
@@ -24,11 +24,11 @@ class Views:
 
     @property
     def spans(self) -> int:
-        """Room that `replay` needs for them."""
+        """The number of spans that `replay` must keep for the files."""
         return SPANS if self.timeline or self.picture else 0
 
     def write(self, replayed: Replay, traces: Sequence[Trace]) -> list[str]:
-        """Writes what is asked for. Returns lines that say so, or why not."""
+        """Write the requested files. Returns lines that name them, or say why there is none."""
         lines = []
         if self.spans and len(replayed.spans) == self.spans:
             lines.append(f"the timeline and the picture are cut after {SPANS:,} spans")

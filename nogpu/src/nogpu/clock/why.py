@@ -1,8 +1,8 @@
-"""What would make launches faster: replays in which one part of the chip, or one kind of wait, costs nothing.
+"""Causes of a launch's time: replays in which one part of the chip, or one kind of wait, costs nothing.
 
-A part of the chip is a `Resource`. A wait that costs nothing is one at which warps go on at once, as if what they wait
-for were there; what they then ask for too early waits in its place. Each gain stands alone, and is the most that a
-faster part, or a shorter wait, can bring. Replays run in threads: the compiled code of one leaves Python to the others.
+A part of the chip is a `Resource`. At a wait that costs nothing warps go on at once, as if it were over; operations
+that then come too early wait instead. Each gain stands alone, and is an upper bound of what a faster part, or a
+shorter wait, can bring. Replays run in threads: the compiled code of one leaves Python to the others.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from nogpu.clock.trace import Trace
 from nogpu.errors import EmulatorError
 from nogpu.ptx.ir import Instruction
 
-WORDS, CALLS = 8_000_000, 4  # of a loop's records in each replay, unless so many calls have more
+WORDS, CALLS = 8_000_000, 4  # size of a loop in each replay: words of its records, or calls if they have more
 LEAST = 0.005  # share of the time below which gains are summed up
-PLACES, LEAST_PLACE = 2, 0.1  # source lines of a row, share of its waits that the second one has at least
-_WAITS = {  # reason -> name of its row
+PLACES, LEAST_PLACE = 2, 0.1  # source lines of a row, and the least share of its waits for the second line
+_WAITS = {  # reason of a wait -> name of its row
     "data": "wait for data",
     "named barrier": "wait at named barriers",
     "cluster barrier": "wait at cluster barriers",
@@ -41,9 +41,9 @@ _WAITS = {  # reason -> name of its row
 }
 
 Skips = Sequence[np.ndarray]
-"""By launch: uint8[instructions], as `replay` takes them."""
+"""Waits that cost nothing, by launch: uint8[instructions], as for `replay`."""
 Run = Callable[[Chip, Skips | None], tuple[float, Replay]]
-"""Replays the launches, once or several times over. Returns the microseconds that count, and the replay."""
+"""Function that replays the launches, once or repeatedly. Returns the microseconds that count, and the replay."""
 
 
 @dataclass(frozen=True)
@@ -54,24 +54,24 @@ class Change:
     resource: Resource | None = None
     skips: Skips | None = None
     waits: Mapping[int, set[int]] = field(default_factory=dict)
-    """By identity of a launch's instructions: those at which warps wait."""
+    """Instructions at which warps wait, by identity of a launch's instructions."""
 
 
 @dataclass(frozen=True)
 class Gain:
-    """What a change brings."""
+    """The gain from a change."""
 
     name: str
     us: float
     places: list[tuple[str, float]]
-    """(source line and who waits there for what, share of the waits that go), the largest first."""
+    """Pairs (source line, role and reason; share of the saved waits), the largest first."""
 
 
 class Study:
-    """Replays of launches with one thing after another for nothing."""
+    """Replays of launches, each with one thing that costs nothing."""
 
     def __init__(self, traces: Sequence[Trace], chip: Chip, run: Run, base: tuple[float, Replay] | None = None) -> None:
-        """base: what `run` returns for the chip as it is. Raises what `run` raises."""
+        """base: the result of `run` for the unchanged chip. Raises the errors of `run`."""
         self._traces, self._run = list(traces), run
         self.chip = chip
         self.us, replayed = base or run(chip, None)
@@ -79,16 +79,16 @@ class Study:
         self._spent = self._spent_in(replayed)
         self._changes = [*(Change(part.name, part) for part in self._resources()), *self._waits()]
         self.gains: list[Gain] = []
-        self.failed: dict[str, str] = {}  # name of a change -> why it has no replay
+        self.failed: dict[str, str] = {}  # name of a change -> reason why it has no replay
         self.done = 0
 
     @property
     def total(self) -> int:
-        """Changes, of which `done` have been replayed."""
+        """The number of changes; `done` of them have been replayed."""
         return len(self._changes)
 
     def advance(self) -> None:
-        """Replays a change on each core. Raises what a replay raises, but for launches that come to no end."""
+        """Replay a change on each core. Raises the errors of a replay, except for launches that never end."""
         batch = self._changes[self.done : self.done + len(os.sched_getaffinity(0))]
         for change, outcome in zip(batch, _each(lambda change: self._gain(change), batch)):
             if isinstance(outcome, Gain):
@@ -106,7 +106,7 @@ class Study:
         return Gain(change.name, self.us - us, self._places(replayed, change))
 
     def _spent_in(self, replayed: Replay) -> list[np.ndarray]:
-        """By launch: float64[warps of a CTA, instructions], cycles of waits, all repetitions of the launch."""
+        """Cycles of waits in all repetitions of each launch: float64[warps of a CTA, instructions]."""
         count = len(self._traces)
         return [np.sum(replayed.waits[number::count], axis=0) for number in range(count)]
 
@@ -116,7 +116,7 @@ class Study:
         return [part for part in RESOURCES if not part.classes or kinds.intersection(part.classes)]
 
     def _waits(self) -> list[Change]:
-        """A change for each kind of wait that costs time now; waits at mbarriers by who waits and for what."""
+        """A change for each kind of wait that costs time; waits at mbarriers are split by role and reason."""
         found: dict[str, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))  # name -> instructions -> pcs
         for trace, roles, spent in zip(self._traces, self._roles, self._spent, strict=True):
             for pc in np.flatnonzero(spent.any(axis=0)).tolist():
@@ -126,7 +126,7 @@ class Study:
         return [Change(name, skips=self._skips(name, pcs), waits=pcs) for name, pcs in found.items()]
 
     def _skips(self, name: str, pcs: Mapping[int, set[int]]) -> Skips:
-        """Launches of one kernel share an array. Data is skipped by all instructions: those that compute wait, too."""
+        """The skips of a change; launches of one kernel share an array. Data is skipped at all instructions."""
         arrays: dict[int, np.ndarray] = {}
         for trace in self._traces:
             key = id(trace.instructions)
@@ -139,7 +139,7 @@ class Study:
         return [arrays[id(trace.instructions)] for trace in self._traces]
 
     def _places(self, replayed: Replay, change: Change) -> list[tuple[str, float]]:
-        """Where warps wait less than they did, by the warp; of waits that are skipped, only those."""
+        """The source lines with the largest gains, averaged over a role's warps; for skipped waits only their lines."""
         parts: dict[str, float] = defaultdict(float)
         several = len({trace.name for trace in self._traces}) > 1
         for number, after in enumerate(self._spent_in(replayed)):
@@ -152,7 +152,7 @@ class Study:
             for role in dict.fromkeys(roles.names):
                 warps = [warp for warp, name in enumerate(roles.names) if name == role]
                 waiting = np.maximum((self._spent[number][warps] > 0).sum(axis=0), 1)
-                of_warp = saved[warps].sum(axis=0) / waiting  # warps that wait side by side do not wait longer
+                of_warp = saved[warps].sum(axis=0) / waiting  # an average, because waits side by side take no longer
                 for pc in np.flatnonzero(of_warp).tolist():
                     place = _place(trace.instructions[pc], roles, role, pc)
                     parts[f"{trace.name}: {place}" if several else place] += float(of_warp[pc])
@@ -164,7 +164,7 @@ class Study:
 
 
 def study_of_loop(traces: Sequence[Trace], chip: Chip, calls: int, programmatic: bool | None = None) -> Study:
-    """A study of a call of `modelled_loop`, with fewer of the calls in each replay. programmatic: as there."""
+    """A study of a call of `modelled_loop`, with fewer calls in each replay. programmatic: see there."""
 
     def run(chip: Chip, skips: Skips | None) -> tuple[float, Replay]:
         loop = modelled_loop(traces, chip, calls, programmatic, words=WORDS, least=CALLS, skips=skips)
@@ -174,7 +174,7 @@ def study_of_loop(traces: Sequence[Trace], chip: Chip, calls: int, programmatic:
 
 
 def lines(study: Study, what: str) -> list[str]:
-    """Lines of text on the gains, the largest first. what: "3 launches", what the time is of."""
+    """Lines of text about the gains, the largest first. what: the timed work, as in "3 launches"."""
     us, gains = study.us, study.gains
     shown = [gain for gain in gains if gain.us >= LEAST * us]
     found = [
@@ -201,7 +201,7 @@ def lines(study: Study, what: str) -> list[str]:
 
 
 def _each(run: Callable[[Change], Gain], batch: Sequence[Change]) -> list[Gain | BaseException]:
-    """What each call returns or raises, the calls in a thread each."""
+    """The result or exception of each call, with the calls in threads."""
     found: list[Gain | BaseException] = [RuntimeError("a thread has not run")] * len(batch)
 
     def call(number: int) -> None:
@@ -214,7 +214,7 @@ def _each(run: Callable[[Change], Gain], batch: Sequence[Change]) -> list[Gain |
     for number, thread in enumerate(threads, 1):
         try:
             thread.start()
-        except RuntimeError:  # Python ends, and starts no more
+        except RuntimeError:  # Python ends and starts no more threads
             call(number)
     call(0)
     for thread in threads:
@@ -224,7 +224,7 @@ def _each(run: Callable[[Change], Gain], batch: Sequence[Change]) -> list[Gain |
 
 
 def _name_of(instruction: Instruction, roles: Roles, pc: int, warps: Sequence[int]) -> str:
-    """The row to which a wait belongs."""
+    """The name of the row that a wait belongs to."""
     reason = roles.reasons.get(pc, "data")
     if family_of(instruction.opcode)[0] != "wait":
         return _WAITS[reason]
@@ -233,7 +233,7 @@ def _name_of(instruction: Instruction, roles: Roles, pc: int, warps: Sequence[in
 
 
 def _place(instruction: Instruction, roles: Roles, role: str, pc: int) -> str:
-    """The source line of an instruction, else its line in PTX and its opcode, and who waits there for what."""
+    """The place of a wait: source line, or PTX line and opcode, then the role that waits there and the reason."""
     where = f"PTX line {instruction.line}, {'.'.join(instruction.opcode.split('.')[:2])}"
     if instruction.source:
         where = os.path.basename(instruction.source)

@@ -11,10 +11,8 @@ import re
 
 from nogpu.compiler.flow import Flow
 from nogpu.compiler.sources import Sources
-from nogpu.ptx.ir import SINK, Immediate, Instruction, Register, Vector
-from nogpu.ptx.types import type_width
+from nogpu.ptx.ir import SINK, Instruction, Register, Vector
 
-_CLAMP = re.compile(r"min\((\d+), (\d+)\)")  # an immediate shift count, clamped
 # A test becomes a wait if its loop does nothing else.
 WAITING_FORMS = {"mbarrier.test_parity(": "mbarrier.wait_parity(", "mbarrier.test_state(": "mbarrier.wait_state("}
 
@@ -83,48 +81,6 @@ class Code(Sources):
                 self.assign(item, f"{source}[{i}]", kind)
 
     # Whole instructions
-
-    def compute(
-        self, instruction: Instruction, type_name: str, scalar: str | None, lanes: str, sources: str, result: str | None
-    ) -> None:
-        """Emits `d = f(a, b, ...)`; the parameters are those of `opcodes.rows.computed`."""
-        destination, *operands = instruction.operands
-        width = type_width(type_name)
-        if type_name[0] == "f":  # sources that are taken as bits have numbers for literals all the same
-            operands = [
-                Immediate(self.literal(operand, type_name))
-                if isinstance(operand, Immediate) and letter == "q"
-                else operand
-                for operand, letter in zip(operands, sources)
-            ]
-        wide, unsigned = f"{type_name[0]}{2 * width}", f"u{width}"
-        types = {"u": "u32", "i": "s32", "p": "pred", "w": wide, "q": unsigned}
-        typed = [types.get(letter, type_name) for letter in sources[: len(operands)]]
-        names = dict(zip("abcde", typed))
-        result_type = {"wide": wide, "unsigned": unsigned}.get(result, result) if result is not None else type_name
-        for operand, of_type in ((destination, result_type), *zip(operands, typed)):
-            self.fits(operand, of_type)
-        facts = {"n": width, "signed": type_name[0] == "s"}
-        if self.kind == "uniform" and scalar is not None:
-            texts = {
-                key: self.boolean(operand) if names[key] == "pred" else self.integer(operand, names[key])
-                for key, operand in zip("abcde", operands)
-            }
-            expression = _CLAMP.sub(lambda found: str(min(map(int, found.groups()))), scalar.format(**facts, **texts))
-            if result_type != "pred" and (result_type[0] == "s" or re.search(r"[-+*~(]|<<", scalar)):
-                expression = f"({expression}) & {(1 << type_width(result_type)) - 1}"
-            self.assign(destination, expression, "uniform")
-            return
-        # Two integers would have a result that no row can hold.
-        first_row = scalar is None or all(self.is_uniform(operand) for operand in operands[:2])
-        texts = {
-            key: self.lanes(operand, names[key], row=first_row and i == 0)
-            for i, (key, operand) in enumerate(zip("abcde", operands))
-        }
-        expression = lanes.format(**facts, **texts)
-        if result_type != "pred" and result_type[0] not in "ub":
-            expression = f"({expression}).view(u{type_width(result_type)})"
-        self.assign(destination, expression, "lanes")
 
     def call(self, instruction: Instruction, match: re.Match, template: str) -> None:
         """Emits an expression as a call. The template names in braces

@@ -1,8 +1,18 @@
-"""Special registers as Python text, and checks of operands."""
+"""Values of special registers, and checks of operands."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from nogpu.arithmetic.lanes import LANE_ID
 from nogpu.ptx.ir import SINK, Address, Instruction, Pair, Register, Special, Vector
+
+Value = Callable[[Any], Any]
+"""Active group that reads it -> an integer or a row."""
 
 _VECTORS = {
     "ctaid": "cta.index",
@@ -13,45 +23,67 @@ _VECTORS = {
     "clusterid": "cta.cluster.index",
     "nclusterid": "grid.clusters",
 }
-UNIFORM_SPECIALS = {
-    **{f"%{name}.{axis}": f"g.{place}[{i}]" for name, place in _VECTORS.items() for i, axis in enumerate("xyz")},
-    "%cluster_ctarank": "g.cta.rank",
-    "%cluster_nctarank": "g.cta.cluster.size",
-    "%warpid": "g.warp.index",
-    "%nwarpid": "(g.grid.config.block[0] * g.grid.config.block[1] * g.grid.config.block[2] + 31) // 32",
-    "%smid": "g.cta.sm",
-    "%nsmid": "g.grid.sm_count",
-    "%gridid": "g.grid.number",
-    "%clock": "g.clock() & 0xffffffff",
-    "%clock_hi": "g.clock() >> 32",
-    "%clock64": "g.clock()",
-    "%globaltimer": "g.clock()",
-    "%globaltimer_lo": "g.clock() & 0xffffffff",
-    "%globaltimer_hi": "g.clock() >> 32",
-    "%dynamic_smem_size": "g.grid.config.dynamic_shared_bytes",
-    "%total_smem_size": "g.cta.shared.data.size - 0x400",
-    "%is_explicit_cluster": "int(g.cta.cluster.size > 1)",
-    "%aggr_smem_size": "g.cta.shared.data.size",
+_RESERVED_BYTES = 0x400  # of shared memory
+_ONE_LANE = np.uint32(1) << LANE_ID
+_LANES_BELOW = _ONE_LANE - np.uint32(1)
+
+
+def _component(place: str, axis: int) -> Value:
+    vector = attrgetter(place)
+    return lambda g: vector(g)[axis]
+
+
+def _warps(g: Any) -> int:
+    x, y, z = g.grid.config.block
+    return (x * y * z + 31) // 32
+
+
+UNIFORM_SPECIALS: dict[str, Value] = {
+    **{f"%{name}.{axis}": _component(place, i) for name, place in _VECTORS.items() for i, axis in enumerate("xyz")},
+    "%cluster_ctarank": lambda g: g.cta.rank,
+    "%cluster_nctarank": lambda g: g.cta.cluster.size,
+    "%warpid": lambda g: g.warp.index,
+    "%nwarpid": _warps,
+    "%smid": lambda g: g.cta.sm,
+    "%nsmid": lambda g: g.grid.sm_count,
+    "%gridid": lambda g: g.grid.number,
+    "%clock": lambda g: g.clock() & 0xFFFFFFFF,
+    "%clock_hi": lambda g: g.clock() >> 32,
+    "%clock64": lambda g: g.clock(),
+    "%globaltimer": lambda g: g.clock(),
+    "%globaltimer_lo": lambda g: g.clock() & 0xFFFFFFFF,
+    "%globaltimer_hi": lambda g: g.clock() >> 32,
+    "%dynamic_smem_size": lambda g: g.grid.config.dynamic_shared_bytes,
+    "%total_smem_size": lambda g: g.cta.shared.data.size - _RESERVED_BYTES,
+    "%is_explicit_cluster": lambda g: int(g.cta.cluster.size > 1),
+    "%aggr_smem_size": lambda g: g.cta.shared.data.size,
     # cooperative_groups/details/driver_abi.h
-    "%envreg1": "g.grid.config.workspace >> 32",
-    "%envreg2": "g.grid.config.workspace & 0xffffffff",
-    "%reserved_smem_offset_begin": "0",
-    "%reserved_smem_offset_end": "0x400",
-    "%reserved_smem_offset_cap": "0x400",
+    "%envreg1": lambda g: g.grid.config.workspace >> 32,
+    "%envreg2": lambda g: g.grid.config.workspace & 0xFFFFFFFF,
+    "%reserved_smem_offset_begin": lambda g: 0,
+    "%reserved_smem_offset_end": lambda g: _RESERVED_BYTES,
+    "%reserved_smem_offset_cap": lambda g: _RESERVED_BYTES,
 }
-"""Special register -> text of an integer."""
-LANE_SPECIALS = {
-    "%tid.x": "g.warp.tid[0]",
-    "%tid.y": "g.warp.tid[1]",
-    "%tid.z": "g.warp.tid[2]",
-    "%laneid": "LANE_ID",
-    "%lanemask_eq": "(ONE << LANE_ID)",
-    "%lanemask_lt": "((ONE << LANE_ID) - ONE)",
-    "%lanemask_le": "(((ONE << LANE_ID) - ONE) | (ONE << LANE_ID))",
-    "%lanemask_gt": "~(((ONE << LANE_ID) - ONE) | (ONE << LANE_ID))",
-    "%lanemask_ge": "~((ONE << LANE_ID) - ONE)",
+LANE_SPECIALS: dict[str, Value] = {
+    "%tid.x": lambda g: g.warp.tid[0],
+    "%tid.y": lambda g: g.warp.tid[1],
+    "%tid.z": lambda g: g.warp.tid[2],
+    "%laneid": lambda g: LANE_ID,
+    "%lanemask_eq": lambda g: _ONE_LANE,
+    "%lanemask_lt": lambda g: _LANES_BELOW,
+    "%lanemask_le": lambda g: _LANES_BELOW | _ONE_LANE,
+    "%lanemask_gt": lambda g: ~(_LANES_BELOW | _ONE_LANE),
+    "%lanemask_ge": lambda g: ~_LANES_BELOW,
 }
-"""Special register -> text of a row."""
+SHARED_BASE, PARAMETERS, PARAMETER_BYTES = "%shared_base", "%parameters", "%parameter_bytes"
+"""Addresses that operands name by symbols, and the size of the parameters."""
+VALUES: dict[str, Value] = {
+    **UNIFORM_SPECIALS,
+    **LANE_SPECIALS,
+    SHARED_BASE: lambda g: g.cta.shared_base,
+    PARAMETERS: lambda g: g.grid.param_address,
+    PARAMETER_BYTES: lambda g: len(g.grid.parameters),
+}
 
 
 def special_is_uniform(operand: object) -> bool:

@@ -7,14 +7,28 @@ predicate of kind "bits" a mask.
 from __future__ import annotations
 
 from nogpu.compiler.flow import Flow
-from nogpu.compiler.operands import LANE_SPECIALS, UNIFORM_SPECIALS, special_is_uniform
+from nogpu.compiler.operands import VALUES, special_is_uniform
 from nogpu.compiler.signatures import misfit, shown
 from nogpu.errors import EmulatorError
 from nogpu.ptx.ir import Address, Immediate, Negated, Register, Special, Symbol
 from nogpu.ptx.literals import literal_bits
-from nogpu.ptx.types import type_width
 
-_FLOATS = {"f16": "f16", "f32": "f32", "f64": "f64", "f16x2": "f16", "f32x2": "f32"}
+
+def check_place(symbols: dict[str, tuple[str, int]], symbol: Symbol, width: int, space: str | None) -> tuple[str, int]:
+    """(space, bits of its address) of a variable or parameter, whose address is taken as a value of `width` bits.
+
+    symbols: as `layout.Layout` has them. space: the one that is expected, None for any. Raises EmulatorError for a
+    symbol that is not declared, of another space, or with more bits.
+    """
+    if symbol.name not in symbols:
+        raise EmulatorError(f"symbol {symbol.name!r} is not declared")
+    own = symbols[symbol.name][0]
+    needed = 32 if own in ("shared", "local", "param") else 64
+    if space not in (None, own):
+        raise EmulatorError(f"{symbol.name} is a .{own} variable, .{space} is expected")
+    if width < needed:
+        raise EmulatorError(f"the address of {symbol.name} has {needed} bits, more than .b{width} has")
+    return own, needed
 
 
 class Sources:
@@ -62,10 +76,9 @@ class Sources:
         if isinstance(operand, Immediate):
             return str(self.literal(operand, type_name or f"b{width}"))
         if isinstance(operand, Special):
-            expression = UNIFORM_SPECIALS.get(operand.name) or LANE_SPECIALS.get(operand.name)
-            if expression is None:
+            if operand.name not in VALUES:
                 raise self.fail(f"special register {operand.name} is not modelled")
-            return expression
+            return f"specials[{operand.name!r}](g)"
         raise self.fail(f"operand {shown(operand)} can't be used as a value here")
 
     def literal(self, operand: Immediate, type_name: str) -> int:
@@ -84,13 +97,8 @@ class Sources:
         if not isinstance(symbol, Symbol):
             self.fits(operand, f"b{width}")
             return self.value(operand, width)
+        own, needed = check_place(self.symbols, symbol, width, space)
         text = self.symbol(symbol)
-        own = self.symbols[symbol.name][0]
-        needed = 32 if own in ("shared", "local", "param") else 64
-        if space not in (None, own):
-            raise self.fail(f"{symbol.name} is a .{own} variable, .{space} is expected")
-        if width < needed:
-            raise self.fail(f"the address of {symbol.name} has {needed} bits, more than .b{width} has")
         if own == "param":
             text = self.sum(operand, 64) if isinstance(operand, Address) else text
             return text if width >= 64 else f"({text} & {(1 << width) - 1})"
@@ -112,35 +120,6 @@ class Sources:
         reason = misfit(operand, type_name)
         if reason is not None:
             raise self.fail(reason)
-
-    def integer(self, operand: object, type_name: str) -> str:
-        """A Python integer with the type's sign; the operand must be uniform."""
-        width = type_width(type_name)
-        if isinstance(operand, Immediate):
-            bits = self.literal(operand, type_name)
-            return f"({bits - (1 << width)})" if type_name[0] == "s" and bits >> width - 1 else str(bits)
-        self.fits(operand, type_name)
-        text = self.value(operand, width)
-        if type_name[0] != "s":
-            return text
-        half = 1 << width - 1
-        return f"(({text} ^ {half}) - {half})"
-
-    def lanes(self, operand: object, type_name: str, row: bool = False) -> str:
-        """A row viewed as the type, or a Python number that combines with such rows. row: a row in any case."""
-        width = type_width(type_name)
-        self.fits(operand, type_name)
-        if type_name in _FLOATS:
-            return f"row_of({self.value(operand, width, type_name)}, {width}).view({_FLOATS[type_name]})"
-        if type_name == "pred":
-            return self.predicate_row(operand)
-        if self.is_uniform(operand):
-            if row:
-                text = f"row_of({self.value(operand, width, type_name)}, {width})"
-                return f"{text}.view(i{width})" if type_name[0] == "s" else text
-            return self.integer(operand, type_name)
-        text = self.value(operand, width)
-        return f"{text}.view(i{width})" if type_name[0] == "s" else text
 
     def predicate(self, operand: object) -> tuple[str, str]:
         """(local variable, kind) of a predicate register."""

@@ -39,21 +39,20 @@ class Recorder(Protocol):
 
 def translate(
     entry: Entry,
-    kernels: bool = True,
     watch: int = 0,
     watcher: int = 0,
     recorder: Recorder | None = None,
     heeds: bool = False,
 ) -> Program:
-    """kernels: False executes every instruction by its Python row. watch: address of a C function that is called before
+    """watch: address of a C function that is called before
     each instruction, for the lanes that execute it, with `watcher`, the warp's context and an operation that names the
     instruction (native/engine.h). The operations that follow that one execute it. recorder: chooses both. heeds: the
-    cluster's causes are called before instructions whose registers are followed (`Causes.heeded`).
+    cluster's events tell of instructions whose registers are followed, before each (`Events.heeded`).
 
     Raises EmulatorError, with instruction and line, for whatever is not modelled.
     """
     watched = watch != 0 or recorder is not None
-    if isinstance(entry, StoredEntry) and (watched or heeds or not kernels):
+    if isinstance(entry, StoredEntry) and (watched or heeds):
         entry = entry.parsed()
     linked: Entry
     heeded: Heeded | None = None
@@ -61,13 +60,13 @@ def translate(
         linked, image, inter_cta = entry, entry.image, entry.inter_cta
     else:
         planned = plan(entry)
-        code = RowCode(planned, kernels, watched, heeds)
+        code = RowCode(planned, watched, heeds)
         if recorder is not None:
             watch, watcher = recorder.attach(planned, code.slots)
         linked, image = planned.entry, code.image()
         heeded = _heeded(planned, code.slots) if heeds else None
         inter_cta = any(_communicates(instruction) for instruction in linked.instructions)
-        if kernels and not watched and not heeds:
+        if not watched and not heeds:
             keep(entry, linked, image, inter_cta)
     runner = Runner(image, watch, watcher, recorder)
     return Program(

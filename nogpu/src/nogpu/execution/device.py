@@ -7,7 +7,7 @@ raises.
 
 A kernel with griddepcontrol.launch_dependents does not run at once, because the next launch may overlap it. Such
 launches are pending until a call may see their results or change their inputs, and then run together
-(`execution.overlap`).
+(`execution.machine`).
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ import numpy as np
 from nogpu.compiler import translate
 from nogpu.errors import EmulatorError, readable
 from nogpu.execution import scheduler, settings, status
+from nogpu.execution.launch import Launch, Recording, Sanitizer
 from nogpu.execution.meter import MAX_INSTRUCTIONS
-from nogpu.execution.recording import Recording
-from nogpu.execution.runs import Launch, Progress, Runner
-from nogpu.execution.trials import Explorer
-from nogpu.hardware.causes import Sanitizer
+from nogpu.execution.runs import Progress, Runner
+from nogpu.execution.trials import Explorer, explore
 from nogpu.hardware.counters import LaunchCounters
 from nogpu.hardware.memory import UNWRITTEN, GlobalMemory
 from nogpu.hardware.program import Program
@@ -80,7 +79,6 @@ class Device:
         workers: int = 1,
         properties: DeviceProperties | None = None,
         max_instructions: int = MAX_INSTRUCTIONS,
-        engine: str = "native",
     ) -> None:
         """Raises ValueError for schedules or numbers that are not legal; the attributes explain them."""
         if not schedules or len(set(schedules)) < len(schedules):
@@ -99,8 +97,6 @@ class Device:
         """Largest number of processes that a launch uses at once."""
         self.max_instructions = max_instructions
         """Warp instructions after which a launch, with those that overlap it, is stopped under a schedule."""
-        self.engine = settings.engine(engine)
-        """"native", or "python": instructions run by their Python rows alone."""
         self.progress: Progress | None = None
         """Called with (CTAs done, CTAs in all, warp instructions) of the running launch, its schedules taken together.
         None: a terminal shows them (`status`).
@@ -117,14 +113,14 @@ class Device:
         self._chain: list[Launch] = []
         self._kept: list[object] = []
         self._workspace = np.zeros(WORKSPACE_BYTES, np.uint8)
-        self._programs: dict[tuple[int, str, Recording | None, bool], _Translated] = {}
+        self._programs: dict[tuple[int, Recording | None, bool], _Translated] = {}
         # Reentrant: a finalizer that runs inside of a launch may call torch, which synchronizes.
         self._lock = threading.RLock()
 
     @staticmethod
     def current() -> Device:
         """The process's device. The first call makes it from NOGPU_SCHEDULE (default: late), NOGPU_WORKERS
-        (default: the number of cores that this process may use), NOGPU_MAX_INSTRUCTIONS and NOGPU_ENGINE. Raises
+        (default: the number of cores that this process may use) and NOGPU_MAX_INSTRUCTIONS. Raises
         EmulatorError for values that are not legal.
         """
         global _current
@@ -132,7 +128,7 @@ class Device:
             schedules = _setting("schedule", "late")
             workers = _setting("workers", min(len(os.sched_getaffinity(0)), settings.WORKER_LIMIT))
             limit = _setting("max_instructions", MAX_INSTRUCTIONS)
-            _current = Device(schedules, workers, max_instructions=limit, engine=_setting("engine", "native"))
+            _current = Device(schedules, workers, max_instructions=limit)
             _current.recording, _current.sanitizer, _current.explorer = recording, sanitizer, explorer
         return _current
 
@@ -233,6 +229,9 @@ class Device:
                 self.progress or shown,
                 self._cluster_seconds,
             )
+            for launch in chain:
+                launch.program.printing_schedule = chain[0].schedules[0]
+            explore(runner, chain)
             self._counters += runner.run(chain)
             for launch in chain:
                 if launch.node is not None and launch.touched is not None and self.sanitizer is not None:
@@ -249,14 +248,13 @@ class Device:
 
     def _translated(self, entry: Entry, recording: Recording | None) -> _Translated:
         followed = self.sanitizer is not None or self.explorer is not None
-        key = id(entry), self.engine, recording, followed
+        key = id(entry), recording, followed
         known = self._programs.get(key)
         if known is None:
-            kernels = self.engine == "native"
             if recording is None:
-                program = translate.translate(entry, kernels, heeds=followed)
+                program = translate.translate(entry, heeds=followed)
             else:
-                program = recording.translate(entry, kernels)
+                program = recording.translate(entry)
             allows = any(i.opcode == "griddepcontrol.launch_dependents" for i in program.entry.instructions)
             known = self._programs[key] = _Translated(entry, program, allows)
             if self.sanitizer is not None:
@@ -286,7 +284,7 @@ def _setting(name: str, default: object) -> Any:
 
 
 def queue_order() -> Any:
-    """What follows the order of queues of the current device (`causes.Queues`, and what the host does), or None."""
+    """What follows the order of queues of the current device (`launch.Queues`, and what the host does), or None."""
     following = sanitizer if _current is None else _current.sanitizer
     return None if following is None else following.queues
 

@@ -1,13 +1,17 @@
-"""The report of a hang, or of a run that is stopped: every warp that has not exited, its barrier, and the warps that
-have not arrived there.
+"""Errors of a run, at their places in the kernel.
+
+That of a hang, or of a run that is stopped, lists every warp that has not exited, its barrier, and the warps that have
+not arrived there.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nogpu.errors import EmulatorError
 from nogpu.hardware.barriers import ClusterBarrier, NamedBarrier
 from nogpu.hardware.mbarriers import MBarrier
+from nogpu.ptx.ir import located
 
 if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cluster, Cta
@@ -18,19 +22,25 @@ REPORTED_WARPS = 40
 REPORTED_CULPRITS = 8  # warps per barrier
 
 
-def report(
-    headline: str, resident: list[Cluster], notes: list[str]
-) -> tuple[str, tuple[Grid, Cta, Warp, ActiveGroup] | None]:
-    """(text, the first group that has not exited, with its grid, CTA and warp). notes: further lines of the text."""
+def error_at(grid: Grid, cta: tuple[int, int, int], warp: int, instruction: int | None, reason: str) -> EmulatorError:
+    """An error at an instruction, by its index, of a warp."""
+    found = grid.entry.instructions[instruction] if instruction is not None else None
+    return located(reason, grid.entry, found, cta=cta, warp=warp)
+
+
+def error_of(warp: Warp, reason: str) -> EmulatorError:
+    """An error at the instruction that a warp executes."""
+    return error_at(warp.cta.grid, warp.cta.index, warp.index, warp.registers.context.pc, reason)
+
+
+def report(headline: str, resident: list[Cluster], notes: list[str]) -> EmulatorError:
+    """An error at the first group that has not exited. notes: further lines of its text."""
     lines_of: dict[Grid, list[str]] = {}
     barriers: dict[int, tuple[object, Cta]] = {}
-    first = None
-    for cluster in resident:
-        for cta in cluster.ctas:
-            for warp in cta.warps:
-                for group in warp.groups:
-                    first = first or (cluster.grid, cta, warp, group)
-                    lines_of.setdefault(cluster.grid, []).append(_waiting_line(group, barriers))
+    warps = [warp for cluster in resident for cta in cluster.ctas for warp in cta.warps]
+    groups = [group for warp in warps for group in warp.groups]
+    for group in groups:
+        lines_of.setdefault(group.grid, []).append(_waiting_line(group, barriers))
     lines = []
     for of_grid in lines_of.values():
         shown = REPORTED_WARPS // len(lines_of)
@@ -38,7 +48,11 @@ def report(
         lines += [*of_grid[:shown], *more]
     for barrier, cta in barriers.values():
         lines += [f"  {barrier}", *(f"      {line}" for line in _culprits(barrier, cta))]
-    return "\n".join([headline, *lines, *(f"  {note}" for note in notes)]), first
+    text = "\n".join([headline, *lines, *(f"  {note}" for note in notes)])
+    if not groups:
+        return EmulatorError(text)
+    first = groups[0]
+    return error_at(first.grid, first.cta.index, first.warp.index, first.pc, text)
 
 
 def _waiting_line(group: ActiveGroup, barriers: dict[int, tuple[object, Cta]]) -> str:

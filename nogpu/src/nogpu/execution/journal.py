@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,7 +78,7 @@ def journal(traffic: Traffic) -> Journal:
     return written
 
 
-def settle(memory: Allocations, runs: dict[str, Sequence[Journal]], kernel: str) -> None:
+def settle(memory: Allocations, runs: Mapping[str, Sequence[Journal]], kernel: str) -> None:
     """Writes the journals of one launch to memory. runs: schedule -> the journals of the run's parts.
 
     Raises EmulatorError, before anything is written, if two schedules leave different bytes or if two parts of one run,
@@ -89,7 +89,7 @@ def settle(memory: Allocations, runs: dict[str, Sequence[Journal]], kernel: str)
 
 
 def agree(
-    memory: Allocations, runs: dict[str, Sequence[Journal]], kernel: str
+    memory: Allocations, runs: Mapping[str, Sequence[Journal]], kernel: str
 ) -> list[tuple[Allocation, int, np.ndarray]]:
     """(allocation, offset in it, bytes from there on) that all schedules leave. Raises EmulatorError as `settle`."""
     images = []

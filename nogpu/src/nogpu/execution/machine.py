@@ -1,31 +1,56 @@
-"""What runs grids: resident clusters, warps that can run, asynchronous operations, and the errors of all of them.
+"""The machine that runs launches: a grid, or several that overlap, under a schedule.
 
 A warp runs until it has to wait or has used its quantum. A waiting group is among the waiters of its barrier and costs
 nothing. If no warp can run and no operation is outstanding, or all that can run repeat (`execution.spins`), the kernel
 hangs (`execution.hang`).
+
+Unless the schedule is random or launches overlap, compiled code chooses the warps (native/turns.c). Python gets control
+when a warp needs it, when a round of turns had no effect, and after TURNS_AT_ONCE turns.
+
+The schedules decide which of several launches is ahead. late: the newest does all it can before an older one goes on,
+so that work for which it should have waited has not happened; replay, too, but for what is held. eager: the oldest
+first. random, last: any, at paces that also differ by launch.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from nogpu.errors import EmulatorError, Fault
 from nogpu.execution import hang
+from nogpu.execution.admission import Admission
 from nogpu.execution.meter import Meter
 from nogpu.execution.spins import LOOK_TURNS, Outlook, Spins
 from nogpu.hardware.async_operations import AsyncOperation, Queues, Schedule
+from nogpu.hardware.barriers import wake
+from nogpu.hardware.chip import Sm
 from nogpu.hardware.cluster import Cluster
 from nogpu.hardware.grid import Grid
-from nogpu.hardware.turns import DELAYED, OUTSTANDING, QUIET, STALE, TICKS, Turns
+from nogpu.hardware.turns import (
+    CONCLUDE,
+    DELAYED,
+    EFFECTS,
+    IDLE,
+    LIMIT,
+    LOOK,
+    OUTSTANDING,
+    PROGRESS,
+    QUIET,
+    STALE,
+    TICKS,
+    Turns,
+)
 from nogpu.hardware.warp import ActiveGroup, Warp
-from nogpu.ptx.ir import located
+from nogpu.ops import copies
 
 QUANTUM = 256  # segments that a warp runs in a turn
+TURNS_AT_ONCE = 64  # of compiled code, at most: signals wait for its end
 # Under a random schedule some warps get fewer turns: races often need one warp far ahead of another.
 PACES = (1.0, 0.1, 0.01)
+PATIENCE = 50  # turns per ready warp without an effect, after which a random schedule serves warps in order
 OVERDUE_TURNS = 64  # turns of each warp that can run: warps that have effects for so long may spin, and starve others
 
 WAITING = "no warp can run and no asynchronous work is outstanding"
@@ -35,9 +60,11 @@ SPINNING = "all warps that can run poll without an effect, and each is back in a
 class Machine:
     """Resident clusters, warps that can run, and outstanding asynchronous operations."""
 
-    def __init__(self, schedule: Schedule, meter: Meter | None = None) -> None:
-        """meter: None counts without a report, up to the default limit."""
-        self.schedule = schedule
+    def __init__(self, schedule: Schedule, grids: Sequence[Grid], meter: Meter | None = None) -> None:
+        """grids: in launch order, each the predecessor of the next. meter: None counts without a report, up to the
+        default limit.
+        """
+        self.schedule, self.grids = schedule, grids
         self.queues = Queues(schedule, self.execute)
         self.random = self.queues.random
         self.turns = Turns()
@@ -54,6 +81,266 @@ class Machine:
         self.count_at = 0  # ticks at which the warp instructions are counted next
         self.warp_random = random.Random(schedule.seed)  # its own: the other choices must not depend on `postpones`
         self.finished: list[Cluster] = []
+        self._overlaps = len(grids) > 1
+        self._admission = Admission(grids, schedule, self.random)
+        self._paused: list[ActiveGroup] = []
+        self._paces = {grid: self.random.choice(PACES) if self._overlaps else 1.0 for grid in grids}
+        if not self._overlaps and schedule.kind in ("late", "eager"):
+            self.ready = self.turns
+            self.turns.set_limits(self.quantum, OVERDUE_TURNS)
+
+    def run(self) -> None:
+        """Runs the grids to their end."""
+        ready, words = self.ready, self.turns.words
+        look = 0  # turns without an effect at which the next look is due
+        seen = 0  # effects: events that could have changed what a lane reads
+        is_one_ahead = self._overlaps and not self.schedule.is_random
+        while True:
+            if self.finished:
+                self._retire()
+            if not self.finished and self._end_grids():
+                self.meter.count(())
+                return
+            while (cluster := self._admission.next(len(self.resident))) is not None:
+                self._start(*cluster)
+            if words[EFFECTS] != seen:
+                seen, look = words[EFFECTS], 0
+            idle = words[IDLE]
+            if idle > len(ready) > 0 and idle >= look and not self.outstanding:
+                if look and self.spins_for_ever() and not self._admission.widen():
+                    raise self.hang(SPINNING)
+                look = idle + self.look_turns * (len(ready) + 1)
+            if is_one_ahead:
+                self._run_ahead()
+            elif ready:
+                self._run_turns()
+                idle = words[IDLE]
+                is_overdue = idle > len(ready) or (not idle and self.delayed > OVERDUE_TURNS * max(1, len(ready)))
+                if is_overdue and self.outstanding:
+                    self.run_one()
+                    words[IDLE] = 0
+            elif not (self.outstanding and self.run_one()):
+                self.stuck()
+
+    # Clusters
+
+    def _start(self, grid: Grid, number: int, sms: list[Sm] | None) -> None:
+        """Makes a cluster resident and gives its warps their first turns. number, sms: as of `Cluster`."""
+        if not self._overlaps and not self.resident:
+            # A cluster's run under a seed must not depend on the clusters that this process has run before.
+            self.random.seed(f"{self.schedule.seed}:{number}")
+            self.warp_random.seed(f"{self.schedule.seed}:{number}")
+        cluster = Cluster(self, grid, number, sms)
+        self.resident.append(cluster)
+        self._admission.occupy(cluster)
+        grid.counters.ctas += cluster.size
+        for observer in grid.observers:
+            observer.join(cluster)
+        if self.ready is self.turns:
+            warps = [warp for cta in cluster.ctas for warp in cta.warps]
+            self.turns.join(warps, grid.program.starts.ctypes.data)
+            for warp in warps:
+                warp.offer()
+        for cta in cluster.ctas:
+            for warp in cta.warps:
+                if self.schedule.is_random:
+                    warp.pace = self._paces[grid] * PACES[self.random.randrange(len(PACES))]
+                self.enqueue(warp)
+
+    def cancel(self, grid: Grid) -> tuple[int, int, int] | None:
+        """Takes a cluster of the grid that has not started off those to run.
+
+        Returns the index (x, y, z) of its first CTA, None if all clusters have started.
+        """
+        number = grid.take_cluster()
+        assert self.running is not None  # only asynchronous operations cancel
+        for observer in grid.observers:
+            observer.cancelled(self.running, number)
+        if number is None:
+            return None
+        self.meter.over(grid.config.ctas // grid.config.clusters, 0)
+        return grid.cancel(number)
+
+    def cluster_done(self, cluster: Cluster) -> None:
+        self.finished.append(cluster)
+
+    def _retire(self) -> None:
+        """Removes the clusters whose CTAs have exited from the resident ones. If launches overlap, their stores may
+        still be queued.
+        """
+        if not self._overlaps:
+            if not self.ready:
+                while self.outstanding:
+                    self.run_one()
+            if self.outstanding:
+                return
+        finished, self.finished = self.finished, []
+        self._spins.forget()
+        for cluster in finished:
+            self.resident.remove(cluster)
+            if self.ready is self.turns:
+                self.turns.leave(warp for cta in cluster.ctas for warp in cta.warps)
+            issued = sum(warp.issued for cta in cluster.ctas for warp in cta.warps)
+            for observer in cluster.grid.observers:
+                observer.leave(cluster)
+            cluster.grid.counters.warp_instructions += issued
+            self.meter.over(cluster.size, issued)
+            self._admission.release(cluster)
+            if not self._overlaps:
+                self.queues.forget_tensor_queues((cluster.grid.number, cluster.number))
+                cluster.events.end()
+
+    def _end_grids(self) -> bool:
+        """Ends the grids that are complete. Returns whether all have ended.
+
+        Raises EmulatorError if a barrier still expected bytes.
+        """
+        for grid in self.grids:
+            if grid.finished or not grid.complete:
+                continue
+            if grid.unfinished:
+                barrier = grid.unfinished[0]
+                assert barrier.initialiser is not None  # of every barrier of a CTA
+                group, index = barrier.initialiser
+                text = f"the grid has ended, but {barrier} (PTX ISA, mbarrier)"
+                raise hang.error_at(grid, group.cta.index, group.warp.index, index, text)
+            grid.finish()
+            self.queues.forget_tensor_queues((grid.number,))
+        return all(grid.finished for grid in self.grids)
+
+    # Turns
+
+    def enqueue(self, warp: Warp) -> None:
+        """Gives the warp a turn: one of its groups can run."""
+        if self.ready is self.turns:
+            self.ready.append(warp)
+        elif not warp.queued:
+            warp.queued = True
+            self.ready.append(warp)
+
+    def pause(self, group: ActiveGroup) -> bool:
+        """Ends the turn of a group after which another launch may start. Returns False if none can."""
+        if self._overlaps:
+            self._paused.append(group)
+        return self._overlaps
+
+    def postpones(self) -> bool:
+        """Whether a warp's asynchronous work that only the warp itself sees is put off until it waits for it."""
+        if self.schedule.kind == "random":
+            return self.warp_random.random() < 0.5
+        return self.schedule.kind in ("late", "last", "replay")
+
+    def _run_turns(self) -> None:
+        """Gives turns to warps that can run: as many as compiled code can, or one."""
+        turns, words = self.turns, self.turns.words
+        if self.ready is not turns:
+            if not self.turn() and not (self.outstanding and self.run_one()):
+                self.stuck()
+            self._note_effects()
+            return
+        grid = self.resident[0].grid
+        self._look_up(grid)
+        ticks = words[TICKS]
+        if ticks >= self.count_at:
+            self.count()
+        words[LIMIT] = max(ticks + 1, min(ticks + TURNS_AT_ONCE, self.count_at))
+        words[PROGRESS], words[QUIET], words[OUTSTANDING] = self.progress, self.quiet, self.queues.outstanding
+        why = grid.program.run_turns(turns)
+        self.progress = words[PROGRESS]
+        if why == LOOK:
+            return
+        warp = turns.current
+        runnable = self.served(warp, warp.conclude if why == CONCLUDE else partial(warp.run, self.quantum))
+        if warp.groups:
+            warp.offer()
+        if runnable:
+            turns.append(warp)
+        self._note_effects()
+
+    def _look_up(self, grid: Grid) -> None:
+        """Compiled code sees the live allocations as they are."""
+        memory = grid.memory
+        memory.traffic = grid.traffic
+        known = memory.version, memory.refuses_copies
+        if known != self.allocations:
+            self.allocations, self.turns.words[STALE] = known, 0
+            for warp in self.turns.warps:
+                warp.registers.look_up(grid)
+            if self.turns.loads is not None:
+                self.turns.loads.forget_allocations()
+
+    def _run_ahead(self) -> None:
+        """Gives a warp a turn, or runs one asynchronous operation, of the grid that is ahead.
+
+        No grid is ahead while warps poll, or have had effects for so long that they may spin.
+        """
+        warps = len(self.ready)
+        in_order = self.turns.words[IDLE] > warps or self.delayed // (OVERDUE_TURNS * (warps + 1)) % 2 == 1
+        order = self.grids if self.schedule.kind == "eager" else self.grids[::-1]
+        of_one = any((not in_order and self.turn(grid)) or (grid.outstanding and self.run_one(grid)) for grid in order)
+        if not of_one and not self.turn() and not (self.outstanding and self.run_one()):
+            self.stuck()
+        self._note_effects()
+
+    def turn(self, grid: Grid | None = None) -> bool:
+        """Runs the warp that has waited longest for a turn, of a grid or (None) of all; under a random schedule any, by
+        their paces. Returns whether there is one.
+        """
+        index = self.next_warp(grid)
+        if index is None:
+            return False
+        assert isinstance(self.ready, deque)  # else compiled code gives turns
+        if grid is None:
+            self.ready.rotate(-index)
+            warp = self.ready.popleft()
+        else:
+            warp = self.ready[index]
+            del self.ready[index]
+        self.run_warp(warp)
+        return True
+
+    def next_warp(self, grid: Grid | None) -> int | None:
+        """The place, among those that can run, of the warp that is next."""
+        ready = self.ready
+        if self.schedule.is_random and len(ready) > 1 and self.turns.words[IDLE] < PATIENCE * len(ready):
+            return self.random.choices(range(len(ready)), [warp.pace for warp in ready])[0]
+        return next((index for index, warp in enumerate(ready) if grid is None or warp.cta.grid is grid), None)
+
+    def run_warp(self, warp: Warp) -> None:
+        """Gives a warp its turn."""
+        if self.run_segments(warp, self.random.randrange(1, 9) if self.schedule.is_random else self.quantum):
+            self.enqueue(warp)
+        while self.schedule.kind == "random" and self.queues.outstanding and self.random.random() < 0.4:
+            self.queues.run_one()
+        self.wake_paused()
+
+    def wake_paused(self) -> None:
+        """Groups whose turn has ended so that another launch may start have theirs again."""
+        wake(self._paused)
+
+    def run_segments(self, warp: Warp, quantum: int) -> bool:
+        """Runs at most so many segments of a warp. Returns whether it can run on."""
+        warp.queued = False
+        words = self.turns.words
+        words[TICKS] += 1
+        if words[TICKS] > self.count_at:
+            self.count()
+        grid = warp.cta.grid
+        grid.memory.traffic = grid.traffic
+        return self.served(warp, partial(warp.run, quantum))
+
+    def served(self, warp: Warp, turn: Callable[[], bool]) -> bool:
+        """Python's part of a warp's turn. Returns whether the warp can run on."""
+        try:
+            return turn()
+        except Fault as fault:
+            raise hang.error_of(warp, fault.reason) from fault
+        except EmulatorError:
+            raise
+        except Exception as error:
+            raise hang.error_of(warp, _unforeseen(error)) from error
+
+    # Time
 
     def clock(self) -> int:
         """A count of cycles that only grows."""
@@ -65,10 +352,6 @@ class Machine:
         """Turns with an effect, since an asynchronous operation has happened last."""
         return self.turns.words[DELAYED]
 
-    @delayed.setter
-    def delayed(self, count: int) -> None:
-        self.turns.words[DELAYED] = count
-
     def tell(self, turns: Turns) -> None:
         """Compiled turns hear what a Python row has changed: quiet events, asynchronous operations, allocations."""
         words = turns.words
@@ -76,113 +359,15 @@ class Machine:
         if self.resident[0].grid.memory.version != self.allocations[0]:
             words[STALE] = 1
 
-    def enqueue(self, warp: Warp) -> None:
-        """Gives the warp a turn: one of its groups can run."""
-        if self.ready is self.turns:
-            self.ready.append(warp)
-        elif not warp.queued:
-            warp.queued = True
-            self.ready.append(warp)
-
-    def cancel(self, grid: Grid) -> tuple[int, int, int] | None:
-        """Takes a cluster of the grid that has not started off those to run.
-
-        Returns the index (x, y, z) of its first CTA, None if all clusters have started.
-        """
-        number = self.next_unstarted(grid)
-        if grid.recorder is not None:
-            assert self.running is not None  # only asynchronous operations cancel
-            grid.recorder.cancelled(self.running, number)
-        if number is None:
-            return None
-        self.meter.over(grid.config.ctas // grid.config.clusters, 0)
-        return grid.cancel(number)
-
-    def next_unstarted(self, grid: Grid) -> int | None:
-        """The number of a cluster of the grid that has not started, and never will; None if all have."""
-        raise NotImplementedError
-
-    def start(self, cluster: Cluster, pace: float = 1.0) -> None:
-        """Gives the warps of a new cluster their first turns. pace: of the cluster under a random schedule."""
-        self.resident.append(cluster)
-        cluster.grid.counters.ctas += cluster.size
-        if cluster.grid.recorder is not None:
-            cluster.grid.recorder.join(cluster)
-        if cluster.grid.sanitizer is not None:
-            cluster.grid.sanitizer.join(cluster)
-        if self.ready is self.turns:
-            warps = [warp for cta in cluster.ctas for warp in cta.warps]
-            self.turns.join(warps, cluster.grid.program.starts.ctypes.data)
-            for warp in warps:
-                warp.offer()
-        for cta in cluster.ctas:
-            for warp in cta.warps:
-                if self.schedule.is_random:
-                    warp.pace = pace * PACES[self.random.randrange(len(PACES))]
-                self.enqueue(warp)
-
-    def pause(self, group: ActiveGroup) -> bool:
-        """Ends the turn of a group after which another launch may start. Returns False if none can."""
-        return False
-
-    def postpones(self) -> bool:
-        """Whether a warp's asynchronous work that only the warp itself sees is put off until it waits for it."""
-        if self.schedule.kind == "random":
-            return self.warp_random.random() < 0.5
-        return self.schedule.kind in ("late", "last", "replay")
-
-    def cluster_done(self, cluster: Cluster) -> None:
-        self.finished.append(cluster)
-
-    def turn(self) -> None:
-        """Runs the warp that has waited longest for a turn; under a random schedule any, by their paces."""
-        if isinstance(self.ready, deque) and self.schedule.is_random and len(self.ready) > 1:
-            chosen = self.random.choices(range(len(self.ready)), [warp.pace for warp in self.ready])[0]
-            self.ready.rotate(-chosen)
-        self.run_warp(self.ready.popleft())
-
-    def run_warp(self, warp: Warp) -> None:
-        drains = self.schedule.kind == "random"
-        warp.queued = False
-        quantum = self.random.randrange(1, 9) if self.schedule.is_random else self.quantum
+    def _note_effects(self) -> None:
+        """Counts turns with an effect, or without."""
         words = self.turns.words
-        words[TICKS] += 1
-        if words[TICKS] > self.count_at:
-            self.count()
-        grid = warp.cta.grid
-        grid.memory.traffic = grid.traffic
-        if self.served(warp, partial(warp.run, quantum)):
-            self.enqueue(warp)
-        while drains and self.queues.outstanding and self.random.random() < 0.4:
-            self.queues.run_one()
-
-    def served(self, warp: Warp, turn: Callable[[], bool]) -> bool:
-        """Python's part of a warp's turn. Returns whether the warp can run on."""
-        try:
-            return turn()
-        except Fault as fault:
-            raise self._located(warp, fault.reason) from fault
-        except EmulatorError:
-            raise
-        except Exception as error:
-            raise self._located(warp, _unforeseen(error)) from error
-
-    def take_finished(self) -> list[Cluster]:
-        """Removes the clusters whose CTAs have exited from the resident ones, and returns them."""
-        if not self.finished:
-            return self.finished
-        finished, self.finished = self.finished, []
-        self._spins.forget()
-        for cluster in finished:
-            self.resident.remove(cluster)
-            if self.ready is self.turns:
-                self.turns.leave(warp for cta in cluster.ctas for warp in cta.warps)
-            issued = sum(warp.issued for cta in cluster.ctas for warp in cta.warps)
-            if cluster.grid.recorder is not None:
-                cluster.grid.recorder.leave(cluster)
-            cluster.grid.counters.warp_instructions += issued
-            self.meter.over(cluster.size, issued)
-        return finished
+        effects = self.progress - self.quiet
+        if effects == words[EFFECTS]:
+            words[IDLE] += 1
+        else:
+            words[EFFECTS], words[IDLE] = effects, 0
+            words[DELAYED] += self._overlaps or self.outstanding > 0
 
     def spins_for_ever(self) -> bool:
         """Whether the warps that can run, while nothing is outstanding, are known to go round for ever."""
@@ -201,38 +386,53 @@ class Machine:
             raise self._reported(f"stopped after {self.meter.tally.total} warp instructions (--max-instructions)")
         self.count_at = self.turns.words[TICKS] + turns
 
-    # Errors
+    # Asynchronous operations
+
+    @property
+    def outstanding(self) -> int:
+        """Asynchronous operations."""
+        loads = self.turns.loads
+        return self.queues.outstanding if loads is None else self.queues.outstanding + len(loads)
+
+    def run_one(self, grid: Grid | None = None) -> bool:
+        """Runs an asynchronous operation, of a grid or (None) of all, chosen by the schedule. There must be one.
+
+        Returns False if none may happen.
+        """
+        loads = self.turns.loads
+        if grid is not None:
+            self.queues.run_one_of(grid)
+        elif not loads or self.queues.outstanding_first:
+            self.queues.run_one()
+        else:
+            load = loads.take()
+            async_op = copies.pending_load(load, self.turns.warp_at(load.issuer))
+            self.execute(async_op, async_op.action)
+        return True
 
     def execute(self, async_op: AsyncOperation, action: Callable[[], None]) -> None:
         """Calls the action of an asynchronous operation, its own or its first part, on its behalf."""
         self.progress += 1
-        self.delayed = 0
+        self.turns.words[DELAYED] = 0
         memory = async_op.grid.memory
         outer, memory.traffic = memory.traffic, async_op.grid.traffic
         cause, self.running = self.running, async_op
         try:
             action()
         except Fault as fault:
-            cta, warp, index = async_op.origin
-            raise self._error(async_op.grid, cta, warp, index, fault.reason) from fault
+            raise hang.error_at(async_op.grid, *async_op.origin, fault.reason) from fault
         except EmulatorError:
             raise
         except Exception as error:
-            cta, warp, index = async_op.origin
-            raise self._error(async_op.grid, cta, warp, index, _unforeseen(error)) from error
+            raise hang.error_at(async_op.grid, *async_op.origin, _unforeseen(error)) from error
         finally:
             memory.traffic, self.running = outer, cause
 
-    def _located(self, warp: Warp, reason: str) -> EmulatorError:
-        return self._error(warp.cta.grid, warp.cta.index, warp.index, warp.registers.context.pc, reason)
+    # Errors
 
-    def _error(self, grid: Grid, cta: tuple, warp: int, index: int | None, reason: str) -> EmulatorError:
-        instruction = grid.entry.instructions[index] if index is not None else None
-        return located(reason, grid.entry, instruction, cta=cta, warp=warp)
-
-    def notes(self) -> list[str]:
-        """Further lines for the report of a hang."""
-        return []
+    def stuck(self) -> None:
+        """No warp can run, and no asynchronous operation can happen. Raises EmulatorError."""
+        raise self.hang(WAITING)
 
     def hang(self, reason: str) -> EmulatorError:
         """The error for a hang."""
@@ -246,25 +446,10 @@ class Machine:
         for cluster in self.resident:
             for warp in (warp for cta in cluster.ctas for warp in cta.warps):
                 try:
-                    if cluster.causes is not None:
-                        cluster.causes.settle(warp)
+                    cluster.events.settle(warp)
                 except Fault as fault:
-                    return self._located(warp, fault.reason)
-        text, first = hang.report(headline, self.resident, self.notes())
-        if first is None:
-            return EmulatorError(text)
-        grid, cta, warp, group = first
-        return self._error(grid, cta.index, warp.index, group.pc, text)
-
-    def finish(self, grid: Grid) -> None:
-        """Ends a grid. Raises EmulatorError if a barrier still expected bytes."""
-        if grid.unfinished:
-            barrier = grid.unfinished[0]
-            assert barrier.initialiser is not None  # of every barrier of a CTA
-            group, index = barrier.initialiser
-            text = f"the grid has ended, but {barrier} (PTX ISA, mbarrier)"
-            raise self._error(grid, group.cta.index, group.warp.index, index, text)
-        grid.finish()
+                    return hang.error_of(warp, fault.reason)
+        return hang.report(headline, self.resident, self._admission.notes())
 
 
 def _unforeseen(error: Exception) -> str:

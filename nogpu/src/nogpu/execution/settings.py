@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-ENGINES = ("native", "python")
 WORKER_LIMIT = 1024  # processes
 _HOLD = r"c\d+w\d+(?:j\d+|\.\d+)@c\d+w\d+(?:j\d+|\.\d+)"
 _SCHEDULE = re.compile(r"late|eager|(?:random|last):[0-9]{1,20}|replay:(?:-|%s(?:\+%s)*)" % (2 * (_HOLD,)))
@@ -37,13 +36,6 @@ def _positive(text: str, of: str, limit: int) -> int:
     return int(text)
 
 
-def engine(text: str) -> str:
-    """The name of an engine. Raises ValueError."""
-    if text not in ENGINES:
-        raise ValueError(f"{text!r} is no engine: {' or '.join(ENGINES)} expected")
-    return text
-
-
 def runs(text: str) -> int:
     """A number of runs. Raises ValueError."""
     return _positive(text, "runs", (1 << 31) - 1)
@@ -51,7 +43,6 @@ def runs(text: str) -> int:
 
 CHECKS = {
     "explore": runs,
-    "engine": engine,
     "schedule": schedules,
     "workers": workers,
     "max_instructions": instructions,

@@ -1,20 +1,18 @@
-"""Runs of a launch under schedules that an explorer chooses. None of them changes the memory."""
+"""Runs of launches under schedules that an explorer chooses. None of them changes the memory."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from nogpu.errors import EmulatorError
+from nogpu.errors import EmulatorError, leniency
 from nogpu.execution.journal import Journal, agree, journal
+from nogpu.execution.launch import Launch
 from nogpu.execution.meter import Meter, Tally
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nogpu.execution.runs import Launch, Runner
-    from nogpu.execution.workers import Report
+from nogpu.execution.runs import Runner
+from nogpu.execution.workers import Report
 
 
 class Follower(Protocol):
@@ -76,13 +74,16 @@ class Trial:
     def _try(self, schedule: str, report: Report) -> tuple[EmulatorError | None, list[Journal], list[Any]]:
         follower = self._explorer.follower()
         chain = [replace(launch, sanitizer=follower, recording=None) for launch in self._chain]
-        meter = Meter(Tally(self._runner.max_instructions, 0), 0, None)
         try:
-            if len(chain) > 1:
-                found = [traffic for _, traffic in self._runner.overlap(chain, schedule, meter)]
-            else:
-                _, traffic, _, _ = self._runner.execute(chain[0], schedule, range(chain[0].config.clusters), meter)
-                found = [traffic]
+            found = self._runner.execute(chain, schedule, Meter(Tally(self._runner.max_instructions)))
         except EmulatorError as error:
             return error, [], follower.found()
-        return None, [journal(traffic) for traffic in found], follower.found()
+        return None, [journal(ran.traffic) for ran in found], follower.found()
+
+
+def explore(runner: Runner, chain: Sequence[Launch]) -> None:
+    """Explores launches that run next, if an explorer wants to. Raises EmulatorError if they fail."""
+    first = chain[0]
+    if first.explorer is not None and first.recording is None:
+        with leniency(first.lenient):
+            first.explorer.explore(Trial(runner, chain, first.explorer))

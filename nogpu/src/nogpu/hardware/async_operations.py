@@ -72,10 +72,10 @@ class AsyncOperation:
     ):
         self.grid = g.grid
         self._group, self._issuer = g, issuer
-        cause = g.cta.machine.running
-        self.known: int = g.warp.known if cause is None else cause.known  # as when it was issued (`Warp.known`)
-        causes = g.cta.cluster.causes
-        self.cause: Any = None if causes is None else causes.issued(g, issuer, cause)  # what ordered it
+        running = g.cta.machine.running
+        self.known: int = g.warp.known if running is None else running.known  # as when it was issued (`Warp.known`)
+        self.cause: Any = None  # kept by an observer: the events that ordered it
+        g.cta.cluster.events.issued(self, g, issuer, running)
         self.action = action
         # The first part, which a thread may wait for separately: reading the tensor map, or a store's source.
         self.prepare = prepare

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from nogpu.errors import Fault, doubt, ordering_fault
 from nogpu.hardware.barriers import ClusterBarrier, NamedBarrier, label, wake
 from nogpu.hardware.chip import Sm
+from nogpu.hardware.events import Events
 from nogpu.hardware.grid import Grid, cta_index, unravel
 from nogpu.hardware.mbarriers import MBarrier
 from nogpu.hardware.memory import RANK_SHIFT, SHARED_BASE
@@ -21,7 +22,6 @@ from nogpu.hardware.tensor.tmem import TensorMemory
 from nogpu.hardware.warp import ActiveGroup, Warp
 
 if TYPE_CHECKING:
-    from nogpu.hardware.causes import Causes
     from nogpu.hardware.machine import Machine
     from nogpu.hardware.properties import Dim3
     from nogpu.hardware.warp import Issuer
@@ -171,12 +171,11 @@ class Cta:
     def thread_exit(self, warp: Warp, lanes: int) -> None:
         """Lanes of a warp have exited."""
         self.live_threads -= lanes.bit_count()
-        if self.cluster.causes is not None:
-            causes, of_cluster = self.cluster.causes, self.cluster.barrier
-            causes.excused(of_cluster, of_cluster.generation, warp, lanes)
-            for barrier in self._named.values():
-                if barrier.count is None:
-                    causes.excused(barrier, barrier.generation, warp, lanes)
+        if self.cluster.events.is_observed:
+            barriers: list[ClusterBarrier | NamedBarrier] = [self.cluster.barrier]
+            barriers += [barrier for barrier in self._named.values() if barrier.count is None]
+            for awaited in barriers:
+                self.cluster.events.excused(awaited, awaited.generation, warp, lanes)
         for barrier in self._named.values():
             if barrier.parted:
                 barrier.leave(warp, self.counted_threads())
@@ -196,8 +195,7 @@ class Cta:
 
     def _check_exit(self) -> None:
         check_requests(self)
-        if self.cluster.causes is not None:
-            self.cluster.causes.exited(self)
+        self.cluster.events.exited(self)
         # Producers of CuTe DSL 4.5.2 end with expect_tx for copies that they do not issue; no warp waits for those.
         barriers = self.mbarriers.values()
         self.grid.unfinished += [barrier for barrier in barriers if barrier.bytes and barrier.delivered]
@@ -222,7 +220,7 @@ class Cluster:
         x, y, z = grid.config.block
         self.barrier = ClusterBarrier(x * y * z * self.size, machine)
         self.live = self.size  # CTAs that have not exited
-        self.causes: Causes | None = None  # follows the order of its events
+        self.events = Events()
         self.told: dict[int, int] = {}  # address of a word that warps pass on -> what they knew (`Warp.known`)
         self.allocations = [PairedAllocation() for _ in range(self.size // 2)]
         first = number * self.size

@@ -7,71 +7,32 @@ from collections.abc import Sequence
 from functools import cache
 from struct import Struct
 
-from nogpu import toolchain
+from nogpu import headers, toolchain
 
-RANKS = 5
-FILL_BYTES = 16
-REFUSED = -1  # a copy that is not proven legal: nothing has been done
+RANKS, FILL_BYTES = headers.constants("native/copies.h", "RANKS", "CHUNK")
+(REFUSED,) = headers.constants("native/copies.h", "REFUSED")  # a copy that is not proven legal: nothing has been done
 
 _COORDINATES = [Struct(f"={n}q{8 * (RANKS - n)}x") for n in range(RANKS + 1)]
 
 
+@headers.mirrors("native/copies.h")
 class Window(ctypes.Structure):
     """The shared memory of a CTA."""
 
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("end", ctypes.c_uint64),
-        ("guarded", ctypes.c_void_p),
-        ("observed", ctypes.c_int64),
-        ("closed", ctypes.c_int64),
-        ("watched", ctypes.c_int64),
-        ("marked", ctypes.c_void_p),
-    ]
 
-
+@headers.mirrors("native/copies.h", "Traffic")
 class AllocationTraffic(ctypes.Structure):
     """An allocation of global memory, and the traffic to or from it."""
 
-    _fields_ = [
-        ("start", ctypes.c_uint64),
-        ("end", ctypes.c_uint64),
-        ("marks_address", ctypes.c_void_p),
-        ("origin", ctypes.c_uint64),
-        ("requested", ctypes.c_int64),
-        ("low", ctypes.c_int64),
-        ("high", ctypes.c_int64),
-    ]
 
-
+@headers.mirrors("native/copies.h")
 class Tile(ctypes.Structure):
     """A tensor map."""
 
-    _fields_ = [
-        ("address", ctypes.c_uint64),
-        ("bits", ctypes.c_int64),
-        ("row_bytes", ctypes.c_int64),
-        ("pattern", ctypes.c_int64),
-        ("shift", ctypes.c_int64),
-        ("flip", ctypes.c_int64),
-        ("fill", ctypes.c_uint8 * FILL_BYTES),
-        ("dims", ctypes.c_int64 * RANKS),
-        ("strides", ctypes.c_int64 * RANKS),
-        ("counts", ctypes.c_int64 * RANKS),
-        ("steps", ctypes.c_int64 * RANKS),
-    ]
 
-
+@headers.mirrors("native/copies.c")
 class TensorCopy(ctypes.Structure):
     """A tcgen05.cp: the addresses of three tables of int64."""
-
-    _fields_ = [
-        ("lanes", ctypes.c_int64),
-        ("row_chunks", ctypes.c_int64),
-        ("places", ctypes.c_void_p),
-        ("words", ctypes.c_void_p),
-        ("rows", ctypes.c_void_p),
-    ]
 
 
 _POINTER, _WORD, _NUMBER = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int

@@ -11,14 +11,15 @@ from nogpu.hardware.properties import DeviceProperties
 from nogpu.hardware.warp import ActiveGroup
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
 
-    from nogpu.hardware.causes import Sanitizer
     from nogpu.hardware.counters import LaunchCounters
+    from nogpu.hardware.events import GridObserver
     from nogpu.hardware.memory import GlobalMemory
     from nogpu.hardware.program import Program
     from nogpu.hardware.properties import Dim3, LaunchConfig
-    from nogpu.hardware.recorder import Recorder
     from nogpu.hardware.traffic import Traffic
 
 
@@ -27,17 +28,16 @@ class Grid:
 
     def __init__(
         self,
-        number: int,
         program: Program,
         config: LaunchConfig,
         parameters: np.ndarray,
         memory: GlobalMemory,
         counters: LaunchCounters,
         properties: DeviceProperties | None = None,
-        title: str = "",
     ):
-        self.number = number  # place among launches that may overlap
-        self.title = title  # name in messages where launches overlap
+        """parameters: uint8, packed, 64-byte aligned and registered with the memory."""
+        self.number = 0  # place among launches that may overlap
+        self.title = ""  # name in messages where launches overlap
         self.program, self.config, self.memory, self.counters = program, config, memory, counters
         self.entry = program.entry
         self.parameters = parameters  # uint8, as the kernel reads them
@@ -45,19 +45,21 @@ class Grid:
         self.properties = properties or DeviceProperties()
         self.sm_count = self.properties.sm_count
         self.traffic: Traffic | None = memory.traffic  # to and from global memory; None if it is not counted
-        self.recorder: Recorder | None = None  # of what the warps do
-        self.sanitizer: Sanitizer | None = None  # of the order of what they do
+        self.observers: list[GridObserver] = []
+        self.multiplies = True  # tcgen05.mma has products, else accumulators stay as they are
+        self.shares_work = False  # clusters that take over others' work get equal turns: all that fit are resident
         self.allocation_table: AllocationTable | None = None  # for compiled code
         self.clusters: Dim3 = (
             config.grid[0] // config.cluster[0],
             config.grid[1] // config.cluster[1],
             config.grid[2] // config.cluster[2],
         )
+        self.numbers: Sequence[int] = range(config.clusters)  # clusters that run, x fastest
         self.predecessors: list[Grid] = []  # grids that griddepcontrol.wait waits for
         self.waiters: list[ActiveGroup] = []  # groups that wait for the end of this grid
         # mbarriers of exited CTAs with a nonzero tx-count in a phase that has received bytes.
         self.unfinished: list[MBarrier] = []
-        self.admitted = 0  # clusters that have started
+        self._taken = 0  # clusters that have started, or have been cancelled
         self.allowing = 0  # CTAs that have allowed dependents to start, or have exited
         self.exited = 0  # CTAs
         self.outstanding = 0  # asynchronous operations
@@ -76,7 +78,20 @@ class Grid:
     @property
     def complete(self) -> bool:
         """Whether all CTAs have exited and all asynchronous work is done."""
-        return self.exited == self.config.ctas and not self.outstanding
+        ctas = len(self.numbers) * (self.config.ctas // self.config.clusters)
+        return self.exited == ctas and not self.outstanding
+
+    @property
+    def clusters_left(self) -> int:
+        """Clusters that have not started."""
+        return len(self.numbers) - self._taken
+
+    def take_cluster(self) -> int | None:
+        """The number of the next cluster to start, or to be cancelled; None if there is none left."""
+        if not self.clusters_left:
+            return None
+        self._taken += 1
+        return self.numbers[self._taken - 1]
 
     def renew_allocation_table(self) -> AllocationTable:
         """The table of the memory's live allocations, made anew."""

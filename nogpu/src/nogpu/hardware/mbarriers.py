@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING
 
+from nogpu import headers
 from nogpu.errors import Fault, doubt, ordering_fault
 from nogpu.hardware.barriers import label
 from nogpu.hardware.native import WARPS, Barrier, library
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 COUNT_LIMIT = (1 << 20) - 1  # largest expected, pending and tx count (PTX ISA, "Size and alignment of mbarrier object")
 ARRIVAL, COMPLETION, TILE_LOAD = "arrival", "complete_tx", "tensor copy"  # names of arrivals, in messages
-KINDS = (ARRIVAL, TILE_LOAD)  # of arrivals that compiled code performs
+KINDS = dict(zip(headers.constants("native/engine.h", "BY_THREAD", "BY_TILE_LOAD"), (ARRIVAL, TILE_LOAD)))
+"""Arrivals that compiled code performs."""
 BY_THREAD = (ARRIVAL, COMPLETION)  # arrivals that a thread performs itself
 
 
@@ -180,16 +182,13 @@ class MBarrier(Barrier):
         if self.home is not None:
             running = self.home.machine.running
             self.heard |= issuer[0].warp.known if running is None else running.known
-            if self.home.cluster.causes is not None:
-                self.home.cluster.causes.heard(self, issuer, running)
+            self.home.cluster.events.heard(self, issuer, running)
 
     def passed_by(self, warp: Warp) -> None:
         """A warp has seen that the last phase is over."""
         warp.synced = max(warp.synced, self.ended)
         warp.known |= self.news
-        causes = warp.cta.cluster.causes
-        if causes is not None:
-            causes.passed(self, warp)
+        warp.cta.cluster.events.passed(self, warp)
 
     def _check_visible(self, how: str, issuer: Issuer) -> None:
         by_thread = how in BY_THREAD

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nogpu import headers
 from nogpu.hardware.native import Calls
 from nogpu.hardware.register_file import RegisterFile
 from nogpu.hardware.traits import Traits
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.turns import Turns
     from nogpu.hardware.warp import ActiveGroup
 
-DONE = -(1 << 30)  # the result of a turn in which the group has parted or ended
+(DONE,) = headers.constants("native/engine.h", "DONE")  # the result of a turn in which the group has parted or ended
 
 
 @dataclass(frozen=True)

@@ -157,6 +157,12 @@ def static_shared_bytes(entry: Entry) -> int:
     return end
 
 
+def shared_per_cta(ctas: int, properties: DeviceProperties) -> int:
+    """Bytes of shared memory for each of so many CTAs of an SM."""
+    share = properties.shared_memory_per_sm // ctas - properties.shared_memory_reserved_per_block
+    return min(properties.shared_memory_per_block_optin, share)
+
+
 def ctas_per_sm(threads: int, shared_bytes: int, properties: DeviceProperties) -> int:
     """CTAs that fit on one SM by threads and shared memory; PTX does not say how many registers they take."""
     return min(

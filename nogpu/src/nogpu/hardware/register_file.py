@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nogpu import headers
 from nogpu.hardware.native import (
     ALIGNMENT,
     ANYTHING,
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from nogpu.hardware.warp import ActiveGroup
 
 _ROW_TYPES = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
-_TURN, _TURN_OFFSET = struct.Struct("<IIiiqqQq"), Context.mask.offset
+_TURN = headers.packer("native/engine.h", "Context", "mask", "waited_phase")
+_TURN_OFFSET = Context.mask.offset
 
 
 @dataclass(frozen=True)

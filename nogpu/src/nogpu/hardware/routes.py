@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, NamedTuple
 
-from nogpu.hardware.copying import RANKS
+from nogpu import headers
 from nogpu.hardware.native import library
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.tma.tensor_map import TensorMap
     from nogpu.hardware.traffic import Marks
 
-ROUTES, PENDING = 4096, 64  # places
+(PENDING,) = headers.constants("native/loads.h", "PENDING")
 
 
 class Operands(NamedTuple):
@@ -25,45 +25,19 @@ class Operands(NamedTuple):
     barrier: int
 
 
+@headers.mirrors("native/loads.h")
 class Route(ctypes.Structure):
-    """As in native/loads.h."""
-
-    _fields_ = [
-        ("destination", ctypes.c_uint64),
-        ("map", ctypes.c_uint64),
-        ("barrier", ctypes.c_uint64),
-        ("shared", ctypes.c_void_p),
-        ("window", ctypes.c_void_p),
-        ("tile", ctypes.c_void_p),
-        ("loads", ctypes.c_void_p),
-        ("target", ctypes.c_void_p),
-        ("offset", ctypes.c_uint64),
-        ("nbytes", ctypes.c_int64),
-        ("rank", ctypes.c_int64),
-    ]
+    """A tile load that Python has found legal."""
 
 
+@headers.mirrors("native/loads.h")
 class Load(ctypes.Structure):
-    """As in native/loads.h."""
-
-    _fields_ = [
-        ("route", Route),
-        ("at", ctypes.c_int64 * RANKS),
-        ("issuer", ctypes.c_void_p),
-        ("pc", ctypes.c_int64),
-        ("known", ctypes.c_uint64),
-    ]
+    """A load that compiled code has issued."""
 
 
+@headers.mirrors("native/loads.h", "Loads")
 class LoadState(ctypes.Structure):
-    """As Loads in native/loads.h."""
-
-    _fields_ = [
-        ("routes", Route * ROUTES),
-        ("pending", Load * PENDING),
-        ("first", ctypes.c_int64),
-        ("count", ctypes.c_int64),
-    ]
+    """The routes and the pending loads."""
 
 
 class Loads:

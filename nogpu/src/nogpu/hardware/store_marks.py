@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nogpu import headers
 from nogpu.errors import ordering_fault
 from nogpu.hardware.barriers import label
 
@@ -19,23 +20,17 @@ if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cta
     from nogpu.hardware.warp import Issuer, Warp
 
-GRAIN_SHIFT = 4  # one mark per 16 bytes, the least that the async proxy reads
+# One mark per 16 bytes, the least that the async proxy reads; instructions of warps that compiled code knows.
+GRAIN_SHIFT, STORES = headers.constants("native/copies.h", "GRAIN_SHIFT", "STORES")
 _OFFSET = (1 << 24) - 1  # mask of the offset in a shared address, below the CTA's rank
-STORES = 1024  # instructions of warps that compiled code knows
 
 
 _NUMBER, _TIME = 2, 3  # columns of the table of stores: warp, index of the instruction, mark, time of the last one
 
 
+@headers.mirrors("native/copies.h", "StoreMarks")
 class MarksState(ctypes.Structure):
-    """What compiled code knows of marks (native/copies.h, StoreMarks)."""
-
-    _fields_ = [
-        ("marks", ctypes.c_void_p),
-        ("stores", ctypes.c_void_p),
-        ("last", ctypes.c_int64),
-        ("live", ctypes.c_int64),
-    ]
+    """What compiled code knows of marks."""
 
 
 class _Stores:

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from nogpu import headers
 from nogpu.hardware.native import TurnState, library
 from nogpu.hardware.routes import Loads
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from nogpu.hardware.warp import ActiveGroup, Warp
 
-LOOK, SERVE, CONCLUDE = range(3)  # why compiled turns end
+LOOK, SERVE, CONCLUDE = headers.constants("native/engine.h", "LOOK", "SERVE", "CONCLUDE")  # why compiled turns end
 
 _INDEX = {field[0]: getattr(TurnState, field[0]).offset // 8 for field in TurnState._fields_}
 PROGRESS, QUIET, TICKS, LIMIT = (_INDEX[name] for name in ("progress", "quiet", "ticks", "limit"))

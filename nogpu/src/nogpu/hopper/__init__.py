@@ -21,4 +21,6 @@ Modules:
     plain_read  a plain read of global memory, to time beside kernels
 """
 
+__all__ = ["MODES", "gpu", "library", "lower", "plain_read"]
+
 MODES = ("exact", "timing", "bare")

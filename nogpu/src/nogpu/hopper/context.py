@@ -10,10 +10,10 @@ from nogpu.hopper.statements import Block, Statement
 from nogpu.ptx.ir import Entry, located
 
 CONTROL, PHASE, EXIT = "hopper_control", "hopper_phase", "$hopper_exit"
-"""In a kernel with extra warps: register with the address of its Control (control.cuh), register with the parity of its
-next cluster barrier, and the label where its own threads end."""
+"""Names in a kernel with extra warps: register with the address of its Control (control.cuh), register with the parity
+of its next cluster barrier, and the label where its own threads end."""
 ARRIVED = "hopper_arrived"
-"""In the same: register, 1 between a warp's arrival at a cluster barrier and its wait."""
+"""Name in such a kernel: register, 1 between a warp's arrival at a cluster barrier and its wait."""
 
 
 @dataclass
@@ -21,17 +21,17 @@ class Context:
     """The kernel and its launch, as the rules see them."""
 
     entry: Entry
-    exact: bool  # tensor memory and tensor core in software
-    ctas: int  # per cluster
-    threads: int  # of the kernel as it is written; 0 without extra warps
+    exact: bool  # tensor memory and tensor core emulated in software
+    ctas: int  # CTAs per cluster
+    threads: int  # threads of the original kernel; 0 without extra warps
     extra: bool  # the lowered kernel has extra warps
-    maps: dict[str, MapFacts]  # of the parameters that are tensor maps, by name
-    bare: bool = False  # conversions may be wrong
+    maps: dict[str, MapFacts]  # name -> facts of a parameter that is a tensor map
+    bare: bool = False  # conversions may give wrong values
     origins: Origins = field(init=False)
     calls: bool = False  # set by rules that call the library
     asks: bool = False  # set by rules that look for the mark of a 4-bit map
-    converted: frozenset[object] = field(init=False)  # bytes that are converted from e2m1
-    high_bytes: dict[object, tuple[str, int]] = field(default_factory=dict)  # of them: see rules_e2m1
+    converted: frozenset[object] = field(init=False)  # bytes that instructions convert from e2m1
+    high_bytes: dict[object, tuple[str, int]] = field(default_factory=dict)  # byte -> (word, place): rules_e2m1
     beginning: list[str] = field(default_factory=list)  # PTX for the start of the entry
     constants: dict[int, str] = field(default_factory=dict)  # value -> its register
 
@@ -41,15 +41,15 @@ class Context:
         self.converted = frozenset(x.operands[1] for x in conversions)
 
     def register(self, kind: str) -> str:
-        """A new register that all of the entry can use; kind: b16, b32, b64 or pred."""
+        """A new register that the whole entry can use; kind: b16, b32, b64 or pred."""
         name = f"hopper_entry_{len(self.beginning)}"
         self.beginning.append(f".reg .{kind} {name};")
         return name
 
     def constant(self, value: int) -> str:
-        """A register of all of the entry with this value.
+        """A register with this value, for the whole entry.
 
-        ptxas keeps a constant that it knows in a uniform register, and copies it wherever an instruction takes none. It
+        ptxas keeps known constants in uniform registers, and copies them for instructions that cannot read those. It
         does not know that bit 31 of %lanemask_lt is 0.
         """
         if value not in self.constants:
@@ -67,15 +67,15 @@ class Context:
     def call(
         self, block: Block, function: str, *arguments: tuple[str, str], result: tuple[str, str] | None = None
     ) -> None:
-        """Add a library call with CONTROL as its first argument; the others and the result as in Block.call."""
+        """Add a library call with CONTROL as its first argument; Block.call has the other arguments and the result."""
         self.calls = True
         block.call(function, ("b32", CONTROL), *arguments, result=result)
 
 
 def asked(block: Block, context: Context, space: str, base: str, value: str) -> str:
-    """Register with half of the b32 `value` if the map at `base` is marked, else with `value`.
+    """A register with half of the b32 `value` if the map at `base` is marked, else with `value`.
 
-    space: of the map's address, ".shared", ".global" or "" for a generic one.
+    space: state space of the map's address: ".shared", ".global", or "" for a generic one.
     """
     half, found, four_bit = block.register(), block.register(), block.register("pred")
     context.asks = True

@@ -1,4 +1,4 @@
-"""Loads PTX and launches it through the CUDA driver (cuda.bindings). Failures raise EmulatorError with their name."""
+"""The CUDA driver (cuda.bindings): loads PTX and launches it. Failures raise EmulatorError with the driver's names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _thread = threading.local()
 
 
 def _result(function: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
-    """Output of a driver function, None if it has none. Raises EmulatorError with the driver's name of the failure."""
+    """Output of a driver function, None without one. Raises EmulatorError with the driver's name for the failure."""
     status, *outputs = function(*arguments)
     if status != driver.CUresult.CUDA_SUCCESS:
         texts = [text(status)[1] or b"?" for text in (driver.cuGetErrorName, driver.cuGetErrorString)]
@@ -38,12 +38,12 @@ def _initialize() -> None:
         _result(driver.cuInit, 0)
     except EmulatorError:
         raise
-    except RuntimeError as error:  # cuda.bindings does not find the driver's library
+    except RuntimeError as error:  # cuda.bindings without the driver's library
         raise EmulatorError(f"the Hopper device needs NVIDIA's driver: {error}") from None
 
 
 def call(function: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
-    """Output of a driver function, called in the thread's current context.
+    """The output of a driver function, called in the thread's current context.
 
     A thread without one gets the primary context of device 0, which torch uses. Raises EmulatorError.
     """
@@ -56,10 +56,10 @@ def call(function: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
 
 
 class Module:
-    """PTX that the driver has assembled and loaded. Never unloaded: its kernels may still be running."""
+    """PTX that the driver has assembled and loaded. It is never unloaded: its kernels may still be running."""
 
     def __init__(self, ptx: str) -> None:
-        """Raises EmulatorError with the driver's log where it refuses the PTX."""
+        """Load PTX. Raises EmulatorError with the driver's log if it refuses the PTX."""
         log = bytearray(LOG_BYTES)
         options = {
             driver.CUjit_option.CU_JIT_ERROR_LOG_BUFFER: log,

@@ -24,7 +24,7 @@ from nogpu.ptx.module import Entry
 if TYPE_CHECKING:
     from cuda.bindings.driver import CUfunction
 
-TMEM_BYTES = 512 * 128 * 4  # per CTA, in the pool: [column][lane]
+TMEM_BYTES = 512 * 128 * 4  # bytes of the pool per CTA: [column][lane]
 CTAS_PER_SM = 8  # an SM has 2048 threads; a CTA has at least one warp of its own and the tensor core's four
 _CONTROL_ALIGNMENT = 16
 FORWARDED = (
@@ -41,7 +41,7 @@ class Loaded:
     extra_threads: int
     control_bytes: int
     asks: bool
-    shared_bytes: int = 0  # the most dynamic shared memory of a launch so far
+    shared_bytes: int = 0  # most dynamic shared memory of a launch so far
 
 
 def mode() -> str:
@@ -53,7 +53,7 @@ def mode() -> str:
 
 
 class Hopper:
-    """The GPU as the runtime sees it. Kernels are kept by PTX text: entry names repeat between compilations."""
+    """The GPU for the runtime. Kernels are kept by PTX text, because entry names repeat between compilations."""
 
     def __init__(self) -> None:
         import torch
@@ -134,7 +134,7 @@ class Hopper:
 
 
 def _widened(config: LaunchConfig, kernel: Loaded, entry: Entry) -> LaunchConfig:
-    """The launch with the extra warps and their shared memory."""
+    """The launch configuration with the extra warps and their shared memory."""
     if not kernel.extra_threads:
         return config
     x, y, z = config.block
@@ -156,7 +156,7 @@ def current() -> Hopper:
 
 
 def install_runtime() -> None:
-    """Make cuda.bindings.runtime.cudaLibraryUnload do nothing: the DSL calls it with handles of host/runtime.py."""
+    """Make cuda.bindings.runtime.cudaLibraryUnload do nothing: the DSL calls it with handles of cuda/dsl/runtime.py."""
     import cuda.bindings.runtime as runtime
 
     runtime.cudaLibraryUnload = lambda library: (runtime.cudaError_t.cudaSuccess,)

@@ -21,13 +21,13 @@ from nogpu import store
 from nogpu.errors import EmulatorError
 
 HERE = Path(__file__).resolve().parent
-# Without relocatable code, NVRTC specialises functions to the constants of the callers that it sees, and lowered PTX
-# calls them with others.
+# Without relocatable code, NVRTC specialises functions to the constants of the callers that it sees, but lowered PTX
+# calls the functions with others.
 OPTIONS = ("--relocatable-device-code=true", "--std=c++17")
-# Replaces NVRTC's own version, which a driver older than NVRTC refuses. 8.6 is the oldest with sm_100a and with every
-# feature that the library uses; drivers from CUDA 12.7 on take it and refuse a later feature by name.
+# The PTX version replaces NVRTC's, which older drivers refuse. 8.6 is the oldest with sm_100a and every feature that
+# the library uses; drivers from CUDA 12.7 on take it and refuse later features by name.
 PTX_VERSION = "8.6"
-MAX_ENTRIES = 64  # of about 200 KB: ten for each version of the sources
+MAX_ENTRIES = 64  # entries of about 200 KB, ten for each version of the sources
 HOST_HEADERS = {
     "cstddef": "#define offsetof(type, member) ((size_t)&((type *)0)->member)\n",
     "cstdint": """
@@ -35,23 +35,23 @@ HOST_HEADERS = {
         typedef unsigned char uint8_t; typedef unsigned short uint16_t; typedef unsigned int uint32_t;
         typedef unsigned long long uint64_t;
     """,
-    "cstdio": "",  # NVRTC declares printf itself
+    "cstdio": "",  # printf, which NVRTC declares itself
 }
 
 
 @cache
 def nvrtc() -> ModuleType:
-    """cuda.bindings.nvrtc with its library loaded.
+    """The module cuda.bindings.nvrtc with its library loaded.
 
     cuda.pathfinder finds the library in NVIDIA's wheels, a conda environment, the toolkit of CUDA_HOME, or by the
-    system's loader. Raises EmulatorError where there is none.
+    system's loader. Raises EmulatorError if there is none.
     """
     try:
         loaded = load_nvidia_dynamic_lib("nvrtc")
-        # NVRTC opens its builtins by name, and the libnvrtc of CUDA 13.0 wheels has no RPATH to find them by.
+        # NVRTC opens its builtins by name, and the libnvrtc of CUDA 13.0 wheels has no RPATH with which to find them.
         for builtins in Path(loaded.abs_path).parent.glob("libnvrtc-builtins.so.*"):
             ctypes.CDLL(str(builtins))
-    except (RuntimeError, OSError) as error:  # DynamicLibNotFoundError is a RuntimeError
+    except (RuntimeError, OSError) as error:  # includes DynamicLibNotFoundError
         raise EmulatorError(
             "NVRTC is needed for the device code of the Hopper path. A CUDA build of torch brings it, and so does `pip "
             "install nvidia-cuda-nvrtc`; CUDA_HOME names a toolkit that has it.\n"
@@ -61,7 +61,7 @@ def nvrtc() -> ModuleType:
 
 
 def _call(function: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
-    """Output of an NVRTC function, None if it has none. Raises EmulatorError with NVRTC's name of the failure."""
+    """The output of an NVRTC function, None if it has none. Raises EmulatorError with NVRTC's name of the failure."""
     status, *outputs = function(*arguments)
     if status != nvrtc().nvrtcResult.NVRTC_SUCCESS:
         text = nvrtc().nvrtcGetErrorString(status)[1].decode()
@@ -92,7 +92,7 @@ def _compiled(name: str, source: str, headers: dict[str, str], options: tuple[st
 
 @cache
 def ptx(source: Path = HERE / "library.cu", arch: str = "sm_90a") -> str:
-    """PTX of a CUDA C++ file for an architecture. Raises EmulatorError where NVRTC is missing or refuses the source."""
+    """PTX of a CUDA C++ file for an architecture. Raises EmulatorError if NVRTC is missing or refuses the source."""
     headers = HOST_HEADERS | {path.name: path.read_text() for path in sorted(source.parent.glob("*.cuh"))}
     options = (f"--gpu-architecture={arch.replace('sm_', 'compute_')}", *OPTIONS)
     inputs = source.read_text(), headers, options, PTX_VERSION, _call(nvrtc().nvrtcVersion)

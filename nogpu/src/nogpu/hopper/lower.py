@@ -28,25 +28,25 @@ from nogpu.ptx.module import parse
 from nogpu.ptx.syntax import without_comments
 
 SERVER_WARPS, FORWARDING_WARPS = 4, 1
-CONTROL_BYTES, RING_BYTES = 240, 32 * 16  # sizeof(Control), and of the slots of one issuing CTA, in control.cuh
+CONTROL_BYTES, RING_BYTES = 240, 32 * 16  # sizeof(Control), and bytes of the slots of one issuing CTA, in control.cuh
 
 _SERVED = re.compile(r"tcgen05\.(alloc|cp|mma|ld|st)\.")
 _FORWARDED = re.compile(r"cp\.async\.bulk\.tensor\S*\.mbarrier\S*\.cta_group::2")
 _HEADER_LINE = re.compile(r"^\s*\.(version|target|address_size)[^\n]*", re.M)
-_INLINED = re.compile(r", function_name [^\n]*")  # of .loc: names a string in a section that is left out
+_INLINED = re.compile(r", function_name [^\n]*")  # part of .loc with a string in a section that is left out
 _DYNAMIC_MEMORY = re.compile(r"\.extern\s+\.shared\b[^;\[]*?([\w$]+)\s*\[\s*\]\s*;")
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """A module for sm_90a with one entry, and what a launch of it must add."""
+    """A module for sm_90a with one entry, and the additions that its launches need."""
 
     ptx: str
-    extra_threads: int  # to start behind the kernel's own
-    control_bytes: int  # to add to its dynamic shared memory, which must be a multiple of 16 bytes
-    uses_tmem: bool  # the module's `hopper_pool` must be set
+    extra_threads: int  # threads to start behind the kernel's own
+    control_bytes: int  # bytes to add to the dynamic shared memory, whose size must be a multiple of 16
+    uses_tmem: bool  # needs `hopper_pool` of the module
     forwards: bool  # loads complete on barriers of other CTAs, in software that takes longer than the loads
-    asks: bool  # maps of 4-bit elements must be marked (maps.mark)
+    asks: bool  # needs marks in maps of 4-bit elements (maps.mark)
 
 
 def lower(
@@ -112,7 +112,7 @@ def _threads(entry: Entry, block: tuple[int, ...] | None) -> int:
 
 
 def _lowered_body(text: str, entry: Entry, found: list[Statement], context: Context) -> str:
-    """The text between the entry's braces, its statements replaced by rule."""
+    """The text between the entry's braces, with the lowered statements."""
     code: list[str] = []
     position = entry.inside.start
     for statement in found:
@@ -125,7 +125,7 @@ def _lowered_body(text: str, entry: Entry, found: list[Statement], context: Cont
 
 
 def _replace(statement: Statement, context: Context) -> str | None:
-    """PTX in place of the statement; None if it stays."""
+    """The PTX that replaces the statement; None if the statement stays."""
     change = rule(statement.opcode)
     replacement = change(statement, context) if change is not None else None
     if replacement is not None:
@@ -140,7 +140,7 @@ def _replace(statement: Statement, context: Context) -> str | None:
 
 
 def _dynamic_memory(text: str) -> tuple[str, str]:
-    """(name of the dynamic shared memory, its declaration if the module has none)."""
+    """The name of the dynamic shared memory, and its declaration if the module has none."""
     declared = _DYNAMIC_MEMORY.search(text)
     if declared:
         return declared[1], ""
@@ -148,7 +148,7 @@ def _dynamic_memory(text: str) -> tuple[str, str]:
 
 
 def _prologue(dynamic: str, rings: int, threads: int, arguments: list[tuple[str, str]]) -> str:
-    """The entry's first instructions: Control set up, and the extra warps sent to the library."""
+    """The entry's first instructions, which set up Control and send the extra warps to the library."""
     block = Block()
     size, thread, own = block.register(), block.register(), block.register("pred")
     block.add(f"mov.b32 {CONTROL}, {dynamic};")
@@ -177,12 +177,12 @@ def _epilogue(arguments: list[tuple[str, str]], ctas: int) -> str:
 
 
 def _functions(library: str) -> str:
-    """The library's PTX without its header, its functions visible in the module only."""
+    """The library's PTX without its header; its functions are visible only in the module."""
     return re.sub(r"\.visible\s+\.func", ".func", _HEADER_LINE.sub("", without_comments(library)))
 
 
 def _module_scope(module: Module) -> str:
-    """The declarations outside the entries. Debug sections are left out: they describe another text."""
+    """The declarations outside the entries. Debug sections, which describe another text, are left out."""
     position, parts = 0, []
     for entry in sorted(module.entries.values(), key=lambda entry: entry.place):
         parts.append(module.text[position : entry.place.start])

@@ -1,4 +1,4 @@
-"""Tensor maps of 4-bit elements on a GPU that does not have them.
+"""Tensor maps of 4-bit elements, on a GPU that lacks them.
 
 A Hopper loads the same bytes through a map of U8 elements with half the size in dimension 0, of the tensor and of the
 box, if the first coordinate is halved; the image in shared memory is the same, swizzle included. So the maps among a
@@ -21,34 +21,34 @@ from nogpu.ptx.ir import Address, Entry, Instruction, Param, Register, Symbol
 MAP_BYTES, MAP_ALIGNMENT = 128, 64
 MARK_OFFSET, MARK_4_BIT = 59, 0xB4  # byte and value in a map whose elements had 4 bits: box of dimension 4, minus 1
 _MARKABLE_RANK = 4
-_ELEMENT_BITS = 0xF << 7 | 1 << 16  # element type and its variant, in the word at byte 8
+_ELEMENT_BITS = 0xF << 7 | 1 << 16  # bits of element type and its variant, in the word at byte 8
 
 
 class MapFacts(NamedTuple):
     """The properties of a tensor map that lowering needs."""
 
     four_bit: bool
-    box_bytes: int  # in shared memory
+    box_bytes: int  # bytes in shared memory
 
 
 def is_map(param: Param) -> bool:
-    """Whether a parameter has the size and alignment of a tensor map passed by value."""
+    """True if a parameter has the size and alignment of a tensor map passed by value."""
     return param.size == MAP_BYTES and param.align >= MAP_ALIGNMENT
 
 
 def holds_maps(param: Param) -> bool:
-    """Whether a parameter has the size and alignment of a structure with tensor maps, passed by value."""
+    """True if a parameter has the size and alignment of a structure with tensor maps, passed by value."""
     return param.size > MAP_BYTES and param.align >= MAP_ALIGNMENT
 
 
 def patch(raw: bytes) -> tuple[bytes, MapFacts | None]:
-    """(a by-value parameter of 128 bytes as a Hopper needs it, facts of the map).
+    """A by-value parameter of 128 bytes in a form that a Hopper takes, and the facts of the map.
 
-    A parameter that is no map stays unchanged, and its facts are None. Raises EmulatorError for a map that has no equal
-    on a Hopper.
+    A parameter that is no map stays unchanged, and its facts are None. Raises EmulatorError for a map without an
+    equal on a Hopper.
     """
-    # Decoding takes longer than the rest of a launch. The key leaves out the fields that change from call to call:
-    # addresses and sizes.
+    # Decoding takes longer than the rest of a launch. The key omits addresses and sizes, which change from call to
+    # call.
     key = raw[8:12] + raw[52:60]
     if key not in _known:
         _known[key] = _examine(raw)
@@ -65,9 +65,9 @@ def patch(raw: bytes) -> tuple[bytes, MapFacts | None]:
 
 
 def patch_members(raw: bytes) -> bytes:
-    """A by-value structure of more than 128 bytes, its maps of 4-bit elements patched and marked.
+    """A by-value structure of more than 128 bytes, with its maps of 4-bit elements patched and marked.
 
-    Members that are tensor maps are aligned to 64 bytes; what decodes as one is one.
+    Members that are tensor maps are aligned to 64 bytes; any member that decodes as a map counts as one.
     """
     patched = bytearray(raw)
     for start in range(0, len(raw) - MAP_BYTES + 1, MAP_ALIGNMENT):
@@ -119,11 +119,11 @@ class Origins:
                 self._definitions.setdefault(register.name, []).append(instruction)
 
     def defined_once(self, register: Register) -> bool:
-        """Whether one instruction of the entry writes the register."""
+        """True if exactly one instruction of the entry writes the register."""
         return len(self._definitions.get(register.name, [])) == 1
 
     def of(self, operand: object) -> frozenset[str] | None:
-        """Names of the tensor map parameters that `operand` may point to; None if it may point to other memory."""
+        """Names of the tensor map parameters to which `operand` may point; None if it may point to other memory."""
         found: set[str] = set()
         return frozenset(found) if self._follow(operand, found, set()) else None
 
@@ -149,7 +149,7 @@ class Origins:
 
 
 def _registers(operands: tuple) -> list[Register]:
-    """The registers among operands, those of vectors and pairs included, those of addresses not."""
+    """The registers among operands, including those of vectors and pairs, but not those of addresses."""
     registers = []
     for operand in operands:
         if isinstance(operand, Register):

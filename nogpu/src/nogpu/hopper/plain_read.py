@@ -1,4 +1,4 @@
-"""A plain read of a number of bytes on the GPU, to time beside kernels that must move as many. Needs sm_90 or later."""
+"""A plain read of some bytes on the GPU, to time beside kernels that must move as many. Needs sm_90 or later."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _function() -> CUfunction:
 
 
 def reader(nbytes: int) -> Callable[[], None]:
-    """A call that launches a read of `nbytes`, rounded down to 16, of its own buffer on torch's current queue."""
+    """A function that launches a read of `nbytes`, rounded down to 16, of its own buffer on torch's current queue."""
     import torch
 
     buffer = torch.zeros(max(nbytes, VECTOR_BYTES), dtype=torch.uint8, device="cuda")

@@ -19,7 +19,7 @@ from nogpu.hopper.statements import Statement
 
 Rule = Callable[[Statement, Context], "str | None"]
 
-# (beginning of the opcode, reason); asked where no rule fits
+# (prefix of the opcode, reason), for opcodes without a rule
 CANNOT = (
     (r"tcgen05\.", MODELLED),
     (r"clusterlaunchcontrol\.", "a Hopper has no cluster launch control"),
@@ -60,7 +60,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     (r"mov\.b32$", split),
     (r"(ld|st)\.(\S+\.)?global\S*\.(v8\.[busf]32|v4\.[busf]64)$", wide_access),
 )
-"""(beginning of the opcode, rule); the first that fits is taken."""
+"""Pairs (prefix of the opcode, rule); the first that fits is taken."""
 
 
 def rule(opcode: str) -> Rule | None:

@@ -1,4 +1,4 @@
-"""Rules for tensor copies: 4-bit maps (maps.py), barriers in another CTA (forwarding.cuh), forms new in sm_100."""
+"""Rules for tensor copies: 4-bit maps (maps.py), barriers in another CTA (forwarding.cuh), new forms of sm_100."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from nogpu.hopper.statements import Block, Statement, split
 
 
 def _map_operand(statement: Statement) -> int:
-    """Index of the operand with the map: stores and prefetches have it first, loads after the destination."""
+    """Index of the map's operand: first in stores and prefetches, after the destination in loads."""
     return 0 if re.search(r"\.global\.shared|prefetch|reduce", statement.opcode) else 1
 
 
 def _facts(statement: Statement, context: Context) -> MapFacts | None:
-    """Facts that all maps which the statement may use share; None if only the map tells, at run time."""
+    """Facts that all maps of the statement share; None if they are known only at run time, from the map itself."""
     place = statement.parsed.operands[_map_operand(statement)]
     names = context.origins.of(place.base) if place.offset == 0 else None
     facts = {context.maps.get(name) for name in names or ()}
@@ -23,7 +23,7 @@ def _facts(statement: Statement, context: Context) -> MapFacts | None:
 
 
 def tensor_copy(statement: Statement, context: Context) -> str | None:
-    """cp.async.bulk.tensor, cp.reduce.async.bulk.tensor and cp.async.bulk.prefetch.tensor."""
+    """Lower cp.async.bulk.tensor, cp.reduce.async.bulk.tensor and cp.async.bulk.prefetch.tensor."""
     opcode, operands, block = statement.opcode, list(statement.operands), Block()
     at, facts = _map_operand(statement), _facts(statement, context)
     source, coordinates = split(operands[at].strip()[1:-1])
@@ -46,7 +46,7 @@ def tensor_copy(statement: Statement, context: Context) -> str | None:
 
 
 def _shadow(block: Block, statement: Statement, context: Context, source: str, facts: MapFacts | None) -> str:
-    """Register with the barrier that the load itself completes on (forwarding.cuh)."""
+    """A register with the barrier on which the load itself completes (forwarding.cuh)."""
     meant, mask, shadow = address(block, statement.operands[2]), block.register(), block.register()
     if facts is None:
         bytes_ = block.register()
@@ -65,7 +65,7 @@ def _shadow(block: Block, statement: Statement, context: Context, source: str, f
 
 
 def bulk_copy(statement: Statement, context: Context) -> str | None:
-    """cp.async.bulk without a tensor map: .shared::cta as destination is new in sm_100; the address fits both forms."""
+    """Lower cp.async.bulk without a map: its destination .shared::cta is new in sm_100; the address fits both forms."""
     if ".shared::cta.global" not in statement.opcode:
         return None
     opcode = statement.opcode.replace(".shared::cta.global", ".shared::cluster.global")
@@ -73,7 +73,7 @@ def bulk_copy(statement: Statement, context: Context) -> str | None:
 
 
 def replace_field(statement: Statement, context: Context) -> str | None:
-    """tensormap.replace in a map that may have had 4-bit elements."""
+    """Lower tensormap.replace in a map that may have had 4-bit elements."""
     opcode = statement.opcode
     if ".elemtype" in opcode and statement.operands[-1].strip() in ("13", "14", "15"):
         raise context.refuse(statement, "a Hopper has no such element type")

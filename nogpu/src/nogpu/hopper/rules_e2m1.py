@@ -1,4 +1,4 @@
-"""Rules for conversions from and to e2m1, of which a Hopper has none. Inline: some kernels do little else."""
+"""Rules for conversions from and to e2m1, which a Hopper lacks. The code is inline: some kernels do little else."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from nogpu.hopper.context import Context
 from nogpu.hopper.statements import Block, Statement
 from nogpu.ptx.ir import Register, Vector
 
-# A table for prmt, whose selector's nibbles are e2m1 numbers: three bits name a byte, the high one of the magnitude as
-# fp16 (its low byte is 0) with bit 7 set. With a nibble's fourth bit prmt repeats bit 7 of the byte instead.
+# A table for prmt, whose selector's nibbles are e2m1 numbers. Three bits select a byte, the magnitude's high one as
+# fp16 (whose low byte is 0) with bit 7 set. At a nibble's fourth bit prmt repeats bit 7 of the byte instead.
 MAGNITUDES = 0xBEBCB880, 0xC6C4C2C0
-POSITIVE = 0x40404040, 0x40404040  # gives 0x40 for a positive number, 0 for a negative one
-PAIRS = 0x1404, 0x3424  # prmt selectors: bytes 0 and 1, or 2 and 3, to the high bytes of both halves
+POSITIVE = 0x40404040, 0x40404040  # table with 0x40 for a positive number, 0 for a negative one
+PAIRS = 0x1404, 0x3424  # prmt selectors that move bytes 0 and 1, or 2 and 3, to the high bytes of both halves
 
 
 def convert(statement: Statement, context: Context) -> str:
-    """cvt from and to e2m1x2."""
+    """Lower cvt from and to e2m1x2."""
     block, opcode = Block(), statement.opcode
     code = block.register()
     if opcode == "cvt.rn.satfinite.e2m1x2.f32":
@@ -38,12 +38,12 @@ def convert(statement: Statement, context: Context) -> str:
 
 
 def split(statement: Statement, context: Context) -> str | None:
-    """mov of a word to four bytes: if they are converted from e2m1, what the conversions have in common follows it."""
+    """Lower mov of a word to four bytes: before conversions from e2m1, their common part follows the mov."""
     parts = statement.parsed.operands[0]
     if not isinstance(parts, Vector) or len(parts.items) != 4 or context.bare or statement.guard:
         return None
     converted = [part for part in parts.items if part in context.converted]
-    # A byte that something else writes too may differ from the word's when it is converted.
+    # A byte that another instruction writes too may differ from the word's byte at its conversion.
     if not converted or not all(context.origins.defined_once(part) for part in converted):
         return None
     block, word = Block(), statement.operands[1]
@@ -63,6 +63,6 @@ def _high_bytes(block: Block, context: Context, word: str, target: str) -> str:
     block.add(f"and.b32 {masked}, {word}, 0x77777777;")
     for result, selector, (first, second) in ((magnitudes, masked, MAGNITUDES), (positive, word, POSITIVE)):
         block.add(f"prmt.b32 {result}, {context.constant(first)}, {second:#x}, {selector};")
-    # 0x80 less in the bytes of positive numbers. A multiplication: another pipe than logic operations.
+    # The product takes 0x80 from the bytes of positive numbers. It uses another pipe than logic operations.
     block.add(f"mad.lo.s32 {target}, {positive}, -2, {magnitudes};")
     return target

@@ -11,12 +11,12 @@ MODELLED = "the software tensor core has block-scaled e2m1 MMAs with both operan
 
 
 def cta_group(statement: Statement) -> int:
-    """CTAs that execute the instruction together: 1 or 2."""
+    """The number of CTAs that execute the instruction together: 1 or 2."""
     return 2 if ".cta_group::2" in statement.opcode else 1
 
 
 def alloc(statement: Statement, context: Context) -> str:
-    """tcgen05.alloc: without tensor memory, address 0."""
+    """Lower tcgen05.alloc: without tensor memory, the address is 0."""
     block, (target, columns) = Block(), statement.operands
     base = "0"
     if context.exact:
@@ -28,7 +28,7 @@ def alloc(statement: Statement, context: Context) -> str:
 
 
 def dealloc(statement: Statement, context: Context) -> str:
-    """tcgen05.dealloc."""
+    """Lower tcgen05.dealloc."""
     block = Block()
     if context.exact:
         context.call(block, "hopper_dealloc", ("b32", statement.operands[1]))
@@ -36,7 +36,7 @@ def dealloc(statement: Statement, context: Context) -> str:
 
 
 def fence(statement: Statement, context: Context) -> str:
-    """tcgen05.fence and tcgen05.wait: tensor memory is global memory in exact mode."""
+    """Lower tcgen05.fence and tcgen05.wait: in exact mode tensor memory is global memory."""
     return f"{statement.guard} fence.acq_rel.gpu;" if context.exact else ""
 
 
@@ -51,7 +51,7 @@ _COPIES = {
 
 
 def copy(statement: Statement, context: Context) -> str:
-    """tcgen05.cp."""
+    """Lower tcgen05.cp."""
     shape = _COPIES.get(re.sub(r"tcgen05\.cp\.cta_group::[12]\.", "", statement.opcode))
     if shape is None:
         raise context.refuse(statement, "this shape is not modelled")
@@ -66,7 +66,7 @@ def copy(statement: Statement, context: Context) -> str:
 
 
 def mma(statement: Statement, context: Context) -> str:
-    """tcgen05.mma, block-scaled, of e2m1, both operands in shared memory."""
+    """Lower tcgen05.mma, block-scaled, of e2m1, with both operands in shared memory."""
     kind, opcode = re.search(r"kind::(\w+)", statement.opcode), statement.opcode
     if (
         kind is None
@@ -95,7 +95,7 @@ SHAPES = {"32x32b": 0, "16x64b": 1, "16x128b": 2, "16x256b": 3, "16x32bx2": 4}
 
 
 def fragment(shape: str, num: int) -> list[tuple[int, int]]:
-    """(lanes, columns) from a thread's first element to that of each register (PTX ISA, "Matrix fragments")."""
+    """The (lanes, columns) from a thread's first element to each register's (PTX ISA, "Matrix fragments")."""
     if shape in ("32x32b", "16x32bx2"):
         return [(0, i) for i in range(num)]
     if shape == "16x64b":
@@ -106,7 +106,7 @@ def fragment(shape: str, num: int) -> list[tuple[int, int]]:
 
 
 def access(statement: Statement, context: Context) -> str:
-    """tcgen05.ld and tcgen05.st."""
+    """Lower tcgen05.ld and tcgen05.st."""
     loads = statement.opcode.startswith("tcgen05.ld")
     form = re.search(r"\.(\d+x\w+?)\.x(\d+)(\.(?:un)?pack::16b)?\.b32$", statement.opcode)
     if form is None or form[1] not in SHAPES:
@@ -159,7 +159,7 @@ def _access_halves(block: Block, register: str, first: str, place: int, loads: b
 
 
 def commit(statement: Statement, context: Context) -> str:
-    """tcgen05.commit: an arrival, in exact mode behind the work that the library has finished by then."""
+    """Lower tcgen05.commit: an arrival, in exact mode after the work that the library has finished by then."""
     # Without tensor-core work there is nothing to order, and a release of cluster scope would cost time.
     block, form = Block(), "release" if context.exact else "relaxed"
     arrive = f"mbarrier.arrive.{form}.cluster.shared::cluster.b64 _,"

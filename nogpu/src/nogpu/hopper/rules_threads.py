@@ -1,4 +1,4 @@
-"""Rules for barriers and for the end of threads: extra warps must not count in either."""
+"""Rules for barriers and for the end of threads, which must not count extra warps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from nogpu.hopper.statements import Block, Statement
 
 
 def cluster_arrive(statement: Statement, context: Context) -> str | None:
-    """barrier.cluster.arrive: beside extra warps, an arrival of each warp on every CTA's Control."""
+    """Lower barrier.cluster.arrive: beside extra warps, each warp arrives on every CTA's Control."""
     if not context.extra:
         return None
     block = Block()
@@ -17,7 +17,7 @@ def cluster_arrive(statement: Statement, context: Context) -> str | None:
 
 
 def _arrive(block: Block, ctas: int, operation: str) -> None:
-    """Add an operation of each warp, "arrive" or "arrive_drop", on every CTA's Control."""
+    """Add an operation, "arrive" or "arrive_drop", of each warp on every CTA's Control."""
     elected, remote = block.register("pred"), block.register()
     block.add("bar.warp.sync -1;")
     block.add(f"elect.sync _|{elected}, -1;")
@@ -27,9 +27,9 @@ def _arrive(block: Block, ctas: int, operation: str) -> None:
 
 
 def leave_cluster(block: Block, ctas: int) -> None:
-    """Add a warp's last arrival: cluster barriers to come do not expect it (PTX ISA, "barrier.cluster").
+    """Add a warp's last arrival, after which cluster barriers do not expect it (PTX ISA, "barrier.cluster").
 
-    A warp that has arrived and not waited has done so for this barrier: it leaves behind it.
+    A warp that has arrived without waiting has arrived for this barrier, and leaves after it.
     """
     done, arrived = block.register("pred"), block.register("pred")
     block.add(f"setp.ne.b32 {arrived}, {ARRIVED}, 0;")
@@ -42,7 +42,7 @@ def leave_cluster(block: Block, ctas: int) -> None:
 
 
 def cluster_wait(statement: Statement, context: Context) -> str | None:
-    """barrier.cluster.wait: beside extra warps, a wait on the own Control's barrier."""
+    """Lower barrier.cluster.wait: beside extra warps, a wait on the barrier of the CTA's own Control."""
     if not context.extra:
         return None
     block = Block()
@@ -57,7 +57,7 @@ def cluster_wait(statement: Statement, context: Context) -> str | None:
 
 
 def cta_barrier(statement: Statement, context: Context) -> str | None:
-    """bar.sync and barrier.sync: beside extra warps, for the kernel's own threads. EmulatorError for .red."""
+    """Lower bar.sync and barrier.sync: beside extra warps, for the kernel's own threads. EmulatorError for .red."""
     if not context.extra:
         return None
     if ".red" in statement.opcode:
@@ -68,10 +68,10 @@ def cta_barrier(statement: Statement, context: Context) -> str | None:
 
 
 def leave(statement: Statement, context: Context) -> str | None:
-    """ret and exit: beside extra warps, a branch to the common end."""
+    """Lower ret and exit: beside extra warps, a branch to the common end."""
     return f"{statement.guard} bra {EXIT};" if context.extra else None
 
 
 def set_registers(statement: Statement, context: Context) -> str | None:
-    """setmaxnreg: dropped beside extra warps, whose registers the kernel's budget does not include."""
+    """Lower setmaxnreg: dropped beside extra warps, whose registers are not in the kernel's budget."""
     return "" if context.extra else None

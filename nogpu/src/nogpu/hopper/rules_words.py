@@ -9,7 +9,7 @@ from nogpu.hopper.statements import Block, Statement, split
 
 
 def packed_f32(statement: Statement, context: Context) -> str:
-    """add, mul, fma of two floats in a 64-bit register."""
+    """Lower add, mul, fma of two floats in a 64-bit register."""
     block, target = Block(), statement.operands[0]
     halves = []
     for source in statement.operands[1:]:
@@ -25,7 +25,7 @@ def packed_f32(statement: Statement, context: Context) -> str:
 
 
 def three_inputs(statement: Statement, context: Context) -> str | None:
-    """min and max of three floats."""
+    """Lower min and max of three floats."""
     if len(statement.operands) != 4:
         return None
     block, (target, *sources) = Block(), statement.operands
@@ -36,7 +36,7 @@ def three_inputs(statement: Statement, context: Context) -> str | None:
 
 
 def wide_access(statement: Statement, context: Context) -> str:
-    """256-bit loads and stores, as two of 128 bits."""
+    """Lower 256-bit loads and stores to two of 128 bits."""
     opcode = re.sub(r"\.L2::evict_\w+|\.L1::evict_\w+|\.L1::no_allocate|\.L2::\d+B", "", statement.opcode)
     opcode = re.sub(r"\.v([48])\.", lambda form: f".v{int(form[1]) // 2}.", opcode)
     operands = list(statement.operands)

@@ -1,4 +1,4 @@
-"""An entry's instructions as they are written, and blocks of PTX that replace them.
+"""Instructions of an entry as written, and blocks of PTX that replace them.
 
 The parser of nogpu/ptx finds the instructions and their places in the text; the operands are cut from there.
 """
@@ -15,11 +15,11 @@ from nogpu.ptx.ir import Entry, Instruction
 
 @dataclass(frozen=True)
 class Statement:
-    """An instruction as it is written, and as it was parsed."""
+    """An instruction, both as written and as parsed."""
 
     guard: str  # "@%p1", "@!%p1" or ""
     opcode: str
-    operands: tuple[str, ...]  # as written, stripped
+    operands: tuple[str, ...]  # stripped texts
     parsed: Instruction
 
     @property
@@ -28,12 +28,12 @@ class Statement:
 
 
 def split(text: str) -> list[str]:
-    """`text` at the commas outside brackets and braces, stripped."""
+    """Split `text` at the commas outside brackets and braces; the parts are stripped."""
     return [part.strip() for part in syntax.split(text)]
 
 
 def statements(text: str, entry: Entry) -> Iterator[Statement]:
-    """The instructions of an entry in order. text: of the module that the entry was parsed from (Module.text)."""
+    """The instructions of an entry, in order. text: of the module that the entry was parsed from (Module.text)."""
     for instruction in entry.instructions:
         start, end = instruction.place
         guard, opcode, operands = syntax.instruction(text[start:end].removesuffix(";"))
@@ -41,7 +41,7 @@ def statements(text: str, entry: Entry) -> Iterator[Statement]:
 
 
 class Block:
-    """PTX that replaces an instruction: lines in a scope of their own, with registers that no other code uses."""
+    """PTX that replaces an instruction: lines in their own scope, with registers that no other code uses."""
 
     _labels = itertools.count()
 

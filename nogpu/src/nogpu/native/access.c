@@ -8,7 +8,13 @@
 
 enum { GLOBAL, SHARED, CLUSTER };
 #define UNWRITTEN 0x7fb1a5edu  // hardware/memory.py
-enum { NOTHING, ROW, ONE, CONSTANT };
+enum { NOTHING, ROW, ONE, CONSTANT };  // kinds of items
+enum { MOST_ITEMS = 8 };
+
+typedef struct {
+    s32 kind, width;     // width: bits of the register
+    u64 place;           // slot, or the constant
+} Item;
 
 // ld or st; compiler/rowcode/accesses.py packs it.
 typedef struct {
@@ -19,10 +25,7 @@ typedef struct {
     s32 address;         // slot; -1: the displacement is the address
     s32 unused;
     s64 displacement;
-    struct {
-        s32 kind, width; // width: bits of the register
-        s64 place;       // slot, or the constant
-    } items[8];
+    Item items[MOST_ITEMS];
 } Access;
 
 static Allocation *allocation_at(Context *ctx, u64 address) {

@@ -64,7 +64,7 @@ KERNEL(mbarrier_arrive) {
     barrier->last_warp = ctx->warp;
     barrier->last_pc = op->pc;
     barrier->last_kind = BY_THREAD;
-    barrier->phases[ctx->warp] = barrier->phase;
+    barrier->warp_phases[ctx->warp] = barrier->phase;
     barrier->heard |= ctx->known;
     barrier->bytes += bytes;
     barrier->pending -= (s32)arrivals;

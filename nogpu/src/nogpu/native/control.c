@@ -96,13 +96,3 @@ KERNEL(split) {
     ctx->join = (s32)op->x;
     return act(ctx, op, SPLIT, taken);
 }
-
-// Sizes and offsets of structures, and numbers, that Python declares, too: a test compares them.
-const s32 layout[] = {
-    sizeof(Context), sizeof(Allocation), sizeof(Barrier), sizeof(Op), sizeof(Turns), offsetof(Context, shared),
-    offsetof(Context, python), offsetof(Context, touched), offsetof(Context, watcher), offsetof(Context, trace),
-    offsetof(Context, outer),
-    offsetof(Allocation, writable), offsetof(Barrier, phases), offsetof(Op, x), offsetof(Turns, current),
-    sizeof(Window), sizeof(Route), sizeof(Load), sizeof(Loads), ROUTES, PENDING, BY_THREAD, BY_TILE_LOAD,
-    DONE, FAULT, WAITS, LEAVE, LEAVE_SOME, SPLIT, HEED, KEEPS, TO_ROW, LOOK, SERVE, CONCLUDE,
-};

@@ -27,11 +27,11 @@ static int holds(const Traffic *traffic, u64 first, u64 end) { return traffic->s
 
 static void mark_loaded(const Traffic *loads, u64 address, u64 nbytes) {
     u64 offset = address - loads->origin, first = offset / SECTOR;
-    memset(loads->marks + first, 1, (offset + nbytes - 1) / SECTOR - first + 1);
+    memset(loads->first_mark + first, 1, (offset + nbytes - 1) / SECTOR - first + 1);
 }
 
 static void mark_stored(const Traffic *stores, u64 address, u64 nbytes) {
-    memset(stores->marks + (address - stores->origin), 1, nbytes);
+    memset(stores->first_mark + (address - stores->origin), 1, nbytes);
 }
 
 static void count_stored(Traffic *stores, u64 first, u64 end, s64 nbytes) {

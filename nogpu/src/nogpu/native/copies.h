@@ -1,4 +1,4 @@
-// Structures of bulk and tensor copies that Python declares again in hardware/copying.py.
+// Structures of bulk and tensor copies.
 
 #pragma once
 
@@ -39,7 +39,7 @@ typedef struct Window {
 // An allocation of global memory, and the traffic to or from it.
 typedef struct {
     u64 start, end;      // addresses
-    u8 *marks;           // one per sector (loads) or byte (stores)
+    u8 *first_mark;      // one per sector (loads) or byte (stores)
     u64 origin;          // address of the first mark's sector or byte
     s64 requested;       // bytes, repeats included
     s64 low, high;       // of stores: every mark is in [low, high)

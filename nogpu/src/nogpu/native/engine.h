@@ -1,4 +1,4 @@
-// What compiled kernels share: the structures that Python declares again in hardware/native.py, and macros.
+// What compiled kernels share: structures, which Python reads from this text (headers.py), and macros.
 //
 // A program is an array of Ops. Each names a kernel, a C function that works on the warp's register file and returns the
 // next Op, or NULL if the turn ends; Context.result then says why. A slot of the register file holds a row of 32 lanes,
@@ -10,8 +10,9 @@
 #include <stdint.h>
 #include <string.h>
 
-#define LANES 32
 #define FULL 0xffffffffu
+
+enum { LANES = 32, WARPS = 32 };  // of a warp; of a CTA, at most
 
 enum { SHARED_BASE = 0x400, RANK_SHIFT = 24 };  // of shared addresses (hardware/memory.py)
 
@@ -52,8 +53,8 @@ typedef struct Barrier {
     s32 offset;             // in the CTA's shared memory
     s32 last_kind;          // of the last arrival, if compiled code has performed it: BY_THREAD, BY_TILE_LOAD
     s32 hides, unused;      // somebody may not see its initialisation
-    s64 phases[32];         // of the last arrival of each warp of the CTA that compiled code has performed; -1: none
-    Context *first, *last;  // list of the warps whose one group waits; all have waited longer than those of Python
+    s64 warp_phases[WARPS]; // of the last arrival of each warp of the CTA that compiled code has performed; -1: none
+    Context *first, *last_listed;  // list of the warps whose one group waits; all have waited longer than those of Python
 } Barrier;
 
 enum { BY_THREAD, BY_TILE_LOAD };
@@ -148,9 +149,9 @@ enum { DONE = -(1 << 30), FAULT = DONE + 1, WAITS = DONE + 2 };
 enum { LEAVE = 1, LEAVE_SOME, SPLIT };
 enum { HEED = -(1 << 28) };  // `python` of that less an instruction's index: its registers are followed
 
-typedef const Op *(*Kernel)(Context *, const Op *);
+typedef const Op *Kernel(Context *, const Op *);
 struct Op {
-    Kernel run;
+    Kernel *run;
     s32 d, a, b, c;  // slots: offsets in the register file
     u32 flags;       // bits 0 to 2: source a, b, c is one value; KEEPS
     s32 pc;          // index of the instruction

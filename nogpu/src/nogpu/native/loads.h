@@ -1,4 +1,4 @@
-// Tile loads that compiled code repeats (loads.c); hardware/routes.py declares the structures again.
+// Tile loads that compiled code repeats (loads.c).
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// Turns of warps, one after another, as long as none of them needs Python (execution/scheduler.py).
+// Turns of warps, one after another, as long as none of them needs Python (execution/machine.py).
 
 #include "loads.h"
 
@@ -23,7 +23,7 @@ Context *dequeue(Turns *turns) {
 // The warps in the mbarrier's list can run.
 void wake_listed(Barrier *barrier) {
     Context *ctx = barrier->first;
-    barrier->first = barrier->last = 0;
+    barrier->first = barrier->last_listed = 0;
     while (ctx) {
         Context *next = ctx->next;
         ctx->next = 0;
@@ -57,9 +57,9 @@ static int wait_listed(Context *ctx) {
     ctx->blocked = 1;
     if (ctx->listed) return 1;
     ctx->listed = barrier;
-    if (barrier->last) barrier->last->next = ctx;
+    if (barrier->last_listed) barrier->last_listed->next = ctx;
     else barrier->first = ctx;
-    barrier->last = ctx;
+    barrier->last_listed = ctx;
     return 1;
 }
 

@@ -1,6 +1,7 @@
 // mma.sync: the product of matrices in the registers of a warp.
 //
-// arithmetic/fragments.py says where the elements are, and in which order they are summed: both give the same bits.
+// arithmetic/fragments.py says where the elements are. Products are exact, summed in order of k in double precision, C last,
+// and rounded once.
 
 #include "narrow.h"
 
@@ -103,5 +104,33 @@ KERNEL(warp_mma) {
         }
     }
     for (int r = 0; r < halves * (packed ? 1 : 2); r++) memcpy(ctx->file + mma->d[r], d[r], sizeof d[r]);
+    return op + 1;
+}
+
+typedef struct {
+    s32 m, k, a[8], b[4], c[4], d[4];  // slots
+} DoubleMma;
+
+static inline f64 double_at(const Context *ctx, s32 slot, int lane) {
+    const f64 *found = (const f64 *)(ctx->file + (slot & ~ONE_VALUE));
+    return slot & ONE_VALUE ? *found : found[lane];
+}
+
+// Products of f64 are fused to C in order of k.
+KERNEL(warp_mma_f64) {
+    const DoubleMma *mma = (const DoubleMma *)op->x;
+    if (ctx->mask != FULL) return to_python(ctx, op);
+    int halves = mma->m / 8;
+    f64 d[4][LANES];
+    for (int r = 0; r < 2 * halves; r++)
+        for (int l = 0; l < LANES; l++) {
+            int row = l & ~3, column = 4 * (2 * (l & 3) + r % 2);  // their first lanes
+            d[r][l] = double_at(ctx, mma->c[r], l);
+            for (int k = 0; k < mma->k; k++) {
+                f64 a = double_at(ctx, mma->a[k / 4 * halves + r / 2], row + k % 4);
+                d[r][l] = __builtin_fma(a, double_at(ctx, mma->b[k / 4], column + k % 4), d[r][l]);
+            }
+        }
+    for (int r = 0; r < 2 * halves; r++) memcpy(ctx->file + mma->d[r], d[r], sizeof d[r]);
     return op + 1;
 }

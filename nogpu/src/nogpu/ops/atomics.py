@@ -61,10 +61,10 @@ def atomic(
         old, changes = _integer(g, mask, space, operation, type_name, address, b, c, issuer)
     if not changes:
         machine.quiet += machine.progress - before
-    causes = g.cta.cluster.causes
-    if causes is not None and space in ("global", "generic"):
+    events = g.cta.cluster.events
+    if events.is_observed and space in ("global", "generic"):
         of_global = mask & bits_of(address >> np.uint64(TAG_SHIFT) == 0)
-        causes.loaded(g, of_global, address, list(old), old.itemsize, issuer)
+        events.loaded(g, of_global, address, list(old), old.itemsize, issuer)
     return old
 
 
@@ -125,7 +125,7 @@ def _running(g: ActiveGroup, part: int) -> Iterator[None]:
 
 def _sharers(g: ActiveGroup, mask: int, address: np.ndarray) -> list[int]:
     """Masks of lanes with the same address, for whoever follows accesses by lane; else all in one."""
-    if g.cta.cluster.causes is None:
+    if not g.cta.cluster.events.is_observed:
         return [mask]
     found: dict[int, int] = {}
     for lane in lane_list(mask):

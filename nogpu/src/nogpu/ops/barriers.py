@@ -61,15 +61,13 @@ def _warp_arrives(
 def arrive(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int, issuer: Issuer) -> None:
     """bar.arrive."""
     barrier, needed = _named(g, mask, aligned, number, threads, issuer, "bar.arrive")
-    causes = g.cta.cluster.causes
-    if causes is not None:
-        causes.arrived(barrier, barrier.generation, g.warp, mask)
+    g.cta.cluster.events.arrived(barrier, barrier.generation, g.warp, mask)
     _warp_arrives(issuer, mask, barrier, threads, needed)
 
 
 def wait(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, issuer: Issuer) -> bool:
     """bar.sync."""
-    causes = g.cta.cluster.causes
+    events = g.cta.cluster.events
     if g.waiting is not None:
         kind, barrier, generation = g.waiting
         if barrier.generation == generation:
@@ -77,20 +75,17 @@ def wait(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | N
             return False
         g.waiting = None
         g.warp.synced = max(g.warp.synced, barrier.ended)
-        if causes is not None:
-            causes.met(barrier, generation, g.warp, mask)
+        events.met(barrier, generation, g.warp, mask)
         return True
     barrier, needed = _named(g, mask, aligned, number, threads, issuer, "bar.sync")
     generation = barrier.generation
-    if causes is not None:
-        causes.arrived(barrier, generation, g.warp, mask)
+    events.arrived(barrier, generation, g.warp, mask)
     if not _warp_arrives(issuer, mask, barrier, threads, needed, waits=True):
         return False
     if barrier.generation != generation:
         g.warp.synced = max(g.warp.synced, barrier.ended)
         g.warp.known |= barrier.news
-        if causes is not None:
-            causes.met(barrier, generation, g.warp, mask)
+        events.met(barrier, generation, g.warp, mask)
         return True
     g.waiting = ("", barrier, generation)
     barrier.waiters.append(g)
@@ -120,14 +115,13 @@ def reduction(g: ActiveGroup, number: int, operation: str) -> int | bool:
 
 def wait_warp(g: ActiveGroup, mask: int, membermask: Operand, issuer: Issuer) -> bool:
     """bar.warp.sync: the lanes of each membermask meet, each at any bar.warp.sync with that membermask."""
-    causes = g.cta.cluster.causes
+    events = g.cta.cluster.events
     if not isinstance(membermask, int):
         (first, named), *others = parties(mask, membermask)
         if others:
             members(g, mask, membermask, "bar.warp.sync of lanes with different membermasks")
-            if causes is not None:
-                for lanes, _ in ((first, named), *others):
-                    causes.joined(g.warp, lanes)
+            for lanes, _ in ((first, named), *others):
+                events.joined(g.warp, lanes)
             return True
         mask, membermask = first, named
     if mask & ~membermask:
@@ -140,23 +134,19 @@ def wait_warp(g: ActiveGroup, mask: int, membermask: Operand, issuer: Issuer) ->
         generation = g.waiting[2]
         if barrier.generation != generation:
             g.waiting = None
-            if causes is not None:
-                causes.met(barrier, generation, g.warp, mask)
+            events.met(barrier, generation, g.warp, mask)
             return True
         barrier.waiters.append(g)
         return False
     if not membermask & g.warp.live & ~mask:
-        if causes is not None:
-            causes.joined(g.warp, mask)
+        events.joined(g.warp, mask)
         return True
     generation = barrier.generation
-    if causes is not None:
-        causes.arrived(barrier, generation, g.warp, mask)
+    events.arrived(barrier, generation, g.warp, mask)
     needed = (membermask & g.warp.live).bit_count()
     barrier.arrive(f"lanes {mask:#010x}", mask.bit_count(), needed, needed)
     if barrier.generation != generation:
-        if causes is not None:
-            causes.met(barrier, generation, g.warp, mask)
+        events.met(barrier, generation, g.warp, mask)
         return True
     g.waiting = ("", barrier, generation)
     barrier.waiters.append(g)
@@ -181,9 +171,7 @@ def arrive_cluster(g: ActiveGroup, mask: int, aligned: bool, relaxed: bool, issu
         arrives(g)
     if not relaxed:
         publish(g, False)
-    causes = g.cta.cluster.causes
-    if causes is not None:
-        causes.arrived(g.cta.cluster.barrier, g.cta.cluster.barrier.generation, g.warp, mask)
+    g.cta.cluster.events.arrived(g.cta.cluster.barrier, g.cta.cluster.barrier.generation, g.warp, mask)
     g.warp.cluster_arrived |= mask
     g.warp.cluster_generation = g.cta.cluster.barrier.generation
     g.cta.cluster.barrier.arrive(mask.bit_count(), issuer)
@@ -203,8 +191,7 @@ def wait_cluster(g: ActiveGroup, mask: int, aligned: bool, issuer: Issuer) -> bo
     g.waiting = None
     g.warp.synced = max(g.warp.synced, barrier.ended)
     g.warp.known |= (1 << g.cta.cluster.size) - 1
-    if g.cta.cluster.causes is not None:
-        g.cta.cluster.causes.met(barrier, g.warp.cluster_generation, g.warp, mask)
+    g.cta.cluster.events.met(barrier, g.warp.cluster_generation, g.warp, mask)
     g.warp.cluster_arrived &= ~mask
     return True
 
@@ -219,10 +206,8 @@ def wait_for_grids(g: ActiveGroup, issuer: Issuer) -> bool:
             g.waiting = ("", grid, None)
             grid.waiters.append(g)
             return False
-    causes = g.cta.cluster.causes
-    if causes is not None:
-        for grid in g.grid.predecessors:
-            causes.waited_for(g.warp, grid.number)
+    for grid in g.grid.predecessors:
+        g.cta.cluster.events.waited_for(g.warp, grid.number)
     return True
 
 
@@ -231,8 +216,7 @@ def launch_dependents(g: ActiveGroup, issuer: Issuer) -> bool:
     if g.cta.allows_dependents:
         g.waiting = None
         return True
-    if g.cta.cluster.causes is not None:
-        g.cta.cluster.causes.triggered(g.warp)
+    g.cta.cluster.events.triggered(g.warp)
     g.cta.allow_dependents()
     if not g.cta.machine.pause(g):
         return True

@@ -82,8 +82,8 @@ def store_tile(
             offset: int = offset,
         ) -> boxes.Data:
             box = boxes.read_tile(reader(), place, shared, offset, issuer, rows)
-            if g.cta.cluster.causes is not None:
-                g.cta.cluster.causes.stores_tile(g.cta, reader(), place, offset, rows, issuer)
+            if g.cta.cluster.events.is_observed:
+                g.cta.cluster.events.stores_tile(g.cta, reader(), place, offset, rows, issuer)
             return box
 
         def write(box: boxes.Data, reader: MapReader = reader, place: tuple[int, ...] = place) -> None:
@@ -112,8 +112,7 @@ def store_bulk(
             shared: SharedMemory = shared, offset: int = offset, size: int = size, kept: int | None = kept
         ) -> boxes.Data:
             data = boxes.read_bulk(shared, offset, size, issuer)
-            if g.cta.cluster.causes is not None:
-                g.cta.cluster.causes.stores_bulk(g.cta, offset, size, kept, issuer)
+            g.cta.cluster.events.stores_bulk(g.cta, offset, size, kept, issuer)
             return data
 
         def write(
@@ -129,8 +128,7 @@ def commit_group(g: ActiveGroup, mask: int, issuer: Issuer) -> None:
     async_ops = [(lanes, async_op) for lanes, async_op in g.warp.bulk_open if lanes & mask]
     g.warp.bulk_open = [(lanes, async_op) for lanes, async_op in g.warp.bulk_open if not lanes & mask]
     g.warp.bulk_groups.append((mask, async_ops))
-    if g.cta.cluster.causes is not None:
-        g.cta.cluster.causes.committed(g.warp, mask)
+    g.cta.cluster.events.committed(g.warp, mask)
 
 
 def wait_group(g: ActiveGroup, mask: int, newest: int, read_only: bool, issuer: Issuer) -> None:
@@ -160,5 +158,4 @@ def wait_group(g: ActiveGroup, mask: int, newest: int, read_only: bool, issuer: 
         del groups[0]
     queues.prepare([async_op for lanes, async_op in g.warp.map_reads if lanes & mask])
     g.warp.map_reads = [(lanes, async_op) for lanes, async_op in g.warp.map_reads if not lanes & mask]
-    if g.cta.cluster.causes is not None:
-        g.cta.cluster.causes.completed(g.warp, mask, newest, read_only)
+    g.cta.cluster.events.completed(g.warp, mask, newest, read_only)

@@ -76,9 +76,7 @@ def load_tile(
 def _let_repeat(g: ActiveGroup, operands: Operands, tensor_map: TensorMap, place: tuple[Place, MBarrier]) -> None:
     """Compiled code may issue and execute this tile load the next time, if it can."""
     ((cta, offset), barrier), machine, memory = place, g.cta.machine, g.grid.memory
-    if machine.schedule.kind != "late" or not machine.turns.in_use or g.grid.recorder is not None:
-        return
-    if g.cta.cluster.causes is not None:
+    if machine.schedule.kind != "late" or not machine.turns.in_use or g.grid.observers:
         return
     marks = memory.counted_loads(tensor_map.address)
     if marks is not None and tensor_map.tile is not None and cta is g.cta and barrier.home is cta:
@@ -127,8 +125,7 @@ def _tile_load(
 
 def _tell_landed(places: list[Destination], nbytes: int, issuer: Issuer) -> None:
     for (cta, offset), _ in places:
-        if cta.cluster.causes is not None:
-            cta.cluster.causes.landed(cta, offset, nbytes, issuer)
+        cta.cluster.events.landed(cta, offset, nbytes, issuer)
 
 
 def load_bulk(

@@ -73,8 +73,7 @@ class LaneCopies:
             part = self.memory.read(int(self.sources[lane]), int(self.counts[lane]), self.issuer, proxy="generic")
             values[:, lane] = np.frombuffer(part.tobytes().ljust(self.size, b"\0"), f"u{nbytes}")
         self.cta.shared.scatter(self.places, values, lanes(mask), self.issuer)
-        if self.cta.cluster.causes is not None:
-            self.cta.cluster.causes.landed(self.cta, self.places[lanes(mask)] & 0xFFFFFF, self.size, self.issuer)
+        self.cta.cluster.events.landed(self.cta, self.places[lanes(mask)] & 0xFFFFFF, self.size, self.issuer)
 
 
 def copy(
@@ -147,8 +146,7 @@ def commit_group(g: ActiveGroup, mask: int) -> None:
     warp = g.warp
     warp.lane_copy_groups.append((mask, [copies for issued, copies in warp.lane_copies_open if issued & mask]))
     warp.lane_copies_open = [(left, copies) for issued, copies in warp.lane_copies_open if (left := issued & ~mask)]
-    if g.cta.cluster.causes is not None:
-        g.cta.cluster.causes.lane_copies_committed(warp, mask)
+    g.cta.cluster.events.lane_copies_committed(warp, mask)
 
 
 def wait_groups(g: ActiveGroup, mask: int, newest: int) -> None:
@@ -163,15 +161,13 @@ def wait_groups(g: ActiveGroup, mask: int, newest: int) -> None:
             _finish(g, part, group)
     while groups and not any(copies.left & groups[0][0] for copies in groups[0][1]):
         del groups[0]
-    if g.cta.cluster.causes is not None:
-        g.cta.cluster.causes.lane_copies_completed(g.warp, mask, newest)
+    g.cta.cluster.events.lane_copies_completed(g.warp, mask, newest)
 
 
 def wait_copies(g: ActiveGroup, mask: int) -> None:
     """cp.async.wait_all: completes all copies of these lanes, in a group or not."""
     _finish(g, mask, _outstanding(g, mask))
-    if g.cta.cluster.causes is not None:
-        g.cta.cluster.causes.lane_copies_completed(g.warp, mask, None)
+    g.cta.cluster.events.lane_copies_completed(g.warp, mask, None)
 
 
 def _outstanding(g: ActiveGroup, mask: int) -> list[LaneCopies]:

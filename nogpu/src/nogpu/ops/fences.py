@@ -20,8 +20,7 @@ def proxy_async(g: ActiveGroup, space: str | None = None) -> None:
 
     space: of its state spaces, the only one; None: all.
     """
-    if g.cta.cluster.causes is not None:
-        g.cta.cluster.causes.fenced(g.warp, space)
+    g.cta.cluster.events.fenced(g.warp, space)
     if space == "global":
         return
     for cta in g.cta.cluster.ctas:
@@ -48,28 +47,24 @@ def publish(g: ActiveGroup, seen_by_async: bool, also_waited_for: bool = True) -
 
 def mbarrier_init(g: ActiveGroup) -> None:
     """fence.mbarrier_init.release.cluster: publishes the barriers that the same thread has initialised."""
-    if g.cta.cluster.causes is not None:
-        g.cta.cluster.causes.fenced_initialisation(g.warp)
+    g.cta.cluster.events.fenced_initialisation(g.warp)
     publish(g, True, also_waited_for=False)
 
 
 def release_maps(g: ActiveGroup, mask: int) -> None:
     """fence.proxy.tensormap::generic.release: orders writes to tensor maps before what follows."""
-    if g.cta.cluster.causes is not None:
-        g.cta.cluster.causes.released_maps(g.warp, mask)
+    g.cta.cluster.events.released_maps(g.warp, mask)
 
 
 def acquire_map(g: ActiveGroup, mask: int, address: Operand) -> None:
     """fence.proxy.tensormap::generic.acquire: copies that follow see the tensor map at an address."""
-    if g.cta.cluster.causes is not None:
-        for place in {address} if isinstance(address, int) else set(address[lanes(mask)].tolist()):
-            sharers = mask if isinstance(address, int) else mask & bits_of(address == place)
-            g.cta.cluster.causes.acquired_map(g.warp, sharers, place)
+    for place in {address} if isinstance(address, int) else set(address[lanes(mask)].tolist()):
+        sharers = mask if isinstance(address, int) else mask & bits_of(address == place)
+        g.cta.cluster.events.acquired_map(g.warp, sharers, place)
 
 
 def thread(g: ActiveGroup, scope: str) -> None:
     """fence.sc, .acq_rel, .release and membar: order threads, not proxies."""
-    if g.cta.cluster.causes is not None:
-        g.cta.cluster.causes.fenced_threads(g.warp, scope)
+    g.cta.cluster.events.fenced_threads(g.warp, scope)
     if scope != "cta":
         publish(g, False)

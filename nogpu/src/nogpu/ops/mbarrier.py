@@ -85,8 +85,7 @@ def init(g: ActiveGroup, mask: int, space: str | None, address: Operand, count: 
         if barrier.hidden is None:
             cta.hidden_barriers.append(barrier)
         barrier.hidden, barrier.time = "all", g.cta.machine.progress
-        if cta.cluster.causes is not None:
-            cta.cluster.causes.initialised(barrier, g.warp, lanes[place])
+        cta.cluster.events.initialised(barrier, g.warp, lanes[place])
         if existing is None:
             cta.mbarriers[offset] = barrier
             cta.shared.place_barrier(offset, barrier)

@@ -67,8 +67,8 @@ def load(g: ActiveGroup, space: str, address: int, nbytes: int, count: int, issu
         return g.cta.shared.load_vector(address, nbytes, count, issuer)
     memory, address = memory_of(g, space, address)
     words = memory.load_vector(address, nbytes, count, issuer)
-    if g.cta.cluster.causes is not None and memory is g.grid.memory:
-        g.cta.cluster.causes.loaded(g, _lanes_of(g), address, words, nbytes, issuer)
+    if g.cta.cluster.events.is_observed and memory is g.grid.memory:
+        g.cta.cluster.events.loaded(g, _lanes_of(g), address, words, nbytes, issuer)
     return words
 
 
@@ -86,11 +86,11 @@ def load_lanes(
     g: ActiveGroup, mask: int, space: str, address: np.ndarray, nbytes: int, count: int, issuer: Issuer
 ) -> np.ndarray:
     """uint[count, 32]: `count` words of `nbytes` bytes per lane. Lanes outside the mask are undefined."""
-    causes = g.cta.cluster.causes
+    events = g.cta.cluster.events
     if space == "global":
         values = g.grid.memory.gather(address, nbytes, count, only(mask), issuer)
-        if causes is not None:
-            causes.loaded(g, mask, address, list(values), nbytes, issuer)
+        if events.is_observed:
+            events.loaded(g, mask, address, list(values), nbytes, issuer)
         return values
     if space == "shared":
         return g.cta.shared.gather(_narrow(address), nbytes, count, only(mask), issuer)
@@ -102,8 +102,8 @@ def load_lanes(
             found = target.load(part, addresses, nbytes, count)
         else:
             found = target.gather(addresses, nbytes, count, lanes(part), issuer)
-            if causes is not None and target is g.grid.memory:
-                causes.loaded(g, part, addresses, list(found), nbytes, issuer)
+            if events.is_observed and target is g.grid.memory:
+                events.loaded(g, part, addresses, list(found), nbytes, issuer)
         values = np.where(lanes(part), found, values)
     return values
 
@@ -113,10 +113,10 @@ def store_lanes(g: ActiveGroup, mask: int, space: str, address: np.ndarray, valu
     if space == "local":
         g.warp.local.store(mask, address, values)
         return
-    machine, causes = g.cta.machine, g.cta.cluster.causes
+    machine, events = g.cta.machine, g.cta.cluster.events
     machine.progress += 1
-    if causes is not None and space in ("global", "shared"):
-        causes.stored(mask, address, values, issuer)
+    if events.is_observed and space in ("global", "shared"):
+        events.stored(mask, address, values, issuer)
     if space == "global":
         g.grid.memory.scatter(address, values, only(mask), issuer)
     elif space == "shared":
@@ -127,8 +127,8 @@ def store_lanes(g: ActiveGroup, mask: int, space: str, address: np.ndarray, valu
             if isinstance(target, LocalMemory):
                 target.store(part, addresses, values)
             else:
-                if causes is not None:
-                    causes.stored(part, address, values, issuer)
+                if events.is_observed:
+                    events.stored(part, address, values, issuer)
                 target.scatter(addresses, values, lanes(part), issuer)
                 private = False
         machine.quiet += private

@@ -36,10 +36,10 @@ def tell(g: ActiveGroup, mask: int, address: Operand) -> None:
     """The active lanes store words that others may wait for, at addresses of any space: the warp's knowledge goes with
     them.
     """
-    causes = g.cta.cluster.causes
-    if causes is not None:
+    events = g.cta.cluster.events
+    if events.is_observed:
         for key, lanes in _keys(mask, address).items():
-            causes.told(g.warp, lanes, key)
+            events.told(g.warp, lanes, key)
     if g.cta.cluster.size > 1:
         for key in _keys(mask, address):
             g.cta.cluster.told[key] = g.cta.cluster.told.get(key, 0) | g.warp.known
@@ -47,10 +47,10 @@ def tell(g: ActiveGroup, mask: int, address: Operand) -> None:
 
 def hear(g: ActiveGroup, mask: int, address: Operand) -> None:
     """The active lanes have loaded words that others may have stored."""
-    causes = g.cta.cluster.causes
-    if causes is not None:
+    events = g.cta.cluster.events
+    if events.is_observed:
         for key, lanes in _keys(mask, address).items():
-            causes.learned(g.warp, lanes, key)
+            events.learned(g.warp, lanes, key)
     if g.cta.cluster.size > 1:
         for key in _keys(mask, address):
             g.warp.known |= g.cta.cluster.told.get(key, 0)

@@ -108,10 +108,9 @@ def mma(g: ActiveGroup, mask: int, form: MmaForm, operands: MmaOperands, issuer:
     ctas = started_ctas(g, form.cta_group)
     operation = Mma.decode(form, _picked(operands, mask))
     operation.check([cta.operands() for cta in ctas])
-    multiplies = g.grid.recorder is None or g.grid.recorder.values
 
     def run() -> None:
-        flops = operation.run([cta.operands() for cta in ctas], issuer, multiplies)
+        flops = operation.run([cta.operands() for cta in ctas], issuer, g.grid.multiplies)
         counters = g.grid.counters
         counters.mma += 1
         counters.mma_flops += flops

@@ -53,6 +53,6 @@ def publish(g: ActiveGroup, mask: int, destination: Operand, source: Operand, nb
     g.cta.machine.progress += 1
     data = cta.shared.read(offset, TENSOR_MAP_BYTES, issuer, proxy="generic")
     g.grid.memory.write(pick(destination, mask), data, issuer, proxy="generic")
-    if g.cta.cluster.causes is not None:  # the warp's lanes make one copy, which is over for all of them
-        g.cta.cluster.causes.joined(g.warp, mask)
-        g.cta.cluster.causes.released_maps(g.warp, mask)
+    # the warp's lanes make one copy, which is over for all of them
+    g.cta.cluster.events.joined(g.warp, mask)
+    g.cta.cluster.events.released_maps(g.warp, mask)

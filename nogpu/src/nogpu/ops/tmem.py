@@ -72,8 +72,7 @@ def wait_alloc(g: ActiveGroup, mask: int, cta_group: int, destination: int, colu
             g.cta.sm_tensor_memory.waiters.append(g)
             return False
     g.cta.machine.progress += 1
-    if g.cta.cluster.causes is not None:
-        g.cta.cluster.causes.allocated(g.cta, columns_mask(base & 0xFFFF, columns))
+    g.cta.cluster.events.allocated(g.cta, columns_mask(base & 0xFFFF, columns))
     # Not as a thread's store: nobody would fence it for the async proxy.
     g.cta.shared.write(offset, np.array([base], np.uint32).view(np.uint8), issuer, proxy="generic")
     return True
@@ -91,8 +90,7 @@ def dealloc(g: ActiveGroup, mask: int, cta_group: int, address: int, columns: in
         )
     g.cta.tmem.dealloc(address, columns)
     g.cta.tmem.order.free(issuer, columns_mask(address, columns))
-    if g.cta.cluster.causes is not None:
-        g.cta.cluster.causes.freed(cta_group, issuer, columns_mask(address, columns))
+    g.cta.cluster.events.freed(cta_group, issuer, columns_mask(address, columns))
     g.cta.machine.progress += 1
     g.cta.sm_tensor_memory.wake()
 
@@ -133,9 +131,8 @@ def load(
     memory, user, quadrant = g.cta.tmem, g.warp.tensor, g.warp.index % 4
     place = memory.place("tcgen05.ld", shape, num, quadrant, pick(taddr, mask), packed, half_split or 0)
     memory.order.access(issuer, user.own, user.seen, touched_columns(place, quadrant), 0)
-    if g.cta.cluster.causes is not None:
-        g.cta.cluster.causes.touched(g.cta, issuer, touched_columns(place, quadrant), 0)
-        g.cta.cluster.causes.fragment(g, issuer, place, stores=False)
+    g.cta.cluster.events.touched(g.cta, issuer, touched_columns(place, quadrant), 0)
+    g.cta.cluster.events.fragment(g, issuer, place, stores=False)
     user.touched = True
     finish_stores(g)
     fill = partial(g.warp.registers.fill, destinations, mask, memory.words, place[0], fragment(*place[1:]))
@@ -163,9 +160,8 @@ def store(
     memory, user, quadrant = g.cta.tmem, g.warp.tensor, g.warp.index % 4
     place = memory.place("tcgen05.st", shape, num, quadrant, pick(taddr, mask), unpacked, half_split or 0)
     memory.order.access(issuer, user.own, user.seen, 0, touched_columns(place, quadrant))
-    if g.cta.cluster.causes is not None:
-        g.cta.cluster.causes.touched(g.cta, issuer, 0, touched_columns(place, quadrant))
-        g.cta.cluster.causes.fragment(g, issuer, place, stores=True)
+    g.cta.cluster.events.touched(g.cta, issuer, 0, touched_columns(place, quadrant))
+    g.cta.cluster.events.fragment(g, issuer, place, stores=True)
     user.touched = True
     if user.queue or g.cta.machine.postpones():
         user.queue.append(_Pending(issuer[1], True, partial(memory.write, place, np.array(values))))
@@ -216,8 +212,7 @@ def wait_for(g: ActiveGroup, mask: int, kind: str) -> None:
     """tcgen05.wait::ld or ::st."""
     whole_warp(g, mask, "tcgen05.wait")
     wait(g, kind)
-    if g.cta.cluster.causes is not None:
-        g.cta.cluster.causes.fragments_completed(g.warp, kind)
+    g.cta.cluster.events.fragments_completed(g.warp, kind)
 
 
 def wait(g: ActiveGroup, kind: str) -> None:
@@ -227,8 +222,7 @@ def wait(g: ActiveGroup, kind: str) -> None:
 
 def settle(g: ActiveGroup, loads: tuple[int, ...]) -> None:
     """Completes the loads of these instructions, whose results are needed now. loads: indices of instructions."""
-    if g.cta.cluster.causes is not None:
-        g.cta.cluster.causes.fragments_used(g, loads)
+    g.cta.cluster.events.fragments_used(g, loads)
     _complete(g, [i for i, pending in enumerate(g.warp.tensor.queue) if pending.pc in loads])
 
 

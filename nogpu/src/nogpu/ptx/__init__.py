@@ -1,1 +1,14 @@
 """PTX text to entries, instructions and operands: the one parser, of the emulator and of the Hopper path."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nogpu import lazy
+
+if TYPE_CHECKING:
+    from nogpu.ptx.ir import Entry
+    from nogpu.ptx.module import parse
+
+__all__ = ["Entry", "parse"]
+__getattr__ = lazy.names(__name__, ir="Entry", module="parse")

@@ -34,7 +34,7 @@ from nogpu.ptx.syntax import NAME, VARIABLE, instruction, split, variable
 from nogpu.ptx.types import SPECIAL_REGISTERS, type_width
 
 REGISTER_LIMIT = 1 << 20  # registers of a body
-OFFSET_BITS = 32  # of the constant in an address, signed (PTX ISA, "Addresses as Operands")
+OFFSET_BITS = 32  # signed bits of the constant in an address (PTX ISA, "Addresses as Operands")
 _STATEMENT = re.compile(
     rf"(?P<loc>\.loc\b[^\n{{}};]*)|(?P<label>{NAME})\s*:(?!:)|(?P<open>\{{)|(?P<close>\}})|(?P<text>[^;{{}}][^;]*);"
 )
@@ -45,25 +45,25 @@ _REGISTERS = re.compile(
     r"\.(?P<type>pred|b(?:8|16|32|64|128)|[us](?:8|16|32|64)|f(?:16x2|16|32|64))\s+(?P<names>.*)",
     re.S,
 )
-_ELEMENTS = ("xyzw", "rgba")  # of a vector register
+_ELEMENTS = ("xyzw", "rgba")  # names of a vector register's elements
 _FAMILY = re.compile(rf"({NAME}|%)<\s*(\d+)\s*>")
 _PROTOTYPE = re.compile(r"(?:\([^()]*\)\s*)?_\s*(?:\([^()]*\)\s*)?(?:\.[a-z][\w\s,.]*)?")
 _PRAGMA = re.compile(r'\.pragma\s*"[^"\n]*"')
 _ADDRESS = re.compile(r"\s*([^+]*?)\s*(?:\+\s*(.+?)\s*)?", re.S)
 
 _CLOSING = {"[": "]", "{": "}", "(": ")"}
-_CONSTANT_STARTS = "0123456789.(+-~!W"  # of constant expressions
+_CONSTANT_STARTS = "0123456789.(+-~!W"  # first characters of constant expressions
 
 _Statement = tuple[str, str, int, str | None, Place]
-"""(kind: a group of _STATEMENT, text, line of the PTX text, "file.py:line" where it is known, place in the text)."""
+"""Tuple (kind: a group of _STATEMENT, text, line of the PTX text, "file.py:line" if known, place in the text)."""
 
 
 class _Scope:
     """The declarations between a pair of braces."""
 
     def __init__(self, number: int = 0):
-        self.number = number  # 0: the body itself
-        self.suffix = f"@{number}" if number else ""  # makes names unique in the body
+        self.number = number  # 0 for the body itself
+        self.suffix = f"@{number}" if number else ""  # suffix that makes names unique in the body
         self.declared: dict[str, Register | Vector | Variable] = {}
 
 
@@ -87,7 +87,7 @@ class BodyParser:
             self._statement(*statement)
 
     def _statements(self, text: str, position: int, end: int) -> list[_Statement]:
-        """The statements in order. Labels are bound to scopes here, so that they can be used before they appear."""
+        """The statements in order. Labels are bound to scopes at once, because uses may precede them."""
         statements: list[_Statement] = []
         source: str | None = None
         line, line_starts, scope_id, stack = 0, self.line_starts, 0, [0]
@@ -170,7 +170,7 @@ class BodyParser:
             raise ValueError("directive not understood")
 
     def _list(self, directive: str, text: str = "") -> None:
-        """The targets of a branch, or the prototype or targets of a call, under the label in front."""
+        """Read the targets of a branch, or the prototype or targets of a call, under the label in front."""
         if self.body.labels.get(self.last_label) != len(self.body.instructions):
             raise ValueError(f"{directive} without a label in front (PTX ISA, {directive})")
         if directive == ".branchtargets":
@@ -189,7 +189,7 @@ class BodyParser:
         self.known.add(self.last_label)
 
     def _check_relocations(self, variable: Variable) -> None:
-        """ValueError if a variable holds the address of what is not at module level."""
+        """Raise ValueError if a variable holds an address of something that is not at module level."""
         for relocation in variable.relocations:
             other = self.module.variables.get(relocation.name)
             is_variable = other is not None and other.space in ("global", "const")
@@ -266,7 +266,7 @@ class BodyParser:
         return None
 
     def _operand(self, text: str) -> object:
-        """The operand that the text of one means. ValueError if it is not understood."""
+        """The operand that a text means. Raises ValueError for a text that is not understood."""
         text = text.strip()
         if text[:1] in _CONSTANT_STARTS and not _is_list(text):
             value = constant(text)
@@ -287,7 +287,7 @@ class BodyParser:
         return self._single(text)
 
     def _single(self, text: str) -> object:
-        """An operand that is no address, vector or pair."""
+        """The operand of a text that is no address, vector or pair."""
         text = text.strip()
         if text == "_":
             return SINK
@@ -340,7 +340,7 @@ class BodyParser:
 
 
 def _is_list(text: str) -> bool:
-    """Whether the text is in parentheses as a whole: the results or arguments of a call."""
+    """True if parentheses enclose the whole text: the results or arguments of a call."""
     depth = 0
     for index, character in enumerate(text):
         depth += (character == "(") - (character == ")")
@@ -350,7 +350,7 @@ def _is_list(text: str) -> bool:
 
 
 def _offset(text: str) -> int:
-    """The constant in an address. ValueError unless it is a signed number of OFFSET_BITS bits."""
+    """The constant in an address. Raises ValueError unless it is a signed number of OFFSET_BITS bits."""
     value = whole(text)
     if not -(1 << OFFSET_BITS - 1) <= value < 1 << OFFSET_BITS - 1:
         raise ValueError(

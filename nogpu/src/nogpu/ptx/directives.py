@@ -9,19 +9,19 @@ from nogpu.ptx.literals import integer
 
 _DIRECTIVE = re.compile(r"\.([a-z]\w*)\s*((?:\w+\s*,\s*)*\w+)?\s*")
 _SIZES = {"reqntid": "reqntid", "maxntid": "maxntid", "reqnctapercluster": "cluster"}  # name -> field of Entry
-_NUMBERS = {  # name -> field of Entry, None: it guides compilation only
+_NUMBERS = {  # name -> field of Entry; None for a directive that only guides compilation
     "maxclusterrank": "max_cluster",
     "minnctapersm": "min_ctas",
     "maxnctapersm": None,
     "maxnreg": "registers_per_thread",
 }
 _EXCLUSIVE = (("reqntid", "maxntid"), ("reqnctapercluster", "maxclusterrank"))
-_OF_FUNCTIONS = {"noreturn": 0, "abi_preserve": 1, "abi_preserve_control": 1}  # name -> numbers; without effect here
+_OF_FUNCTIONS = {"noreturn": 0, "abi_preserve": 1, "abi_preserve_control": 1}  # name -> count of numbers; no effect
 _LARGEST = (1 << 32) - 1
 
 
 def _parsed(text: str) -> dict[str, list[int]]:
-    """Directive -> its numbers. ValueError for what is not understood and for what stands twice."""
+    """The numbers of each directive. Raises ValueError for unknown and repeated directives."""
     found: dict[str, list[int]] = {}
     position = 0
     text = text.strip()
@@ -38,7 +38,7 @@ def _parsed(text: str) -> dict[str, list[int]]:
 
 
 def set_sizes(entry: Entry, text: str) -> None:
-    """Reads the directives behind an entry's parameters into the entry. ValueError for what is not understood."""
+    """Read the directives behind an entry's parameters into the entry. Raises ValueError for a text not understood."""
     found = _parsed(text)
     for name, sizes in found.items():
         given = f"directive .{name} {', '.join(map(str, sizes))}".rstrip()
@@ -57,7 +57,7 @@ def set_sizes(entry: Entry, text: str) -> None:
 
 
 def function_directives(text: str) -> None:
-    """Checks the directives behind a function's parameters. ValueError for what is not understood."""
+    """Check the directives behind a function's parameters. Raises ValueError for a text not understood."""
     for name, numbers in _parsed(text).items():
         if len(numbers) != _OF_FUNCTIONS.get(name, -1):
             raise ValueError(

@@ -1,7 +1,7 @@
 """Constant expressions: literals with C's operators, as operands, offsets and initial values (PTX ISA, "Constant
 Expressions").
 
-Integers have 64 bits and a sign, unless one of the two is unsigned: a literal with the suffix U or from 2^63 on.
+Integers are signed and have 64 bits, unless one of the two is unsigned: a literal with suffix U or from 2^63 on.
 Literals with a point are f64.
 """
 
@@ -17,7 +17,7 @@ from nogpu.ptx.ir import Immediate
 from nogpu.ptx.literals import integer, number
 
 WARP_SIZE = "WARP_SZ"
-DEPTH_LIMIT = 100  # of operators inside of others
+DEPTH_LIMIT = 100  # depth of nested operators
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|\d+U?)"
     rf"|(?P<name>{WARP_SIZE})|(?P<cast>\(\s*\.[su]64\s*\))|(?P<sign><<|>>|<=|>=|==|!=|&&|\|\||[-+*/%<>&^|!~?:()]))\s*"
@@ -44,7 +44,7 @@ def _whole(value: int, unsigned: bool) -> _Value:
 
 
 def constant(text: str) -> Immediate | None:
-    """The value of a literal or constant expression; None for any other text. ValueError if it has no value."""
+    """The value of a literal or constant expression; None for other text. Raises ValueError if it has no value."""
     literal = number(text)
     if literal is not None:
         return literal
@@ -58,15 +58,15 @@ def constant(text: str) -> Immediate | None:
 
 
 def whole(text: str) -> int:
-    """The value of an integer expression. ValueError for any other text."""
+    """The value of an integer expression. Raises ValueError for any other text."""
     value = constant(text.strip())
     if value is None or value.float_width:
-        return integer(text)  # whose error says what is expected
+        return integer(text)  # a failure with a text about the expected form
     return value.value
 
 
 def _tokens(text: str) -> list[tuple[str, str]] | None:
-    """(kind, text) of each token; None for a text with others, or of a single one."""
+    """The tokens as (kind, text); None for a text with unknown tokens, or of a single token."""
     found, position = [], 0
     while position < len(text):
         match = _TOKEN.match(text, position)
@@ -92,7 +92,7 @@ class _Parser:
         return ValueError(f"constant expression {self.text.strip()[:80]!r}: {reason} (PTX ISA, Constant Expressions)")
 
     def _next(self, *signs: str) -> str | None:
-        """The next token if it is one of these signs."""
+        """The next token, if it is one of these signs."""
         if self.place < len(self.tokens) and self.tokens[self.place][1] in signs:
             self.place += 1
             return self.tokens[self.place - 1][1]

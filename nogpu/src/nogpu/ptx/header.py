@@ -38,7 +38,7 @@ _TARGETS_BY_VERSION = {
 }
 FIRST_VERSION = {target: version for version, names in _TARGETS_BY_VERSION.items() for target in names.split()}
 """Target -> the first PTX version, (major, minor), that has it."""
-_OPTIONS = ("debug", "texmode_unified", "texmode_independent")  # of .target, without an effect here
+_OPTIONS = ("debug", "texmode_unified", "texmode_independent")  # options of .target without effect here
 _ADDRESS_BITS = 64
 _VERSION = re.compile(r"\s*\.version\s+(\d{1,4})\.(\d{1,4})(?=\s)")
 _TARGET = re.compile(r"\s*\.target\s+(\w+(?:\s*,\s*\w+)*)(?=\s|\Z)")
@@ -48,17 +48,17 @@ _ADDRESS_SIZE = re.compile(r"\s*\.address_size\b\s*(\d+)?")
 class Header(NamedTuple):
     """The start of a module."""
 
-    version: str  # of PTX, "8.7"
-    target: str  # with its options, "sm_100a, debug"
+    version: str  # PTX version, as "8.7"
+    target: str  # target with its options, as "sm_100a, debug"
     target_line: int  # 1-based
     end: int  # characters
 
 
 def header(text: str) -> Header:
-    """The start of a module's text without comments.
+    """Parse the start of a module's text without comments.
 
-    Raises EmulatorError with the line for directives that are missing or not in this order, for a version, target or
-    option that is not known, for a target that the version does not have, and for addresses of other than 64 bits.
+    Raises EmulatorError with the line for directives that are missing or out of order, for an unknown version, target
+    or option, for a target that the version lacks, and for addresses of other than 64 bits.
     """
 
     def line(position: int) -> int:

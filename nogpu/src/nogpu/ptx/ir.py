@@ -66,7 +66,7 @@ class Address:
 
     base: object  # Register, Symbol or Immediate
     offset: int = 0  # bytes
-    coordinates: tuple | None = None  # of a tensor copy
+    coordinates: tuple | None = None  # coordinates of a tensor copy
     direct: bool = False  # without brackets: the address itself, as a source of mov
 
 
@@ -92,7 +92,7 @@ class Place(NamedTuple):
 class Instruction:
     """One instruction of a body."""
 
-    opcode: str  # with its modifiers, "ld.global.b32"
+    opcode: str  # opcode with its modifiers, "ld.global.b32"
     operands: tuple
     predicate: Predicate | None
     line: int  # 1-based line of the PTX text
@@ -110,7 +110,7 @@ class Param:
     align: int  # bytes
     type: str = "b8"  # element type
     array: bool = False
-    pointer: bool = False  # declared .ptr
+    pointer: bool = False  # has .ptr in its declaration
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Variable:
     extern: bool = False
     initial: bytes | None = None
     relocations: tuple[Relocation, ...] = ()
-    line: int | None = field(default=None, compare=False, repr=False)  # 1-based, of a module's
+    line: int | None = field(default=None, compare=False, repr=False)  # 1-based line of a module's variable
 
 
 @dataclass
@@ -148,14 +148,14 @@ class Body:
     name: str
     params: list[Param]
     instructions: list[Instruction] = field(default_factory=list, kw_only=True)
-    labels: dict[str, int] = field(default_factory=dict, kw_only=True)  # -> index of the instruction that follows
+    labels: dict[str, int] = field(default_factory=dict, kw_only=True)  # label -> index of the instruction behind it
     registers: dict[str, Register] = field(default_factory=dict, kw_only=True)
     variables: dict[str, Variable] = field(default_factory=dict, kw_only=True)
     branch_targets: dict[str, list[str]] = field(default_factory=dict, kw_only=True)
-    scope: Scope | None = field(default=None, kw_only=True, repr=False)  # the module's declarations
-    line: int = field(default=0, kw_only=True)  # of the header
-    error: EmulatorError | None = field(default=None, kw_only=True, repr=False)  # why it is not understood
-    place: Place = field(default=Place(0, 0), kw_only=True, repr=False)  # directive to closing brace
+    scope: Scope | None = field(default=None, kw_only=True, repr=False)  # declarations of the module
+    line: int = field(default=0, kw_only=True)  # line of the header
+    error: EmulatorError | None = field(default=None, kw_only=True, repr=False)  # reason for refusing the body
+    place: Place = field(default=Place(0, 0), kw_only=True, repr=False)  # characters from directive to closing brace
     inside: Place = field(default=Place(0, 0), kw_only=True, repr=False)  # between the braces
 
 
@@ -163,24 +163,24 @@ class Body:
 class Function(Body):
     """A device function."""
 
-    results: list[Param] = field(default_factory=list)  # at most one
-    defined: bool = True  # the module has its body
+    results: list[Param] = field(default_factory=list)  # one result or none
+    defined: bool = True  # true if the module has its body
 
 
 @dataclass
 class Entry(Body):
     """A kernel (PTX ISA, "Performance-Tuning Directives", "Cluster Dimension Directives")."""
 
-    reqntid: tuple[int, int, int] | None = None  # threads of a CTA, exactly
-    maxntid: tuple[int, int, int] | None = None  # threads of a CTA, at most
-    cluster: tuple[int, int, int] | None = None  # CTAs of a cluster, exactly
-    max_cluster: int | None = None  # CTAs of a cluster, at most
-    min_ctas: int | None = None  # CTAs that an SM is to hold, at least
-    registers_per_thread: int | None = None  # at most
-    stored_at: tuple | None = field(default=None, kw_only=True, compare=False, repr=False)  # `compiler.stored`
+    reqntid: tuple[int, int, int] | None = None  # exact threads of a CTA
+    maxntid: tuple[int, int, int] | None = None  # most threads of a CTA
+    cluster: tuple[int, int, int] | None = None  # exact CTAs of a cluster
+    max_cluster: int | None = None  # most CTAs of a cluster
+    min_ctas: int | None = None  # CTAs that an SM should hold, at least
+    registers_per_thread: int | None = None  # most registers of a thread
+    stored_at: tuple | None = field(default=None, kw_only=True, compare=False, repr=False)  # state of `compiler.stored`
 
     def param_offsets(self) -> dict[str, int]:
-        """Byte offset of every parameter in the packed buffer, and under "" the size of the buffer."""
+        """The byte offset of every parameter in the packed buffer, and under "" the size of the buffer."""
         offsets, position = {}, 0
         for param in self.params:
             position = -(-position // param.align) * param.align
@@ -190,7 +190,7 @@ class Entry(Body):
         return offsets
 
     def pack(self, values: list[bytes]) -> bytes:
-        """The parameters' bytes as one aligned buffer (PTX ISA, "Kernel Function Parameters").
+        """Pack the parameters' bytes into one aligned buffer (PTX ISA, "Kernel Function Parameters").
 
         Raises EmulatorError for a wrong number or size of values.
         """
@@ -207,9 +207,9 @@ class Entry(Body):
         return bytes(buffer)
 
 
-@dataclass(eq=False)  # identity tells modules of the same text apart
+@dataclass(eq=False)  # distinguishes modules with the same text
 class Scope:
-    """The declarations of a module outside of its bodies, which all of them share."""
+    """The declarations of a module outside of its bodies, which all bodies share."""
 
     variables: dict[str, Variable] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
@@ -221,9 +221,9 @@ class Module:
 
     entries: dict[str, Entry]
     target: str  # "sm_100a"
-    version: str  # of PTX, "8.7"
+    version: str  # PTX version, as "8.7"
     scope: Scope = field(default_factory=Scope)
-    text: str = field(default="", repr=False)  # of the module, its comments blanked
+    text: str = field(default="", repr=False)  # text of the module, with blanks in place of comments
     target_line: int = 0  # 1-based
 
 
@@ -235,7 +235,7 @@ def located(
     cta: tuple[int, int, int] | None = None,
     warp: int | None = None,
 ) -> EmulatorError:
-    """An error at an instruction, or in the entry as a whole; cta and warp as in EmulatorError."""
+    """An error at an instruction, or in the entry as a whole; cta and warp: see EmulatorError."""
     if instruction is None:
         return EmulatorError(reason, kernel=entry.name, cta=cta, warp=warp)
     line, text, source = instruction.line, instruction.text, instruction.source

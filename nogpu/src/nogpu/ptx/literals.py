@@ -8,18 +8,18 @@ import struct
 
 from nogpu.ptx.ir import Immediate
 
-INTEGER_BITS = 64  # of an integer literal
+INTEGER_BITS = 64  # size of an integer literal
 _INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9]\d*)U?")
 _FLOAT_BITS = re.compile(r"0(?:[fF]([0-9a-fA-F]{8})|[dD]([0-9a-fA-F]{16}))")
 _FLOAT = re.compile(r"-?(?:(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)")
 _FORMATS = {32: "<f", 64: "<d"}  # bits -> code of struct
-_DIGITS = 100  # of an integer literal at most; more are no number of 64 bits
+_DIGITS = 100  # most digits of an integer literal; a number with more has over 64 bits
 
 
 def integer(text: str) -> int:
-    """An integer literal (PTX ISA, "Integer Constants"); a leading 0 means octal.
+    """The value of an integer literal (PTX ISA, "Integer Constants"); a leading 0 means octal.
 
-    ValueError for any other text and for a number that does not fit 64 bits, signed or unsigned.
+    Raises ValueError for any other text and for a number that does not fit 64 bits, signed or unsigned.
     """
     text = text.strip()
     if not _INTEGER.fullmatch(text):
@@ -36,12 +36,12 @@ def integer(text: str) -> int:
 
 
 def fits(value: int, width: int) -> bool:
-    """Whether an integer is a signed or an unsigned number of `width` bits."""
+    """True if an integer is a signed or an unsigned number of `width` bits."""
     return -(1 << width - 1) <= value < 1 << width
 
 
 def number(text: str) -> Immediate | None:
-    """An integer or floating-point literal, None for any other text. ValueError for a number that fits no type."""
+    """An integer or floating-point literal; None for other text. Raises ValueError for a number that fits no type."""
     if _INTEGER.fullmatch(text):
         return Immediate(integer(text))
     match = _FLOAT_BITS.fullmatch(text)
@@ -58,11 +58,11 @@ def number(text: str) -> Immediate | None:
 
 
 def literal_bits(literal: Immediate, type_name: str) -> int:
-    """A literal as an operand or initial value of a type, as an unsigned integer of the type's width.
+    """The bits of a literal as an operand or initial value of a type: an unsigned integer of the type's width.
 
-    Integers fit their type, signed or unsigned: no bits are cut off. f32 and f64 take floating-point literals, which
-    are converted, untyped bits those of their own width, and packed and 16-bit floating-point types no literal (PTX
-    ISA, "Constants"). ValueError otherwise.
+    Integers must fit their type, signed or unsigned: no bits are cut off. f32 and f64 take floating-point literals,
+    which are converted. Untyped bits take literals of their own width, and packed and 16-bit floating-point types take
+    none (PTX ISA, "Constants"). Raises ValueError otherwise.
     """
     kind, width = type_name[0], int(type_name.lstrip("bfsu").partition("x")[0])
     if type_name in ("f32", "f64"):
@@ -84,7 +84,7 @@ def literal_bits(literal: Immediate, type_name: str) -> int:
 
 
 def _converted(literal: Immediate, width: int) -> int:
-    """The bits of a floating-point literal in the format of a width. ValueError if it is finite and too large."""
+    """Bits of a floating-point literal in the format of a width. Raises ValueError if it is finite and too large."""
     if literal.float_width == width:
         return literal.value
     source = literal.value.to_bytes(literal.float_width // 8, "little")

@@ -1,6 +1,6 @@
 """PTX text -> Module: entries and device functions with their parameters, variables and instructions.
 
-Only the syntax is handled here. The declarations outside of the bodies are in the module's `Scope`, which all bodies
+This module handles only syntax. The declarations outside of the bodies are in the module's `Scope`, which all bodies
 share.
 """
 
@@ -34,18 +34,18 @@ _BLANK = re.compile(r"\s*")
 
 
 def parse(text: str) -> Module:
-    """Parse a PTX module. Raises EmulatorError with the line for syntax that is not known.
+    """Parse a PTX module. Raises EmulatorError with the line for unknown syntax.
 
-    What is not understood of one entry or function refuses that alone: it is the `error` of the body.
+    An entry or function that is not understood is refused alone: its body has an `error`.
     """
     return _ModuleParser(text).module
 
 
 class _ModuleParser:
-    """Reads the declarations first, then the bodies, which may use variables and functions declared behind them."""
+    """Reads the declarations, then the bodies, which may use variables and functions that are declared behind them."""
 
     def __init__(self, text: str):
-        self.text = without_comments(text.rstrip("\0"))  # DSL 4.5.2 keeps the C string's end
+        self.text = without_comments(text.rstrip("\0"))  # the end of a C string, which DSL 4.5.2 includes
         foreign = foreign_character(self.text)
         if foreign is not None:
             raise self._fail(foreign, f"character {self.text[foreign]!r}: PTX is ASCII (PTX ISA, Source Format)")
@@ -53,7 +53,7 @@ class _ModuleParser:
         self.line_starts = [0] + [match.end() for match in re.finditer("\n", self.text)]
         self.scope = Scope()
         self.entries: dict[str, Entry] = {}
-        self.initialised: list[tuple[Variable, int]] = []  # variables that hold addresses, each with its place
+        self.initialised: list[tuple[Variable, int]] = []  # variables that hold addresses, and their places
         bodies = self._outside(start.end)
         self._check_addresses()
         files = {int(number): name for number, name in _FILE.findall(self.text)}
@@ -73,7 +73,7 @@ class _ModuleParser:
         return EmulatorError(reason, ptx_line=line, ptx_text=None if statement is None else " ".join(statement.split()))
 
     def _outside(self, position: int) -> list[Body]:
-        """Reads the text outside of braces. Returns the bodies, whose insides are still to be read."""
+        """Read the text outside of braces. Returns the bodies, whose insides are still unread."""
         bodies: list[Body] = []
         while (position := _BLANK.match(self.text, position).end()) < len(self.text):  # type: ignore[union-attr]
             match = _OUTSIDE.match(self.text, position)
@@ -152,7 +152,7 @@ class _ModuleParser:
         return function
 
     def _check_new(self, name: str, kind: str) -> None:
-        """ValueError if something of another kind, or another entry, has the name."""
+        """Raise ValueError if something of another kind, or another entry, has the name."""
         for other, names in (
             ("entry", self.entries),
             ("function", self.scope.functions),
@@ -164,7 +164,7 @@ class _ModuleParser:
                 )
 
     def _check_function(self, function: Function) -> None:
-        """ValueError for a second body, or a prototype that differs from the one before."""
+        """Raise ValueError for a second body, or a prototype that differs from an earlier one."""
         name = function.name
         self._check_new(name, "function")
         own = [param.name for param in (*function.results, *function.params)]
@@ -209,7 +209,7 @@ class _ModuleParser:
             self.initialised.append((parsed, place))
 
     def _check_addresses(self) -> None:
-        """Raises EmulatorError for a variable that holds the address of something else than a variable or function."""
+        """Raise EmulatorError for a variable that holds an address of anything but a variable or function."""
         for holder, place in self.initialised:
             for relocation in holder.relocations:
                 other = self.scope.variables.get(relocation.name)

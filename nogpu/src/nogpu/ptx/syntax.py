@@ -33,17 +33,17 @@ _BYTE_MASKS = [0xFF << 8 * i for i in range(8)]
 
 
 def without_comments(text: str) -> str:
-    """`text` with blanks in place of comments: every other character keeps its offset and line."""
+    """Replace comments in `text` by blanks: every other character keeps its offset and line."""
     return _COMMENT.sub(lambda match: match[0] if match[0][0] == '"' else re.sub(r"[^\n]", " ", match[0]), text)
 
 
 def foreign_character(text: str) -> int | None:
-    """The offset of the first character, outside of strings, that PTX does not have; None if there is none."""
+    """The offset of the first character outside of strings that PTX lacks; None if there is none."""
     return next((match.start() for match in _FOREIGN.finditer(text) if match[1]), None)
 
 
 def split(text: str, separator: str = ",") -> list[str]:
-    """The parts of `text` between the separators outside of brackets, braces and parentheses."""
+    """Split `text` at the separators outside of brackets, braces and parentheses."""
     parts, depth, start = [], 0, 0
     for index, character in enumerate(text):
         if character in "[{(":
@@ -58,8 +58,8 @@ def split(text: str, separator: str = ",") -> list[str]:
 
 
 def instruction(text: str) -> tuple[str, str, list[str]]:
-    """(guard, opcode, operands) of an instruction without its semicolon; guard: "@%p1", "@!%p1" or "". ValueError if
-    it is not understood.
+    """Split an instruction without its semicolon into (guard, opcode, operands); guard: "@%p1", "@!%p1" or "". Raises
+    ValueError if it is not understood.
     """
     match = _INSTRUCTION.fullmatch(text.strip())
     if match is None:
@@ -70,7 +70,7 @@ def instruction(text: str) -> tuple[str, str, list[str]]:
 
 
 def _alignment(text: str | None, element: int) -> int:
-    """The value of `.align`, by default the bytes of an element. ValueError unless it is a power of two."""
+    """The value of `.align`, by default the bytes of an element. Raises ValueError unless it is a power of two."""
     value = element if text is None else integer(text)
     if value < 1 or value & (value - 1) or value >> 31:
         raise ValueError(
@@ -80,7 +80,7 @@ def _alignment(text: str | None, element: int) -> int:
 
 
 def _elements(text: str, what: str) -> int:
-    """The size of an array, at least 1. ValueError."""
+    """The size of an array. Raises ValueError unless it is at least 1."""
     count = integer(text)
     if count < 1:
         raise ValueError(f"{what} is an array of {count} elements, must be at least 1")
@@ -88,7 +88,7 @@ def _elements(text: str, what: str) -> int:
 
 
 def parameter(text: str) -> Param:
-    """A parameter of an entry or a function. ValueError if it is not understood."""
+    """A parameter of an entry or a function. Raises ValueError if it is not understood."""
     match = _PARAM.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"parameter not understood: {text.strip()!r}")
@@ -100,7 +100,7 @@ def parameter(text: str) -> Param:
 
 
 def parameters(text: str) -> list[Param]:
-    """The parameters of a list; names differ. ValueError if one is not understood."""
+    """The parameters of a list. Raises ValueError if one is not understood or two have the same name."""
     found = [parameter(part) for part in split(text)] if text.strip() else []
     for index, param in enumerate(found):
         if param.name in {other.name for other in found[:index]}:
@@ -109,7 +109,7 @@ def parameters(text: str) -> list[Param]:
 
 
 def variable(match: re.Match) -> Variable:
-    """The variable of a match of VARIABLE. ValueError for sizes and an initialiser that are not understood."""
+    """The variable of a match of VARIABLE. Raises ValueError for sizes or an initialiser that are not understood."""
     type_name, space, name = match["type"], match["space"], match["name"]
     element, extern = TYPE_BYTES[type_name[1:]], match["linking"] == "extern"
     texts = re.findall(r"\[(\w*)\]", match["dims"])
@@ -140,9 +140,9 @@ def variable(match: re.Match) -> Variable:
 
 
 def _initial(text: str, type_name: str, dims: list[int]) -> tuple[bytes, tuple[Relocation, ...]]:
-    """Bytes and relocations of an initialiser; the rows of an inner dimension are filled up with zeros.
+    """The bytes and relocations of an initialiser; zeros fill up the rows of an inner dimension.
 
-    dims: elements by dimension, the first one 0 if the initialiser says how many there are.
+    dims: elements by dimension; the first is 0 if the initialiser determines it.
     """
     if not dims:
         return _element(text, type_name)

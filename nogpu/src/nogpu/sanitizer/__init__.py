@@ -19,7 +19,7 @@ What a lane knows is a clock too. Lanes of a warp share one while they have lear
 execute parts them, and only bar.warp.sync, or another barrier that they meet at, makes them know the same again. That
 they run together again behind a branch orders nothing.
 
-Edges. Each is an event that passes clocks on (`hardware/causes.py`):
+Edges. Each is an event that passes clocks on (`hardware/events.py`):
 
 | from | to |
 |---|---|
@@ -66,3 +66,17 @@ what they hold (`uninitialised.py`).
 Queues. Launches, copies and operations of torch know what queues, events and waits of the host order (`queues.py`,
 `queue_clocks.py`). What a launch has accessed is found in the shadow at its end (`touched.py`, `spans.py`).
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nogpu import lazy
+
+if TYPE_CHECKING:
+    from nogpu.sanitizer.follow import Sanitizer
+    from nogpu.sanitizer.rules import RULES
+    from nogpu.sanitizer.waivers import Waiver
+
+__all__ = ["RULES", "Sanitizer", "Waiver", "waivers"]
+__getattr__ = lazy.names(__name__, follow="Sanitizer", rules="RULES", waivers="Waiver")

@@ -99,7 +99,7 @@ class Accesses:
             self._reporter.report(conflict, access, f"{spread('shared offset', *conflict.place)} of {cta.label}")
 
     def stored(self, mask: int, addresses: np.ndarray, values: np.ndarray, issuer: Issuer) -> None:
-        """As `Causes.stored`: lanes that store different values to the same bytes are not ordered."""
+        """As `Events.stored`: lanes that store different values to the same bytes are not ordered."""
         lanes = np.array(lanes_of(mask))
         order = lanes[np.argsort(addresses[lanes], kind="stable")]
         places, stored = addresses[order], values[:, order]

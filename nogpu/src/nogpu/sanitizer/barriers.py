@@ -67,7 +67,7 @@ class Barriers:
         self._seen: dict[tuple[Warp, int, int], tuple[tuple[int, int], int]] = {}
 
     def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
-        """As `Causes.heard`."""
+        """As `Events.heard`."""
         clocks, by_thread = self._state(barrier).clocks, opcode(issuer).startswith("mbarrier.arrive")
         if running is not None and running.cause is not None:
             running.cause.tells = None if by_thread else barrier.name
@@ -79,7 +79,7 @@ class Barriers:
             add(clocks, _OPERATION, self._released(issuer, running_lanes(issuer[0].warp)))
 
     def passed(self, barrier: MBarrier, warp: Warp) -> None:
-        """As `Causes.passed`."""
+        """As `Events.passed`."""
         self._learn(running(warp), running_lanes(warp), self._state(barrier).over)
 
     def _source(self, issuer: Issuer) -> _Source:
@@ -133,12 +133,12 @@ class Barriers:
             learn(mask, clock, self._first_row(issuer, source))
 
     def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
-        """As `Causes.arrived`."""
+        """As `Events.arrived`."""
         scope = OF_CLUSTER if isinstance(barrier, ClusterBarrier) else OF_CTA
         self._use(barrier, generation, self._released(running(warp), mask, scope))
 
     def excused(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
-        """As `Causes.excused`: to have exited releases nothing, but nothing comes after it."""
+        """As `Events.excused`: to have exited releases nothing, but nothing comes after it."""
         clock = self._warps[warp].release(mask)
         clock.table[:ANYWAY] = 0
         self._use(barrier, generation, clock)
@@ -152,34 +152,34 @@ class Barriers:
             uses.pop(generation - KEPT, None)
 
     def met(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
-        """As `Causes.met`."""
+        """As `Events.met`."""
         clock = self._uses.get(barrier, {}).get(generation)
         if clock is not None:
             self._warps[warp].acquire(mask, clock)
 
     def joined(self, warp: Warp, mask: int) -> None:
-        """As `Causes.joined`."""
+        """As `Events.joined`."""
         clock = self._warps[warp]
         clock.acquire(mask, clock.release(mask))
 
     def fenced(self, warp: Warp, space: str | None) -> None:
-        """As `Causes.fenced`."""
+        """As `Events.fenced`."""
         self._warps[warp].fence_proxy(running_lanes(warp), _FENCED_BY[space])
 
     def released_maps(self, warp: Warp, mask: int) -> None:
-        """As `Causes.released_maps`."""
+        """As `Events.released_maps`."""
         self._warps[warp].release_maps(mask)
 
     def acquired_map(self, warp: Warp, mask: int, address: int) -> None:
-        """As `Causes.acquired_map`."""
+        """As `Events.acquired_map`."""
         self._warps[warp].acquire_map(mask, address)
 
     def fenced_threads(self, warp: Warp, scope: str) -> None:
-        """As `Causes.fenced_threads`."""
+        """As `Events.fenced_threads`."""
         self._warps[warp].fence(running_lanes(warp), _SCOPES.get(scope, OF_DEVICE))
 
     def told(self, warp: Warp, mask: int, key: int) -> None:
-        """As `Causes.told`."""
+        """As `Events.told`."""
         issuer, base = running(warp), self._warps[warp].base
         stores, releases = opcode(issuer).startswith("st."), self._scene.releases(issuer)
         word = self._word(key)
@@ -203,7 +203,7 @@ class Barriers:
         return word
 
     def learned(self, warp: Warp, mask: int, key: int) -> None:
-        """As `Causes.learned`. Who has learned all that has been told learns nothing: those that spin."""
+        """As `Events.learned`. Who has learned all that has been told learns nothing: those that spin."""
         issuer = running(warp)
         word = self._word(key)
         version = word.version, self._scene.words.version(key)[0]
@@ -227,7 +227,7 @@ class Barriers:
             words.learned(scene.home, clock)
 
     def triggered(self, warp: Warp) -> None:
-        """As `Causes.triggered`: what lanes knew and had done at a fence of the device is ordered before the start of
+        """As `Events.triggered`: what lanes knew and had done at a fence of the device is ordered before the start of
         the next launch (PTX ISA, griddepcontrol).
         """
         released = self._warps[warp].behind_fence(running_lanes(warp), OF_DEVICE)
@@ -244,7 +244,7 @@ class Barriers:
                 warp.acquire(FULL, clock)
 
     def waited_for(self, warp: Warp, grid: int) -> None:
-        """As `Causes.waited_for`."""
+        """As `Events.waited_for`."""
         clock = self._scene.words.end(grid).at_home(self._scene.home, self._scene.agents)
         self._warps[warp].acquire(running_lanes(warp), clock)
         self._scene.words.learned(self._scene.home, clock)

@@ -47,20 +47,17 @@ def exchange(mask: int, i: Instruction, defines: tuple[str, ...], uses: list[str
     return {name: np.full(32, full(w.width(name)) if anywhere.any() else 0, np.uint64) for name in defines}
 
 
-_ELEMENTS = {4: "u4", 8: "u8", 16: "f16", 32: "s32", 64: "f64"}  # types whose numbers are not 0 where all bits are set
-
-
-def _matrix(operand: object, bits: int, w: WarpRegisters) -> tuple[np.ndarray, str]:
-    """(uint[registers, 32], all bits set of each element that has an uninitialised one; a type of that width)."""
+def _matrix(operand: object, bits: int, w: WarpRegisters) -> tuple[np.ndarray, int]:
+    """(uint[registers, 32], all bits set of each element that has an uninitialised one; bits of an element)."""
     items = operand.items if isinstance(operand, Vector) else (operand,)
     wide = bits == 64
     found: np.ndarray = np.array([w.bits(item) for item in items], np.uint64 if wide else np.uint32)
     if bits == 4:
         codes = found[..., None] >> np.arange(0, 32, 4, dtype=np.uint32) & np.uint32(15)
         ones = np.where(codes != 0, np.uint32(15), np.uint32(0)) << np.arange(0, 32, 4, dtype=np.uint32)
-        return np.bitwise_or.reduce(ones, axis=-1), "u4"
+        return np.bitwise_or.reduce(ones, axis=-1), bits
     parts = found.view(f"u{bits // 8}")
-    return np.where(parts != 0, ~parts.dtype.type(0), parts.dtype.type(0)).view(found.dtype), _ELEMENTS[bits]
+    return np.where(parts != 0, ~parts.dtype.type(0), parts.dtype.type(0)).view(found.dtype), bits
 
 
 def multiply(i: Instruction, w: WarpRegisters) -> Bits:

@@ -68,10 +68,11 @@ class Columns:
         self._runs: dict[Cta, _Run] = {}
         self._pending: dict[Warp, set[int]] = {}  # tcgen05.ld, by index, that no tcgen05.wait::ld has followed
 
-    def touched(self, cta: Cta, issuer: Issuer, cause: Cause | None, reads: int, writes: int) -> None:
-        """An operation of the tensor core (cause), or a tcgen05.ld or st of a warp, accesses columns."""
-        if cause is not None:
-            self._touched_by_core(cta, issuer, cause, reads, writes)
+    def touched(self, cta: Cta, issuer: Issuer, reads: int, writes: int) -> None:
+        """As `Events.touched`."""
+        running = cta.machine.running
+        if running is not None and running.cause is not None:
+            self._touched_by_core(cta, issuer, running.cause, reads, writes)
             return
         warp = issuer[0].warp
         channel = self._fragments(warp, "ld" if reads else "st")
@@ -164,7 +165,7 @@ class Columns:
             self._end_run(cta)
             self._check(cta, access, columns, views, records=cta is not of)
 
-    def completed(self, warp: Warp, kind: str) -> None:
+    def fragments_completed(self, warp: Warp, kind: str) -> None:
         """tcgen05.wait::ld or ::st."""
         channel = self._fragments(warp, kind)
         self._warps[warp].know(warp.live, channel.agent, channel.count)
@@ -184,7 +185,7 @@ class Columns:
         self._end_run(warp.cta)
         self._check(warp.cta, access, columns, views, reports=False)
 
-    def used(self, g: ActiveGroup, loads: Sequence[int]) -> None:
+    def fragments_used(self, g: ActiveGroup, loads: Sequence[int]) -> None:
         """Registers that loads fill are used. Kernels that never wait are exempt, the DSL compiles such: there, the use
         is the wait.
         """
@@ -196,7 +197,7 @@ class Columns:
         elif used:
             pending -= used
             if not pending:
-                self.completed(g.warp, "ld")
+                self.fragments_completed(g.warp, "ld")
 
     @staticmethod
     def _waits(g: ActiveGroup) -> bool:

@@ -61,7 +61,7 @@ class Effects:
         """(warp, index of the instruction) -> what its stores are about to write of uninitialised bits."""
 
     def heeded(self, g: ActiveGroup, mask: int, index: int) -> None:
-        """As `Causes.heeded`."""
+        """As `Events.heeded`."""
         assert self._heeded is not None
         registers, instruction, issuer = self._files.by_warp[g.warp], self._entry.instructions[index], (g, index)
         base, lanes = instruction.opcode.partition(".")[0], chosen(mask)

@@ -77,7 +77,7 @@ class _Queue:
 
 
 class Explorer:
-    """`execution.runs.Explorer`."""
+    """`execution.trials.Explorer`."""
 
     def __init__(self, limit: int) -> None:
         """limit: runs of a launch."""

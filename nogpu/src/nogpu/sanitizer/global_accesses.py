@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,10 +20,10 @@ from nogpu.sanitizer.words import Words
 
 if TYPE_CHECKING:
     from nogpu.hardware.allocations import Allocation
+    from nogpu.hardware.cluster import Cluster
     from nogpu.hardware.memory import GlobalMemory
     from nogpu.hardware.warp import Issuer, Warp
     from nogpu.sanitizer.access_log import AccessLog
-    from nogpu.sanitizer.follow import ClusterCauses
     from nogpu.sanitizer.items import Cells
     from nogpu.sanitizer.queue_history import Touched
     from nogpu.sanitizer.report import Reporter
@@ -38,6 +38,7 @@ class GlobalAccesses:
     def __init__(self, memory: GlobalMemory, reporter: Reporter) -> None:
         self._memory, self._reporter = memory, reporter
         self.words = Words()
+        self.scenes: dict[Cluster, Scene] = {}  # of the clusters that are followed
         self.logs: list[AccessLog] = []  # of warps that have not exited
         self.launches: set[int] = set()  # by number, of those that have begun
         self._history = History(READS)
@@ -70,7 +71,7 @@ class GlobalAccesses:
         if tables is None and not isinstance(address, np.ndarray):
             return
         cta = issuer[0].cta
-        scene = cast("ClusterCauses", cta.cluster.causes).scene
+        scene = self.scenes[cta.cluster]
         running = cta.machine.running
         if running is not None and running.cause is not None:
             access, views = self._of_operation(scene, running.cause, kind, proxy, address)

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING
 
 from nogpu.sanitizer.clocks import ANYWAY, FENCED, KNOWN, Clock, lanes_of
 from nogpu.sanitizer.orders import releases
-from nogpu.sanitizer.scene import Scene, opcode
+from nogpu.sanitizer.scene import Scene, opcode, running_lanes
+from nogpu.sanitizer.scene import running as executed
 
 if TYPE_CHECKING:
+    from nogpu.hardware.async_operations import AsyncOperation
     from nogpu.hardware.mbarriers import MBarrier
     from nogpu.hardware.warp import Issuer, Warp
 
@@ -44,32 +46,40 @@ class Initialisations:
         self._seen: set[tuple[MBarrier, Warp, int]] = set()  # (barrier, warp, lanes) that need no further check
 
     def initialised(self, barrier: MBarrier, warp: Warp, mask: int) -> None:
-        """As `Causes.initialised`."""
+        """As `Events.initialised`."""
         clock = self._scene.warps[warp]
         found = _Initialisation(warp, mask, [clock.base + lane for lane in lanes_of(mask)], clock.now)
         self._of[barrier] = found
         self._open.append(found)
 
-    def fenced(self, warp: Warp, mask: int) -> None:
-        """fence.mbarrier_init by lanes."""
+    def fenced_initialisation(self, warp: Warp) -> None:
+        """As `Events.fenced_initialisation`."""
+        mask = running_lanes(warp)
         published = [each for each in self._open if each.warp is warp and not each.mask & ~mask]
         for each in published:
             each.published = self._scene.warps[warp].now
         self._open = [each for each in self._open if each not in published]
 
-    def used_by_operation(self, barrier: MBarrier, issuer: Issuer, clock: Clock) -> None:
-        """An asynchronous operation, or a thread of another CTA, is about to arrive, or its bytes count."""
-        if issuer[0].cta is not barrier.home:
+    def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
+        """As `Events.heard`. An asynchronous operation may also be one of the CTA itself."""
+        if running is None or running.cause is None:
+            self._used_by_threads(barrier, issuer)
+        elif issuer[0].cta is not barrier.home:
             name = opcode(issuer)
             by_thread = name.startswith("mbarrier.")
             # What a relaxed arrival releases does not say what its thread knows.
             row = FENCED if not by_thread else KNOWN if releases(name) else ANYWAY
-            self._check(barrier, issuer, clock, row, by_thread)
+            self._check(barrier, issuer, running.cause.clock, row, by_thread)
 
-    def used_by_threads(self, barrier: MBarrier, issuer: Issuer, mask: int) -> None:
-        """Lanes of a warp are about to arrive, or to wait."""
+    def passed(self, barrier: MBarrier, warp: Warp) -> None:
+        """As `Events.passed`."""
+        self._used_by_threads(barrier, executed(warp))
+
+    def _used_by_threads(self, barrier: MBarrier, issuer: Issuer) -> None:
+        """Lanes of a warp arrive, or have waited."""
         found = self._of.get(barrier)
         warp = issuer[0].warp
+        mask = running_lanes(warp)
         if found is None or (found.warp is warp and not mask & ~found.mask) or (barrier, warp, mask) in self._seen:
             return
         for _, clock in self._scene.warps[warp].parts(mask):

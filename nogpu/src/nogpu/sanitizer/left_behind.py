@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.async_operations import AsyncOperation
     from nogpu.hardware.cluster import Cluster, Cta
     from nogpu.hardware.mbarriers import MBarrier
-    from nogpu.hardware.warp import Issuer, Warp
+    from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
     from nogpu.sanitizer.clocks import Cause
     from nogpu.sanitizer.report import Reporter
     from nogpu.sanitizer.scene import Scene
@@ -56,8 +56,11 @@ class LeftBehind:
         self._awaited = -1  # last generation of the cluster's barrier for which somebody has waited
         self._arrived: tuple[int, Issuer] | None = None  # last generation on which somebody has arrived
 
-    def issued(self, cause: Cause) -> None:
-        """An asynchronous operation of a thread: its reads and its writes of the thread's own CTA."""
+    def issued(self, async_op: AsyncOperation, g: ActiveGroup, issuer: Issuer, running: AsyncOperation | None) -> None:
+        """As `Events.issued`, of a thread: its reads and its writes of the thread's own CTA."""
+        if running is not None:
+            return
+        cause = async_op.cause
         channel, (group, index) = cause.channel, cause.issuer
         opcode = group.grid.entry.instructions[index].opcode
         if channel is None or opcode.startswith("tcgen05."):
@@ -66,7 +69,7 @@ class LeftBehind:
         for lane in lanes:
             self._work[group.cta][channel.agent + lane] = _Work(cause.issuer, cause.count)
 
-    def landed(self, cta: Cta, place: int | np.ndarray) -> None:
+    def written(self, cta: Cta, place: int | np.ndarray) -> None:
         """The operation that runs has written to a CTA's shared memory."""
         running = cta.machine.running
         if running is None or running.cause is None or running.cause.channel is not None:
@@ -77,7 +80,7 @@ class LeftBehind:
             self._work[cta][channel.agent] = _Work(running.cause.issuer, channel.count)
 
     def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
-        """As `Causes.heard`, of another CTA. What the arrival tells is recorded as its thread's or its agent's."""
+        """As `Events.heard`, of another CTA. What the arrival tells is recorded as its thread's or its agent's."""
         home, warp = barrier.home, issuer[0].warp
         if home is None or home is warp.cta:
             return
@@ -92,21 +95,21 @@ class LeftBehind:
             count = int(self._agents.fit(cause.clock).table[ANYWAY, agent])
             self._work[home][agent] = _Work(issuer, count)
 
-    def arrived(self, barrier: object, generation: int, warp: Warp) -> None:
-        """As `Causes.arrived`."""
+    def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """As `Events.arrived`."""
         issuer = warp.first_group, warp.registers.context.pc
         if isinstance(barrier, ClusterBarrier):
             self._arrived = generation, issuer
         else:
             self._named[barrier] = issuer
 
-    def met(self, barrier: object, generation: int) -> None:
-        """As `Causes.met`."""
+    def met(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """As `Events.met`."""
         if isinstance(barrier, ClusterBarrier):
             self._awaited = max(self._awaited, generation)
 
     def exited(self, cta: Cta) -> None:
-        """As `Causes.exited`."""
+        """As `Events.exited`."""
         known = self._known(cta)
         for agent, work in self._work[cta].items():
             if known[agent] < work.until:

@@ -39,10 +39,15 @@ class Operations:
         self._scene, self._agents, self._warps = scene, scene.agents, scene.warps
         self._in_a_row: dict[Warp, tuple[int, int, Clock]] = {}
 
-    def issued(self, g: ActiveGroup, issuer: Issuer, cause: AsyncOperation | None) -> Cause:
-        """As `Causes.issued`."""
-        if cause is not None and cause.cause is not None:
-            return cause.cause
+    def issued(self, async_op: AsyncOperation, g: ActiveGroup, issuer: Issuer, running: AsyncOperation | None) -> None:
+        """As `Events.issued`."""
+        if running is not None and running.cause is not None:
+            async_op.cause = running.cause
+        else:
+            async_op.cause = self._cause(g, issuer)
+
+    def _cause(self, g: ActiveGroup, issuer: Issuer) -> Cause:
+        """What an operation of a thread knows."""
         warp, clock = g.warp, self._warps[g.warp]
         mask, lane = running_lanes(warp), running_lanes(warp).bit_length() - 1
         opcode = g.grid.entry.instructions[issuer[1]].opcode
@@ -89,12 +94,12 @@ class Operations:
         return released
 
     def committed(self, warp: Warp, mask: int) -> None:
-        """As `Causes.committed`."""
+        """As `Events.committed`."""
         for channel in self._bulk_stores(warp, mask):
             channel.count += 1
 
     def completed(self, warp: Warp, mask: int, newest: int, read_only: bool) -> None:
-        """As `Causes.completed`."""
+        """As `Events.completed`."""
         clock = self._agents.clock()
         for channel in self._bulk_stores(warp, mask):
             over = max(0, channel.count - 1 - newest)
@@ -112,12 +117,12 @@ class Operations:
         return [channel for channel in found if channel is not None]
 
     def lane_copies_committed(self, warp: Warp, mask: int) -> None:
-        """As `Causes.lane_copies_committed`."""
+        """As `Events.lane_copies_committed`."""
         copies = self._agents.channel(("lane copies", warp), LANES)
         self._warps[warp].commits.append((mask, copies.count - 1))
 
     def lane_copies_completed(self, warp: Warp, mask: int, newest: int | None) -> None:
-        """As `Causes.lane_copies_completed`."""
+        """As `Events.lane_copies_completed`."""
         copies = self._agents.channel(("lane copies", warp), LANES)
         clock, of = self._agents.clock(), self._warps[warp]
         for lane in lanes_of(mask):

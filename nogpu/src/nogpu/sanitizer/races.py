@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from nogpu.execution.replay import Hold, Step
 from nogpu.hardware.barriers import label
-from nogpu.sanitizer.follow import ClusterCauses, Sanitizer
+from nogpu.sanitizer.follow import ClusterSanitizer, Sanitizer
 from nogpu.sanitizer.pairs import Access
 from nogpu.sanitizer.report import Reporter
 from nogpu.sanitizer.rules import Rule
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cluster
     from nogpu.hardware.mbarriers import MBarrier
     from nogpu.hardware.warp import Issuer, Warp
+    from nogpu.sanitizer.global_accesses import GlobalAccesses
     from nogpu.sanitizer.pairs import Conflict
 
 DATA, WORD, ARRIVAL = range(3)
@@ -77,44 +77,36 @@ class _Collector(Reporter):
         self.races[first, second] = Race(first, second, kind, (before[1], now[1]), text)
 
 
-class _Anything:
-    """In place of `Uninitialised`: what data is, no order decides."""
+class _Orders:
+    """Hears of words and mbarriers of one cluster, which the memory model orders either way."""
 
-    def accessed(self, *_: object, **__: object) -> None:
-        """As of `Uninitialised`, and the others, too."""
-
-    heeded = loaded = landed = stores_tile = stores_bulk = fragment = accessed
-
-
-class _Causes(ClusterCauses):
-    """Of one cluster; also of words and mbarriers, which the memory model orders either way."""
-
-    def __init__(self, cluster: Cluster, reporter: _Collector, *others: object) -> None:
-        super().__init__(cluster, reporter, *others)  # type: ignore[arg-type]
-        self._collector = reporter
+    def __init__(self, collector: _Collector) -> None:
+        self._collector = collector
         self._events: dict[Hashable, dict[str, _Event]] = {}
-        self.told = partial(self._word, True, self.told)
-        self.learned = partial(self._word, False, self.learned)
 
-    def _data(self, cluster: Cluster, reporter: Reporter) -> _Anything:
-        return _Anything()
+    def told(self, warp: Warp, mask: int, key: int) -> None:
+        """As `Events.told`."""
+        self._word(True, warp, key)
 
-    def _word(self, writes: bool, follow: object, warp: Warp, mask: int, key: int) -> None:
+    def learned(self, warp: Warp, mask: int, key: int) -> None:
+        """As `Events.learned`."""
+        self._word(False, warp, key)
+
+    def _word(self, writes: bool, warp: Warp, key: int) -> None:
         if is_global(key):
             self._happens(self._collector.words, key, WORD, remnant(running(warp)), writes)
         else:
             self._happens(self._events, key, WORD, running(warp), writes)
-        follow(warp, mask, key)  # type: ignore[operator]
 
     def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
+        """As `Events.heard`."""
         self._happens(self._events, barrier, ARRIVAL, issuer, True)
-        super().heard(barrier, issuer, running)
 
     def passed(self, barrier: MBarrier, warp: Warp) -> None:
+        """As `Events.passed`."""
         issuer = running(warp)
         if opcode(issuer).startswith("mbarrier.test_wait"):
             self._happens(self._events, barrier, ARRIVAL, issuer, False)
-        super().passed(barrier, warp)
 
     def _happens(
         self, of: dict[Hashable, dict[str, _Event]], key: Hashable, kind: int, issuer: Issuer, writes: bool
@@ -130,7 +122,7 @@ class _Causes(ClusterCauses):
 
 
 class Races(Sanitizer):
-    """`hardware.causes.Sanitizer` of one run."""
+    """Collects the races of one run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,17 +130,15 @@ class Races(Sanitizer):
         self.queues = None  # one launch is looked at
 
     def begins(self, step: object) -> None:
-        """As `Sanitizer.begins`."""
+        """As `GridObserver.begins`."""
         assert isinstance(step, Step)
         if self._accesses is not None:
             self._accesses.settle()
         Access.now = self._reporter.step = step
 
-    def join(self, cluster: Cluster) -> None:
-        """As `Sanitizer.join`."""
-        assert self._accesses is not None  # clusters run inside of `following`
-        cluster.causes = causes = _Causes(cluster, self._reporter, self._accesses)
-        self._followed.add(causes)
+    def _follow(self, cluster: Cluster, accesses: GlobalAccesses) -> ClusterSanitizer:
+        # What data is, no order decides.
+        return ClusterSanitizer(cluster, self._reporter, accesses, _Orders(self._reporter), data=False)
 
     def found(self) -> list[Race]:
         """Those of the run."""

@@ -134,13 +134,13 @@ class Uninitialised:
     # Global memory
 
     def landed(self, cta: Cta, place: int | np.ndarray, nbytes: int, issuer: Issuer) -> None:
-        """As `Causes.landed`."""
+        """As `Events.landed`."""
         self._shared[cta].copied(place, nbytes, issuer)
 
     def loaded(
         self, g: ActiveGroup, mask: int, address: int | np.ndarray, values: Sequence[Any], nbytes: int, issuer: Issuer
     ) -> None:
-        """As `Causes.loaded`."""
+        """As `Events.loaded`."""
         base, lanes = self._entry.instructions[issuer[1]].opcode.partition(".")[0], chosen(mask)
         for n, value in enumerate(values):
             bits = self._unwritten(g, lanes, address, n * nbytes, np.broadcast_to(np.uint64(value), LANES), nbytes)
@@ -174,7 +174,7 @@ class Uninitialised:
     def stores_tile(
         self, cta: Cta, tensor_map: TensorMap, coords: tuple[int, ...], offset: int, rows: bool, issuer: Issuer
     ) -> None:
-        """As `Causes.stores_tile`."""
+        """As `Events.stores_tile`."""
         shadow, nbytes = self._shared[cta], boxes.tile_bytes(tensor_map, rows)
         invalid = shadow.found(offset, nbytes)
         if invalid is None:
@@ -188,7 +188,7 @@ class Uninitialised:
             self._effects.report("a byte that it stores to global memory", issuer, None, origin, origin.is_global)
 
     def stores_bulk(self, cta: Cta, offset: int, nbytes: int, kept: int | None, issuer: Issuer) -> None:
-        """As `Causes.stores_bulk`."""
+        """As `Events.stores_bulk`."""
         shadow = self._shared[cta]
         invalid = shadow.found(offset, nbytes)
         if invalid is None:

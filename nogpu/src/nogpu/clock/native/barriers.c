@@ -60,7 +60,7 @@ static int is_early(const Barrier *barrier, s64 arrivals, s64 bytes) {
     return arrivals > barrier->pending || (bytes > 0 && !barrier->pending);
 }
 
-// Arrivals of phases that have begun meanwhile.
+// Adds the arrivals of phases that have begun meanwhile.
 void take_early(Sim *sim, Cta *cta, u32 offset, double time) {
     Barrier *barrier = barrier_at(cta, offset);
     for (Early *first; (first = barrier->early) && !is_early(barrier, first->arrivals, first->bytes); free(first)) {

@@ -40,35 +40,36 @@ typedef struct {
 #undef X
 } Chip;
 
-// Where a branch leads: unknown, to an instruction of its block or to another block.
+// The destination of a branch: unknown, an instruction of its block, or another block.
 enum Leads { NOWHERE, NEAR, FAR };
 
-// What an instruction is to the clock.
+// The class of an instruction.
 enum Class {
     PLAIN, BRANCH, LOAD, STORE, ATOMIC, CP_ASYNC, SHARED, MBARRIER, WAIT, INIT, COPY, COPY_GROUP, CP_GROUP, MMA, TMEM_COPY,
-    COMMIT, TMEM_LOAD, TMEM_WAIT, ALLOC, DEALLOC, BAR, CLUSTER, GRID, CANCEL, SLEEP, FENCE, EXIT, ASYNC_STORE, CP_ARRIVE, MAP_PREFETCH, EDIT, CLASSES
+    COMMIT, TMEM_LOAD, TMEM_WAIT, ALLOC, DEALLOC, BAR, CLUSTER, GRID, CANCEL, SLEEP, FENCE, EXIT, ASYNC_STORE,
+    CP_ARRIVE, MAP_PREFETCH, EDIT
 };
 
-// An instruction, by pc.
+// The costs and properties of an instruction, by pc.
 typedef struct {
     u8 kind, pipe;
-    u8 variant, of_launch;  // see costs.py; reads the launch's parameters
+    u8 variant, of_launch;  // variant: see costs.py; of_launch: reads the launch's parameters
     float issue;        // cycles of the partition's issue port
     float interval;     // cycles of the pipe
-    float latency;      // of the result
+    float latency;      // cycles until the result is there
     u32 values;         // index of its first register in the table of registers
     u8 sources, results;
-    u8 skips, pad;      // what of its waits costs nothing, in a replay that asks what a wait costs
+    u8 skips, pad;      // skips: parts of its waits that cost nothing, in a replay that asks for the cost of a wait
 } Instruction;
 
-enum Skips { SKIP_WAIT = 1, SKIP_DATA = 2 };  // for others; for its sources
+enum Skips { SKIP_WAIT = 1, SKIP_DATA = 2 };  // at waits for others; at waits for its sources
 
 enum { PARTITIONS = 4, PIPES = 8 };
 
-// A rate that is shared: work done in each interval of BUCKET cycles of a window.
+// A shared rate: the work done in each interval of BUCKET cycles of a window.
 enum { BUCKET = 32, WINDOW = 512 };
 typedef struct {
-    double capacity;    // of a bucket
+    double capacity;    // work of a bucket
     s64 base;           // number of the window's first bucket
     s64 low, open;      // buckets in [low, open) are full
     float used[WINDOW];
@@ -78,7 +79,7 @@ double serve(Server *server, double time, double amount);
 // Writes of a DRAM channel that L2 has done in advance, while the channel was idle.
 typedef struct { double work, at, bytes; } Cleaner;
 
-// A launch's recording and how it is launched.
+// A launch's recording, and its way of launching.
 typedef struct {
     const u32 *words;
     const s64 *starts;          // [ctas][warps + 1]
@@ -87,7 +88,7 @@ typedef struct {
     s64 instruction_count, value_count;
     s32 ctas, warps, cluster, threads;
     s32 shared_bytes, registers;
-    s32 programmatic, skips;    // skips: some of its instructions do
+    s32 programmatic, skips;    // skips: some instructions have skips
     u64 salt;                   // added to the lines' numbers: other data than the other launches'
     double *waits;              // [warps][instruction_count]: cycles that warps have waited at each instruction
     double *busy;               // [warps]: cycles of issue
@@ -96,7 +97,7 @@ typedef struct {
 typedef struct Warp Warp;
 typedef struct Cta Cta;
 
-// An arrival of a phase that has not begun: of a warp that has skipped the wait for it.
+// An arrival of a phase that has not begun, by a warp that has skipped the wait for it.
 typedef struct Early {
     struct Early *next;
     s64 arrivals, bytes;
@@ -121,7 +122,7 @@ enum { NAMED = 16, GROUPS = 64, LOADS = 1024 };
 
 // Bulk groups, or groups of cp.async, of a warp.
 typedef struct {
-    s32 reads[GROUPS], writes[GROUPS];  // operations of the group that still read their source; that are not over
+    s32 reads[GROUPS], writes[GROUPS];  // operations of the group that read their source; that are not over
     s32 first, next;                    // group `next` is the one that collects
 } Groups;
 
@@ -135,16 +136,16 @@ struct Warp {
     Cta *cta;
     s32 index, partition;
     s64 at, end;                // records
-    double time;                // of the next instruction, at the earliest
+    double time;                // earliest time of the next instruction
     double block;               // latest start of an instruction of the basic block
-    double began;               // of the wait
+    double began;               // start of the wait
     s32 waits, waited_pc;
     s64 waited_phase;
     s32 groups_allowed, groups_read;
     Warp *next;                 // in a list of waiters
-    double *ready;              // by register: when its value is there
-    double tmem_ready, copies_ready;  // tensor memory loads; cp.async
-    double stored;              // when its stores are where others see them
+    double *ready;              // by register: time of its value
+    double tmem_ready, copies_ready;  // times of tensor memory loads; of cp.async
+    double stored;              // time when others see its stores
     double shared_ready;
     Deferred deferred[DEFERRED];  // in a ring
     s32 first_deferred, deferred_count;
@@ -160,7 +161,7 @@ typedef struct Cluster {
     s32 size, arrived, phase, alive;
     Warp *waiters;
     double time;
-    struct Cluster *next;       // of all that there were
+    struct Cluster *next;       // in the list of all clusters
 } Cluster;
 
 struct Cta {
@@ -170,7 +171,7 @@ struct Cta {
     Barrier *barriers;
     NamedBarrier named[NAMED];
     Warp *warps;
-    double started, stores;     // stores: when the last of its stores is over
+    double started, stores;     // stores: end of the last of its stores
     s32 columns;
     s32 triggered;
 };
@@ -180,9 +181,9 @@ typedef struct Copy {
     struct Copy *next;
     Cta *cta;
     Warp *warp;
-    s32 pc;                     // of a tensor copy, else 0
+    s32 pc;                     // pc of a tensor copy, else 0
     s32 kind, group;            // 1 load, 2 store, 3 to another CTA, 4 prefetch
-    u32 mask, mbarrier;         // place
+    u32 mask, mbarrier;         // mbarrier: its place
     u32 destination;
     s32 pair;
     s64 bytes;                  // to each destination
@@ -190,29 +191,29 @@ typedef struct Copy {
     s32 boxes;
     // Cursor over the lines.
     s32 row[4], entered;
-    u64 inside;                 // bytes of the row that are done
+    u64 inside;                 // finished bytes of the row
     const u32 *last_box;
-    s64 outside, filled;        // bytes that lie outside of the tensor, those of them that are done
-    double issued, began, last; // latest arrival
+    s64 outside, filled;        // bytes outside of the tensor; finished ones of these
+    double issued, began, last; // last: latest arrival
     double read;
 } Copy;
 
 typedef struct {
     Server in, out;
-    s32 warm;                   // latest launch that has begun here; its parameters' arrival, its tensor maps in use
+    s32 warm;                   // latest launch that has begun here; arrival of its parameters; its tensor maps in use
     s32 edits;                  // a warp has edited a tensor map here
-    double maps_ready;          // when those are there that a warp has asked for; 0: none has
+    double maps_ready;          // time when the tensor maps that a warp has asked for are there; 0: none has
     double parameters;
     u64 maps;
     double ports[PARTITIONS], pipes[PARTITIONS][PIPES];
     double lsu, shared;
-    double tensor, tensor_front; // when the tensor core has done its products; when it takes the next instruction
-    double remote;              // when the way to other SMs' shared memory is free
-    double engine;              // when the copy engine can take the next line
-    Copy *copies, *last_copy;   // queue of the engine
+    double tensor, tensor_front; // end of the tensor core's products; time when it takes the next instruction
+    double remote;              // time when the way to other SMs' shared memory is free
+    double engine;              // time when the copy engine can take the next line
+    Copy *copies, *last_copy;   // queue of the engine's copies
     s32 engine_runs;
-    double in_flight;           // bytes that the engine has asked for and not got
-    double loads[LOADS];        // ring: when loads in flight are over
+    double in_flight;           // bytes that the engine has asked for and not received
+    double loads[LOADS];        // ring of the ends of loads in flight
     s32 load_at;
     u64 *l1;                    // lines
     double *l1_ready;
@@ -232,11 +233,11 @@ typedef struct {
     double start, end, first_cta;
     double read;                // bytes from DRAM before it
     s32 pending;                // clusters that have not started
-    s32 alive;                  // CTAs that are not over
-    s32 copies;                 // out of shared memory, not over
+    s32 alive;                  // CTAs that have not ended
+    s32 copies;                 // copies out of shared memory that are not over
     s32 triggers;               // CTAs that have neither triggered nor exited
     s32 state;                  // 0 not launched, 1 launched, 2 over
-    Warp *waiters;              // for the end of this launch
+    Warp *waiters;              // warps that wait for the end of this launch
 } Progress;
 
 enum EventKind { WARP_RUNS, ENGINE_RUNS, COPY_ENDS, COPY_READ, ARRIVES, PLACES, CTA_STARTS, GRID_STARTS, GRID_ENDS };
@@ -266,21 +267,21 @@ typedef struct Sim {
     Asked *asked;               // [groups of l2_coalesces SMs][ASKED]
     s64 l2_sets;
     u32 l2_clock;
-    Cleaner *cleaners;          // of the channels
-    double dirty;               // bytes in L2 that are to be written
+    Cleaner *cleaners;          // by channel
+    double dirty;               // bytes in L2 that wait to be written
     Server *slices, *channels, *links;  // links: between the halves of L2, to each
     Event *heap;
     s64 events, room;
     u64 order;
     double now;
     double dram_read, dram_written, l2_hits, l2_misses;
-    double dispatch;            // when the next CTA can be dispatched
-    Cluster *clusters;          // all that there were
+    double dispatch;            // time when the next CTA can be dispatched
+    Cluster *clusters;          // list of all clusters
     Span *spans;
     s64 span_count, span_room;
-    const s32 *gpc_ends;        // [gpcs]: the number of each one's last SM + 1
+    const s32 *gpc_ends;        // [gpcs]: number of the last SM of each, plus 1
     s32 gpcs, next_gpc;
-    double flushed;             // bytes in L2 that someone else has written before the first launch
+    double flushed;             // bytes in L2 that others have written before the first launch
     const char *error;
     s64 error_detail[4];
 } Sim;

@@ -52,7 +52,7 @@ void issue_copy(Sim *sim, Warp *warp, const u32 *words, s32 pc, double time) {
     }
 }
 
-// Bytes of a copy's boxes that lie outside of their tensors.
+// Counts the bytes of a copy's boxes that lie outside of their tensors.
 static s64 bytes_outside(const Copy *copy) {
     s64 inside = 0;
     for (const u32 *box = copy->box; box < copy->box + copy->boxes * BOX_WORDS; box += BOX_WORDS)
@@ -60,7 +60,7 @@ static s64 bytes_outside(const Copy *copy) {
     return copy->bytes > inside ? copy->bytes - inside : 0;
 }
 
-// The next line of a copy: its number and sectors. Returns 0 if there is none.
+// Finds the next line of a copy: its number and sectors. Returns 0 if there is none.
 static int next_line(Copy *copy, u64 *line, u32 *sectors, double *bytes) {
     while (copy->boxes) {
         const u32 *box = copy->box;
@@ -99,7 +99,7 @@ static int next_line(Copy *copy, u64 *line, u32 *sectors, double *bytes) {
 
 static Sm *sm_of(Sim *sim, Cta *cta) { return &sim->sms[cta->sm]; }
 
-// When bytes of a load that left L2 at a time are in the shared memory of its targets.
+// The time at which bytes of a load, which left L2 at a time, are in the shared memory of its targets.
 static double delivered(Sim *sim, Copy *copy, double bytes, double back) {
     double last = 0;
     for (s32 rank = 0; rank < copy->cta->cluster->size; rank++)
@@ -116,7 +116,7 @@ static double line_of_load(Sim *sim, Copy *copy, u64 line, u32 sectors, double b
     return copy->kind == 4 ? back : delivered(sim, copy, bytes, back);
 }
 
-// A line outside of a tensor: L2 is asked for it, where it would lie, by each SM alone, and gives zeros.
+// The time at which zeros for a line outside of a tensor come from L2. Each SM asks for the line alone, at its place.
 static double line_outside(Sim *sim, Copy *copy, u64 salt, double time) {
     const u32 *box = copy->last_box;
     s64 row_bytes = box[3] ? box[3] : 128, left = copy->outside - copy->filled;
@@ -126,7 +126,7 @@ static double line_outside(Sim *sim, Copy *copy, u64 salt, double time) {
     return delivered(sim, copy, bytes, zeros_of_l2(sim, copy->cta->sm, ((u64)address >> 7) + salt, bytes, time));
 }
 
-// A turn of an SM's engine.
+// Takes a turn of an SM's engine.
 void run_engine(Sim *sim, s32 number) {
     Sm *sm = &sim->sms[number];
     const Chip *chip = &sim->chip;
@@ -143,7 +143,7 @@ void run_engine(Sim *sim, s32 number) {
         // instructions for one.
         u64 key = ((u64)copy->box[0] << 32 | copy->box[5]) ^ (u64)long_at(copy->box + 1) >> 22 << 20;
         u64 map = (u64)1 << (key * 0x9e3779b97f4a7c15u >> 58);
-        if (copy->pc && copy->boxes && !(sm->maps & map)) {  // for the first time in a launch
+        if (copy->pc && copy->boxes && !(sm->maps & map)) {  // first use in a launch
             sm->maps |= map;
             if (sm->edits) time += chip->tma_map_edited;
             else time = sm->maps_ready ? later(time, sm->maps_ready) : time + chip->tma_map_miss;
@@ -203,7 +203,7 @@ static void groups_move(Sim *sim, Warp *warp) {
     resume(sim, warp, sim->now);
 }
 
-// A store has read its source.
+// Notes that a store has read its source.
 void copy_read(Sim *sim, Copy *copy) {
     copy->warp->bulk.reads[copy->group]--;
     groups_move(sim, copy->warp);

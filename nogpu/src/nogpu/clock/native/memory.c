@@ -2,7 +2,7 @@
 
 #include "clock.h"
 
-// When a server has done an amount of work that arrives at a time.
+// The time at which a server has done some work that arrives at a time.
 double serve(Server *s, double time, double amount) {
     s64 b = (s64)(time / BUCKET);
     if (b >= s->base + WINDOW) {
@@ -16,7 +16,7 @@ double serve(Server *s, double time, double amount) {
     s64 first = b;
     double whole = amount / s->capacity * BUCKET;
     for (;;) {
-        if (b >= s->base + WINDOW) {  // a queue of more than the window
+        if (b >= s->base + WINDOW) {  // a queue that is longer than the window
             s->used[s->base & (WINDOW - 1)] = 0;
             s->base++;
         }
@@ -43,7 +43,7 @@ static inline u64 mixed(u64 x) {
     return x ^ x >> 32;
 }
 
-// L2 writes dirty lines to DRAM ahead of their eviction, at a rate, while a channel has nothing else to do between its
+// L2 writes dirty lines to DRAM before their eviction, at a rate, while a channel has nothing else to do between its
 // reads: an L2 that rests before the first one cleans nothing.
 static Cleaner *cleaned(Sim *sim, s64 channel, double time) {
     Cleaner *cleaner = &sim->cleaners[channel];
@@ -72,7 +72,7 @@ static double dram(Sim *sim, u64 line, double bytes, double time) {
     return serve(&sim->channels[channel], time, bytes);
 }
 
-// Bytes that give way to a line of a channel: a slice of L2 has its own channels.
+// The number of bytes that give way to a line of a channel: a slice of L2 has its own channels.
 static void write_back(Sim *sim, double bytes, s64 channel, double time) {
     Cleaner *cleaner = cleaned(sim, channel, time);
     sim->dram_written += bytes;
@@ -84,8 +84,8 @@ static void write_back(Sim *sim, double bytes, s64 channel, double time) {
     if (bytes > 0) serve(&sim->channels[channel], time, bytes);
 }
 
-// When a half of L2 has 32-byte sectors of a line. A half that is not the line's own keeps a copy, which it reads from the
-// own one through the link between them.
+// The time at which a half of L2 has 32-byte sectors of a line. A half that is not the line's own keeps a copy, which it
+// reads from the own one through the link between them.
 static double at_half(Sim *sim, int half, int own, u64 line, u32 sectors, double time, int writes) {
     const Chip *chip = &sim->chip;
     double bytes = 32.0 * __builtin_popcount(sectors);
@@ -102,7 +102,7 @@ static double at_half(Sim *sim, int half, int own, u64 line, u32 sectors, double
             if (sim->l2[set + w].used < sim->l2[set + way].used) way = w;
         Line *oldest = &sim->l2[set + way];
         double written = 32.0 * __builtin_popcount(oldest->dirty);
-        if (sim->flushed > 0) {  // of what was there before the first launch a line takes any one's place
+        if (sim->flushed > 0) {  // a line takes the place of any of the bytes from before the first launch
             double flushed = 128 * sim->flushed / chip->l2_storage;
             sim->flushed -= flushed;
             written += flushed;
@@ -140,12 +140,12 @@ static double at_half(Sim *sim, int half, int own, u64 line, u32 sectors, double
     return later(at_slice, found->ready);
 }
 
-// When 32-byte sectors of a line are at the SM that asks for them at a time, or for a write at L2.
+// The time at which 32-byte sectors of a line are at the SM that asks for them at a time, or for a write at L2.
 static double at_l2(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int writes) {
     const Chip *chip = &sim->chip;
     int near = sm * 2 >= chip->sms, own = (int)(mixed(line) >> 40 & 1);
     if (chip->l2_halves > 1) {
-        own = (int)(mixed(line >> 5) >> 40 & 1);  // 4 KiB
+        own = (int)(mixed(line >> 5) >> 40 & 1);  // pages of 4 KiB
         double trip = chip->l2_latency / 2 + (writes && near != own ? chip->l2_far / 2 : 0);
         return at_half(sim, writes ? own : near, own, line, sectors, time + trip, writes) + trip;
     }
@@ -153,7 +153,7 @@ static double at_l2(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int wr
     return at_half(sim, 0, 0, line, sectors, time + latency / 2, writes) + latency / 2;
 }
 
-// The same, where reads of a line by neighbouring SMs are one while it is under way.
+// The time of at_l2, where reads of a line by neighbouring SMs are one while it is under way.
 double access_line(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int writes) {
     if (writes || !sim->chip.l2_coalesces) return at_l2(sim, sm, line, sectors, time, writes);
     s32 group = sm / (s32)sim->chip.l2_coalesces;
@@ -165,7 +165,7 @@ double access_line(Sim *sim, s32 sm, u64 line, u32 sectors, double time, int wri
     return ready;
 }
 
-// When a line that lies outside of its tensor, and for which L2 gives zeros, is at the SM that asks for it at a time.
+// The time at which a line outside of its tensor, for which L2 gives zeros, is at the SM that asks for it at a time.
 double zeros_of_l2(Sim *sim, s32 sm, u64 line, double bytes, double time) {
     const Chip *chip = &sim->chip;
     u64 halves = chip->l2_halves > 1 ? 2 : 1, slices = (u64)chip->l2_slices / halves, half = halves > 1 && sm * 2 >= chip->sms;
@@ -173,7 +173,7 @@ double zeros_of_l2(Sim *sim, s32 sm, u64 line, double bytes, double time) {
     return serve(slice, time + chip->l2_latency / 2, bytes * chip->l2_outside_cost) + chip->l2_latency / 2;
 }
 
-// The L1 cache: whether it has a line, which it has from then on.
+// The L1 cache's entry of a line, which is there from then on. hit: whether it was there before.
 static double *l1_entry(Sim *sim, Sm *sm, u64 line, int *hit) {
     u64 place = mixed(line) % (u64)sim->chip.l1_lines;
     *hit = sm->l1[place] == line + 1;
@@ -181,7 +181,7 @@ static double *l1_entry(Sim *sim, Sm *sm, u64 line, int *hit) {
     return &sm->l1_ready[place];
 }
 
-// When a warp's load has its lines. words: (low, high) of each line, sectors in the top 4 bits.
+// The time at which a warp's load has its lines. words: (low, high) of each line, sectors in the top 4 bits.
 double load_lines(Sim *sim, Sm *sm, const u32 *words, int lines, u64 salt, double time, int cached) {
     const Chip *chip = &sim->chip;
     double last = time;
@@ -207,7 +207,7 @@ double load_lines(Sim *sim, Sm *sm, const u32 *words, int lines, u64 salt, doubl
     return last;
 }
 
-// When a warp's store is at L2.
+// The time at which a warp's store is at L2.
 double store_lines(Sim *sim, Sm *sm, const u32 *words, int lines, u64 salt, double time) {
     double last = time;
     for (int i = 0; i < lines; i++) {
@@ -222,7 +222,7 @@ double store_lines(Sim *sim, Sm *sm, const u32 *words, int lines, u64 salt, doub
     return last;
 }
 
-// When bytes for, or from, another SM's shared memory have gone their way. They take turns.
+// The time at which bytes for, or from, another SM's shared memory have arrived. Transfers take turns.
 double to_peer(Sim *sim, Sm *sm, double bytes, double time) {
     sm->remote = later(sm->remote, time) + bytes / sim->chip.remote_rate;
     return sm->remote + sim->chip.remote_latency;

@@ -7,7 +7,7 @@ static int before(const Event *a, const Event *b) { return a->time < b->time || 
 
 void post(Sim *sim, double time, s32 kind, void *what, s64 a, s64 b) { post_from(sim, time, kind, 0, what, a, b); }
 
-// number: a further one, for the event's handler.
+// number: a further argument of the event's handler.
 void post_from(Sim *sim, double time, s32 kind, s32 number, void *what, s64 a, s64 b) {
     if (sim->events == sim->room) {
         sim->room = sim->room ? 2 * sim->room : 4096;
@@ -103,7 +103,7 @@ Sim *new_sim(const Chip *chip, const s32 *gpc_ends, s32 gpcs, Launch *launches, 
     return sim;
 }
 
-// Goes on with a simulation for a number of events. Returns 1 while there are more, 0 at its end, -1 for an error.
+// Processes a number of events of a simulation. Returns 1 while there are more, 0 at its end, -1 for an error.
 s32 advance(Sim *sim, s64 events) {
     while (sim->events && events-- && !sim->error) {
         Event event = take(sim);
@@ -113,7 +113,7 @@ s32 advance(Sim *sim, s64 events) {
     return sim->error ? -1 : sim->events ? 1 : 0;
 }
 
-// Of a launch: 0 start, 1 first CTA, 2 end, 3 state, 4 CTAs that are over.
+// A figure of a launch: 0 start, 1 first CTA, 2 end, 3 state, 4 finished CTAs.
 double launch_figure(const Sim *sim, s32 launch, s32 what) {
     const Progress *progress = &sim->progress[launch];
     if (what == 4) return progress->state ? sim->launches[launch].ctas - progress->alive : 0;
@@ -184,5 +184,3 @@ void end_sim(Sim *sim) {
 #define X(name) #name,
 const char *const constant_names[] = {CONSTANTS(X) 0};
 #undef X
-const s32 class_count = CLASSES;
-const s32 clock_layout[] = {sizeof(Chip), sizeof(Instruction), sizeof(Launch), sizeof(Span), CLASSES};

@@ -9,7 +9,7 @@
 
 #include "clock.h"
 
-enum { PREDICATED = 12 };  // instructions that a branch may skip to count as predicated
+enum { PREDICATED = 12 };  // most instructions that a branch skips to count as predicated
 enum { AHEAD = 24 };  // cycles that a warp may be ahead of the earliest event with instructions that only compute
 
 static double next_event(const Sim *sim) { return sim->events ? sim->heap[0].time : INFINITY; }
@@ -52,8 +52,8 @@ static void results_at(Warp *warp, const Launch *launch, const Instruction *in, 
     for (int i = 0; i < in->results; i++) warp->ready[value[i]] = time;
 }
 
-// When a port or a pipe can take an instruction that comes at a time: when it has done those before. The cycles between
-// `others`, before which no other warp comes, and then are left to those: a warp that waits for its pipe blocks no other.
+// The time at which a port or a pipe can take an instruction that comes at a time, after earlier ones. Cycles from
+// `others`, before which no other warp comes, to that time are left to other warps: one that waits for its pipe blocks none.
 static double take(double *busy, double time, double others, double cycles) {
     double slot = later(*busy, time);
     *busy = later(*busy, fmin(time, others)) + cycles;
@@ -71,7 +71,7 @@ static void plain(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
     if (in->variant) warp->time = start + in->latency;
     warp->block = later(warp->block, start);
     double ready = start + in->latency;
-    if (in->of_launch) {  // the first CTA of a launch on an SM gets them from L2
+    if (in->of_launch) {  // loads of parameters, which the first CTA of a launch on an SM gets from L2
         if (!sm->parameters) sm->parameters = start + sim->chip.parameter_miss;
         ready = later(ready, sm->parameters);
     }
@@ -179,7 +179,7 @@ static void multiply(Sim *sim, Sm *sm, Cta *cta, const Instruction *in, const u3
     }
 }
 
-// A copy takes the tensor core for as long as its bytes of shared memory need, of which all quadrants may get the same.
+// A copy takes the tensor core for as long as its bytes of shared memory need; all quadrants may get the same bytes.
 static void copy_to_tmem(Sim *sim, Sm *sm, Cta *cta, const Instruction *in, const u32 *w, double time) {
     const Chip *chip = &sim->chip;
     if (!chip->tensor_core) return;
@@ -247,7 +247,7 @@ static int bare(const Instruction *in) {
     return in->kind == GRID || in->kind == MAP_PREFETCH || in->kind == FENCE || in->kind == EDIT;
 }
 
-// An instruction with effects, at a time. Returns whether the warp goes on.
+// Executes an instruction with effects, at a time. Returns whether the warp goes on.
 static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Instruction *in, const u32 *w, s32 n, s32 pc,
                   double time) {
     const Chip *chip = &sim->chip;
@@ -321,7 +321,7 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
     case ALLOC:
         if (!chip->tensor_core) return 1;
         if (sm->columns + (s32)w[0] > 512 && !(in->skips & SKIP_WAIT)) {
-            warp->at -= n + 1;  // tried again when columns are free
+            warp->at -= n + 1;  // another attempt when columns are free
             wait_for(warp, FOR_COLUMNS, pc, &sm->column_waiters);
             return 0;
         }
@@ -399,8 +399,8 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
     return 1;
 }
 
-// Whether all that a conditional branch skips is one of the two sides of a condition, and short: an unconditional branch
-// over the other side ends it.
+// Returns whether a conditional branch skips only one of the two sides of a condition, and a short one: an unconditional
+// branch over the other side ends it.
 static int skips_a_side(const Launch *launch, s64 pc) {
     for (s64 i = pc + 1; i <= pc + PREDICATED && i < launch->instruction_count; i++)
         if (launch->instructions[i].kind == BRANCH) return !launch->instructions[i].sources;
@@ -426,7 +426,7 @@ void find_predicated(Launch *launch) {
     }
 }
 
-// The first of a warp's deferred stores. Returns 0 if another event comes first.
+// Executes the first of a warp's deferred stores. Returns 0 if another event comes first.
 static int do_deferred(Sim *sim, Sm *sm, Warp *warp, Launch *launch, double next) {
     const Deferred *first = &warp->deferred[warp->first_deferred];
     const u32 *operands, *record = launch->words + first->at;
@@ -450,12 +450,12 @@ static int stores_to_shared(const Instruction *in, const u32 *operands, s32 n) {
     return in->kind == STORE && n && (operands[0] & 0xff) == 1;
 }
 
-// Whether deferred stores let an instruction pass.
+// Returns whether deferred stores let an instruction pass.
 static int passes(const Instruction *in, const u32 *operands, s32 n) {
     return (in->kind == BRANCH && in->variant == NEAR) || (in->kind == LOAD && n && !(operands[0] & 0xff));
 }
 
-// A warp's records, until it has to wait or is ahead of other events.
+// Executes a warp's records until it has to wait or is ahead of other events.
 void run_warp(Sim *sim, Warp *warp) {
     Cta *cta = warp->cta;
     Launch *launch = &sim->launches[cta->launch];

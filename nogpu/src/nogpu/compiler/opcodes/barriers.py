@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import struct
 
+from nogpu import headers
 from nogpu.compiler.code import Code
 from nogpu.compiler.opcodes.rows import Row, always_uniform, called, ignored, row
 from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
@@ -95,7 +95,7 @@ BARRIERS = [
     called(rf"fence\.proxy\.tensormap::generic\.release{_SCOPE}", "fences.release_maps(g, {m})", writes=0),
 ]
 
-_OPERATION = struct.Struct("<2iq3iI")  # of the kernels (native/barriers.c)
+_OPERATION = headers.packer("native/barriers.c", "Operation")
 
 
 def _operation(

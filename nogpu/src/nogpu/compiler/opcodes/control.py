@@ -5,22 +5,14 @@ from __future__ import annotations
 import re
 
 from nogpu.compiler.code import Code
-from nogpu.compiler.opcodes.rows import Row, called, row
+from nogpu.compiler.opcodes.rows import Row, called, ignored, row
 from nogpu.compiler.signatures import shown
 from nogpu.ops.system_calls import SYSTEM_CALLS
 from nogpu.ptx.ir import Immediate, Instruction
 
 
-def _ends(code: Code, instruction: Instruction, match: re.Match) -> None:
-    raise AssertionError("control flow is emitted by rowcode/control.py")
-
-
 def _trap(code: Code, instruction: Instruction, match: re.Match) -> None:
     code.line(f"raise Fault({match.group()!r} + ' is executed')")
-
-
-def _hint(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """Takes time, or is visible to tools only."""
 
 
 def _system_call(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -37,11 +29,12 @@ def _set_registers(code: Code, instruction: Instruction, match: re.Match) -> Non
 
 
 ROWS: list[Row] = [
-    row(r"bra(?:\.uni)?", _ends, 1, writes=0, flow="branch"),
-    row(r"ret(?:\.uni)?|exit", _ends, 0, writes=0, flow="exit"),
+    # Emitted by rowcode/control.py:
+    row(r"bra(?:\.uni)?", operands=1, writes=0, flow="branch"),
+    row(r"ret(?:\.uni)?|exit", operands=0, writes=0, flow="exit"),
     row(r"trap|brkpt", _trap, 0, writes=0),
-    row(r"nanosleep\.u32", _hint, writes=0, takes="u32"),
-    row(r"pmevent(?:\.mask)?", _hint, writes=0, takes="#"),
+    ignored(r"nanosleep\.u32", "u32"),
+    ignored(r"pmevent(?:\.mask)?", "#"),
     row(r"setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32", _set_registers, 1, writes=0),
     # Instructions that compiler.linking leaves or writes in the place of calls and brx.idx:
     called(r"brx\.idx(?:\.uni)?", "system_calls.check_index(g, {m}, {0:v}, {1:i})", writes=0),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from nogpu.compiler.rowcode.assembler import Assembler, Source, Unsupported
-from nogpu.ptx.ir import Instruction, Register, Special, Vector
+from nogpu.compiler.rowcode.assembler import Assembler, Source
+from nogpu.compiler.signatures import shown
+from nogpu.ptx.ir import Instruction, Register, Vector
 from nogpu.ptx.types import type_width
 
 # native/narrow.h: modifiers of a conversion as bits of a kernel's constant.
@@ -14,12 +15,6 @@ DIRECTION, INTEGRAL_SHIFT = 9, 12
 DIRECTIONS = {"rn": 0, "rz": 1, "rm": 2, "rp": 3}
 RANDOM_SHIFT = 16  # native/pack.c
 _INTEGRAL_DIRECTIONS = {"rni": 0, "rzi": 1, "rmi": 2, "rpi": 3}
-_CLOCKS = {
-    **{(64, name): 0 for name in ("%clock64", "%globaltimer")},
-    **{(32, name): 0 for name in ("%clock", "%globaltimer_lo")},
-    **{(32, name): 32 for name in ("%clock_hi", "%globaltimer_hi")},
-}
-"""(bits of a move, special register) -> its lowest bit in the clock."""
 _WITHOUT_MODIFIERS = {("f16", "f32"), ("bf16", "f32"), ("f64", "f32"), ("f32", "f64"), ("f32", "f32")}
 """(result, source) of the kernels for conversions to nearest, without a modifier."""
 
@@ -28,13 +23,15 @@ def mov(code: Assembler, instruction: Instruction, match: re.Match) -> None:
     destination, source = instruction.operands
     type_name = match.group("type")
     width = type_width(type_name)
+    if not isinstance(destination, Vector):
+        code.fits(destination, type_name)
     if isinstance(destination, Vector):
-        part = width // len(destination.items)
+        part = _part(code, destination, type_name)
         value = code.place(source, type_name)
         for i, item in enumerate(destination.items):
             code.operation(f"part_{width}_{part}", item, [value], part * i)
     elif isinstance(source, Vector):
-        part = width // len(source.items)
+        part = _part(code, source, type_name)
         items = [code.source(item, f"b{part}") for item in source.items]
         while len(items) > 2:
             part *= 2
@@ -43,12 +40,17 @@ def mov(code: Assembler, instruction: Instruction, match: re.Match) -> None:
             ]
         code.operation(f"join_{width}_{part}", destination, items)
     else:
-        if isinstance(source, Special) and (width, source.name) in _CLOCKS:
-            if isinstance(destination, Register) and destination.width != width:
-                raise Unsupported
-            code.shared_result("read_clock", destination, c=width, x=_CLOCKS[width, source.name])
-            return
-        code.operation(f"mov_{width}", destination, [code.place(source, type_name)])
+        value = code.source(source, type_name) if type_name[0] == "f" else code.place(source, type_name)
+        code.operation(f"mov_{width}", destination, [value])
+
+
+def _part(code: Assembler, operand: Vector, type_name: str) -> int:
+    """The bits of each item of a vector, two or four equal parts of a type (PTX ISA, "mov")."""
+    count, width = len(operand.items), type_width(type_name)
+    if count not in (2, 4) or type_name[0] != "b" or width // count < 8:
+        raise code.fail(f"{shown(operand)} for type .{type_name}: two or four parts of untyped bits are expected")
+    code.fits(operand, f"b{width // count}*")
+    return width // count
 
 
 def resized(code: Assembler, value: Source, of: str, to: str) -> Source:
@@ -154,7 +156,7 @@ def float_to_integer(code: Assembler, instruction: Instruction, match: re.Match)
     destination, source = instruction.operands
     of, to, flush = match.group("type"), match.group("to"), match.group("ftz") is not None
     if flush and of != "f32":
-        raise Unsupported
+        raise code.fail(f"{instruction.opcode}: .ftz is for sources of .f32 (PTX ISA, cvt)")
     value = as_single(code, code.source(source, of), of)
     constant = _INTEGRAL_DIRECTIONS[match.group("rounding")] << DIRECTION | FLUSHED_SOURCE * flush
     kernel, width = f"cvt_{to}_{'f64' if of == 'f64' else 'f32'}", type_width(to)
@@ -207,6 +209,8 @@ def pack_stochastic(code: Assembler, instruction: Instruction, match: re.Match) 
 def unpack(code: Assembler, instruction: Instruction, match: re.Match) -> None:
     destination, source, *scale = instruction.operands
     of, to = match.group("of"), match.group("to")
+    if not isinstance(source, Register):
+        raise code.fail(f"a register is expected, not {shown(source)}")
     sources = [low_part(code, source, "u8" if of == "e2m1" else "u16"), *(code.source(x, "b16") for x in scale)]
     constant = constant_of(match.group("modifiers") or "")
     code.operation(f"{'scaled' if scale else 'cvt'}_{to}x2_{of}x2", destination, sources, constant)

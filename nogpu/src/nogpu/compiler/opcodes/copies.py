@@ -5,8 +5,8 @@ Conversion Instructions: Asynchronous copy").
 from __future__ import annotations
 
 import re
-import struct
 
+from nogpu import headers
 from nogpu.arithmetic.reductions import OPERATIONS, TENSOR_OPERATIONS
 from nogpu.compiler.code import Code
 from nogpu.compiler.opcodes.rows import Row, called, row
@@ -30,7 +30,7 @@ def _tile_load(code: Code, instruction: Instruction, match: re.Match) -> None:
     code.line(f"copies.load_tile(g, {code.mask}, {places}, {multicast}, {pair}, {own}, {rows}, (g, {code.pc}))")
 
 
-_OPERANDS = struct.Struct("<8iII3qq")  # of the kernel (native/loads.c)
+_OPERANDS = headers.packer("native/loads.c", "Operands")
 
 
 def _tile_load_kernel(code: Assembler, instruction: Instruction, match: re.Match) -> None:

@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 import re
-import struct
 
+from nogpu import headers
 from nogpu.compiler.code import Code
 from nogpu.compiler.opcodes.rows import KindOf, Row, always_lanes, always_uniform, called, row
 from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
@@ -14,7 +14,7 @@ from nogpu.ptx.ir import SINK, Immediate, Instruction, Pair, Register
 from nogpu.ptx.literals import literal_bits
 
 _MODES = ("up", "down", "bfly", "idx")
-_SHUFFLE = struct.Struct("<6iIi")  # of the kernel (native/exchange.c)
+_SHUFFLE = headers.packer("native/exchange.c", "Shuffle")
 
 
 def _elect_kind(instruction: Instruction, writes: int, kind_of: KindOf) -> str:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
-from nogpu.compiler.code import Code
-from nogpu.compiler.opcodes.float_operands import bits, numbers
-from nogpu.compiler.opcodes.rows import Kernels, Row, always_lanes, row, sources_named
+from nogpu.compiler.opcodes.rows import Kernels, Row, always_lanes, row
 from nogpu.compiler.rowcode.assembler import Assembler, Source
 from nogpu.ptx.ir import Instruction
 from nogpu.ptx.types import type_width
@@ -20,15 +17,13 @@ RELU = r"(?P<relu>\.relu)?"
 NAN = r"(?P<nan>\.NaN)?"
 XORSIGN = r"(?P<xorsign>\.xorsign)(?P<abs>\.abs)"
 ABS = r"(?P<abs>\.abs)"
-EXTREMES = {"min": "floats.smaller", "max": "floats.larger"}
+EXTREMES = ("min", "max")
 # native/arithmetic.h: group of an opcode's pattern -> the modifier's bit of a kernel's constant.
 _MODIFIERS = {"ftz": 1, "sat": 2, "relu": 4, "nan": 8, "xorsign": 16, "abs": 32, "oob": 64}
 _ROUNDINGS = ("rn", "rz", "rm", "rp")
 _ROUNDING_SHIFT = 8
 _PLAIN_TOO = ("add", "sub", "mul", "fma", "div", "rcp", "sqrt")
 """Operations that have a kernel without modifiers, one with (`_m`), and one for roundings but to nearest (`_r`)."""
-_OF_BITS = ("neg", "abs")
-"""Operations on the sign, of NaNs too."""
 
 
 def _constant(groups: dict[str, str | None]) -> int:
@@ -44,6 +39,7 @@ def _arithmetic(operation: str, sources: tuple[str | None, ...]) -> Kernels:
         groups, (destination, *operands) = match.groupdict(), instruction.operands
         type_name, constant = groups["type"], _constant(groups)
         source_types = [name or groups["of"] for name in sources] or [type_name] * len(operands)
+        code.fits(destination, type_name)
         values = [_widened(code, *source, type_name) for source in zip(operands, source_types, strict=True)]
         ending = ""
         if operation in _PLAIN_TOO:
@@ -64,6 +60,7 @@ def _extreme(operation: str) -> Kernels:
     def kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
         groups, (destination, *operands) = match.groupdict(), instruction.operands
         type_name, constant = groups["type"], _constant(groups)
+        code.fits(destination, type_name)
         first, *others, last = [code.source(operand, type_name) for operand in operands]
         for other in others:
             first = code.intermediate(
@@ -75,71 +72,25 @@ def _extreme(operation: str) -> Kernels:
 
 
 def float_row(
-    operation: str,
-    types: str,
-    nearest: str,
-    directed: str = "",
-    sources: tuple[str | None, ...] = (),
-    kernel: str | None = None,
+    operation: str, types: str, count: int, sources: tuple[str | None, ...] = (), kernel: str | None = None
 ) -> Row:
-    """A row of arithmetic. A NaN is the canonical one, or of f64 the first source that is one.
+    """A row of arithmetic of `count` sources. A NaN is the canonical one, or of f64 the first source that is one.
 
     operation: the opcode before its type, as a pattern with groups `rounding`, `ftz`, `sat`, `relu` and `oob` for the
     modifiers of these names. types: the legal types, separated by spaces.
-    nearest: an expression of numbers {a}, {b}, {c}, rounded to nearest even. directed: one for any other {rounding}.
     sources: types of the sources if they differ from the result's; None for the last type in the opcode.
     kernel: the operation's name; by default the opcode's letters.
     """
-    name = kernel or re.split(r"\W", operation)[0]
-
-    def expression(texts: list[str], groups: dict[str, str | None]) -> str:
-        rounding = groups.get("rounding")
-        template = nearest if rounding in (None, "rn") else directed
-        text = template.format(**dict(zip("abc", texts, strict=False)), rounding=repr(rounding))
-        if name in _OF_BITS:
-            return text
-        return f"floats.with_nan({text}, {', '.join(texts)})"
-
     ending = r"\.(?P<of>f16|bf16)" if sources else ""
-    return _row(
-        operation, types, expression, (1 + sources_named(nearest),), sources, ending, _arithmetic(name, sources)
-    )
+    name = kernel or re.split(r"\W", operation)[0]
+    return _row(operation, types, (1 + count,), ending, _arithmetic(name, sources))
 
 
 def extreme_row(operation: str, modifiers: str, types: str, operands: tuple[int, ...] = (3,)) -> Row:
     """A row of min or max of two or three sources. modifiers: a pattern with groups `nan`, `xorsign` and `abs`."""
-
-    def expression(texts: list[str], groups: dict[str, str | None]) -> str:
-        compared = [f"np.abs({text})" for text in texts] if groups.get("abs") else texts
-        result, *others = compared
-        for other in others:
-            result = f"{EXTREMES[operation]}({result}, {other}, {groups.get('nan') is not None})"
-        return f"floats.signed_by({result}, {', '.join(texts)})" if groups.get("xorsign") else result
-
-    return _row(operation + modifiers, types, expression, operands, kernels=_extreme(operation))
+    return _row(operation + modifiers, types, operands, "", _extreme(operation))
 
 
-def _row(
-    operation: str,
-    types: str,
-    expression: Callable[[list[str], dict[str, str | None]], str],
-    operands: tuple[int, ...],
-    sources: tuple[str | None, ...] = (),
-    ending: str = "",
-    kernels: Kernels | None = None,
-) -> Row:
-    def emit(code: Code, instruction: Instruction, match: re.Match) -> None:
-        groups, (destination, *operands) = match.groupdict(), instruction.operands
-        result_type, flush = groups["type"], groups.get("ftz") is not None
-        source_types = [name or groups["of"] for name in sources] or [result_type] * len(operands)
-        code.fits(destination, result_type)
-        texts = [numbers(code, *source, flush) for source in zip(operands, source_types, strict=True)]
-        texts = [f"{text}.astype(f32)" if sources else text for text in texts]
-        text = expression(texts, groups)
-        for modifier, function in (("ftz", "floats.flush"), ("sat", "floats.saturate"), ("relu", "floats.rectify")):
-            if groups.get(modifier):
-                text = f"{function}({text})"
-        code.assign(destination, bits(text, result_type), "lanes")
-
+def _row(operation: str, types: str, operands: tuple[int, ...], ending: str, kernels: Kernels) -> Row:
     pattern = rf"{operation}\.(?P<type>{types.replace(' ', '|')}){ending}"
-    return row(pattern, emit, operands, kind=always_lanes, kernels=kernels)
+    return row(pattern, operands=operands, kind=always_lanes, kernels=kernels)

@@ -21,54 +21,30 @@ from nogpu.compiler.opcodes.float_rows import (
 from nogpu.compiler.opcodes.rows import Row
 
 _HALF, _BRAIN = "f16 f16x2", "bf16 bf16x2"
-# A sum of bf16 in float32 rounds to bf16 as the exact one does: 24 bits hold twice 8, and two more. A product may be
-# too small for float32.
-_BASIC = {"add": "{a} + {b}", "sub": "{a} - {b}", "mul": "{a} * {b}"}
-_BRAIN_BASIC = _BASIC | {"mul": "roundings.odd_float32({a}.astype(f64) * {b})"}
-_UNARY = {"neg": "-{a}", "abs": "np.abs({a})"}
-_FUSED = {_HALF: "floats.fused({a}, {b}, {c})", _BRAIN: "floats.fused_bf16({a}, {b}, {c})"}
-_PATTERN = {_HALF: "u16", _BRAIN: "u32"}
-_APPROXIMATE = {"ex2": "floats.in_double(np.exp2, {a})", "tanh": "floats.in_double(np.tanh, {a})"}
-_BRAIN_APPROXIMATE = {name: text.replace("in_double(", "odd_in_double(") for name, text in _APPROXIMATE.items()}
+_BASIC = ("add", "sub", "mul")
+_UNARY = ("neg", "abs")
 _MAYBE_NEAREST = r"(?:\.rn)?"
 _SAT_OR_RELU = r"(?:(?P<sat>\.sat)|(?P<relu>\.relu))?"
 
 HALF: list[Row] = [
-    *(float_row(name + _MAYBE_NEAREST + FTZ + SAT, _HALF, text) for name, text in _BASIC.items()),
-    *(float_row(name + _MAYBE_NEAREST, _BRAIN, text) for name, text in _BRAIN_BASIC.items()),
-    float_row(r"fma\.rn" + FTZ + _SAT_OR_RELU, _HALF, _FUSED[_HALF]),
-    float_row(r"fma\.rn" + RELU, _BRAIN, _FUSED[_BRAIN]),
-    *(
-        float_row(
-            r"fma\.rn(?P<oob>\.oob)" + RELU, types, f"floats.without_oob({text}, {{a}}, {{b}}, {_PATTERN[types]})"
-        )
-        for types, text in _FUSED.items()
-    ),
-    *(float_row(name + FTZ, _HALF, text) for name, text in _UNARY.items()),
-    *(float_row(name, _BRAIN, text) for name, text in _UNARY.items()),
+    *(float_row(name + _MAYBE_NEAREST + FTZ + SAT, _HALF, 2) for name in _BASIC),
+    *(float_row(name + _MAYBE_NEAREST, _BRAIN, 2) for name in _BASIC),
+    float_row(r"fma\.rn" + FTZ + _SAT_OR_RELU, _HALF, 3),
+    float_row(r"fma\.rn" + RELU, _BRAIN, 3),
+    *(float_row(r"fma\.rn(?P<oob>\.oob)" + RELU, types, 3) for types in (_HALF, _BRAIN)),
+    *(float_row(name + FTZ, _HALF, 1) for name in _UNARY),
+    *(float_row(name, _BRAIN, 1) for name in _UNARY),
     *(extreme_row(name, FTZ + NAN + sign, _HALF) for name in EXTREMES for sign in ("", XORSIGN)),
     *(extreme_row(name, NAN + sign, _BRAIN) for name in EXTREMES for sign in ("", XORSIGN)),
-    float_row(r"ex2\.approx", _HALF, _APPROXIMATE["ex2"]),
-    float_row(r"ex2\.approx(?P<ftz>\.ftz)", _BRAIN, _BRAIN_APPROXIMATE["ex2"]),
-    float_row(r"tanh\.approx", _HALF, _APPROXIMATE["tanh"]),
-    float_row(r"tanh\.approx", _BRAIN, _BRAIN_APPROXIMATE["tanh"]),
+    float_row(r"ex2\.approx", _HALF, 1),
+    float_row(r"ex2\.approx(?P<ftz>\.ftz)", _BRAIN, 1),
+    float_row(r"tanh\.approx", f"{_HALF} {_BRAIN}", 1),
 ]
 
 # f32 results; the 16-bit sources are widened exactly.
 MIXED: list[Row] = [
-    float_row(
-        "add" + MAYBE_ROUND + SAT, "f32", "{a} + {b}", "roundings.rounded_sum({a}, {b}, {rounding})", (None, "f32")
-    ),
-    float_row(
-        "sub" + MAYBE_ROUND + SAT, "f32", "{a} - {b}", "roundings.rounded_sum({a}, -{b}, {rounding})", (None, "f32")
-    ),
-    float_row(
-        "fma" + ROUND + SAT,
-        "f32",
-        "floats.fused({a}, {b}, {c})",
-        "roundings.rounded_fused({a}, {b}, {c}, {rounding})",
-        (None, None, "f32"),
-    ),
+    *(float_row(name + MAYBE_ROUND + SAT, "f32", 2, (None, "f32")) for name in ("add", "sub")),
+    float_row("fma" + ROUND + SAT, "f32", 3, (None, None, "f32")),
 ]
 
 ROWS: list[Row] = [*HALF, *MIXED]

@@ -1,8 +1,9 @@
 """A row of the opcode table, and common ways to make one.
 
-A row matches whole opcodes by a regular expression. It emits an instruction as kernels (`rowcode.assembler`), if there
-are some, and as Python text (`code.Code`), which says what is legal, does what kernels leave out, and raises errors. In
-the text an operand is a Python integer if it is uniform, else a NumPy row of 32 lanes.
+A row matches whole opcodes by a regular expression. It emits an instruction as kernels (`rowcode.assembler`), as a call
+of Python (`code.Code`), or as both: then kernels call Python for what they leave out and for errors. In the text of a
+call an operand is a Python integer if it is uniform, else a NumPy row of 32 lanes. What is not legal is refused by
+either.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Kind = Callable[[Instruction, int, KindOf], str]
 """(instruction, number of its destinations, kinds of operands) -> the kind of its result."""
 Emit = Callable[["Code", Instruction, re.Match[str]], None]
 Kernels = Callable[["Assembler", Instruction, re.Match[str]], None]
-"""Raises Unsupported for what it leaves to the Python text."""
+"""Raises Unsupported for what it leaves to the call, if there is one."""
 
 
 def same_as_sources(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
@@ -51,20 +52,21 @@ class Row:
     """The instructions whose whole opcode matches a pattern."""
 
     pattern: re.Pattern[str]
-    emit: Emit
+    emit: Emit | None = None
+    """Emits the instruction as a call; None if kernels do all of it."""
     writes: int = 1
     """Number of leading operands that are destinations."""
     kind: Kind = same_as_sources
     flow: str = ""
     """"branch", "exit", "wait" (may have to wait; the first instruction of a segment), or "" for none of these."""
     operands: frozenset[int] | None = None
-    """Legal numbers of operands, destinations included; None if `emit` unpacks them and so refuses any other number."""
+    """Legal numbers of operands, destinations included; None if they are unpacked, and any other number so refused."""
     carry: frozenset[str] = frozenset()
     """Use of the carry flag: "in" if the instruction reads it, "out" if it writes it (see `compiler.carry`)."""
     takes: str = ""
-    """Types of the operands (see `compiler.signatures`); empty if `emit` checks them."""
+    """Types of the operands (see `compiler.signatures`); empty if they are checked when they are emitted."""
     kernels: Kernels | None = None
-    """Emits the instruction as kernels; None if there are none, and the Python text runs."""
+    """Emits the instruction as kernels; None if there are none."""
 
     def refusal(self, instruction: Instruction, match: re.Match[str]) -> str | None:
         """Why the row does not take an instruction of its opcode, or None."""
@@ -75,7 +77,7 @@ class Row:
         return mismatch(instruction, self.takes, match) if self.takes else None
 
 
-def row(pattern: str, emit: Emit, operands: int | tuple[int, ...] | None = None, **options: Any) -> Row:
+def row(pattern: str, emit: Emit | None = None, operands: int | tuple[int, ...] | None = None, **options: Any) -> Row:
     """operands: the legal number of operands, or the legal numbers; by default those of `takes`, if it is given.
 
     options: other attributes of the row.
@@ -86,50 +88,33 @@ def row(pattern: str, emit: Emit, operands: int | tuple[int, ...] | None = None,
     return Row(re.compile(pattern), emit, operands=None if numbers is None else frozenset(numbers), **options)
 
 
-def sources_named(template: str) -> int:
-    """The number of different sources, {a}, {b}, ..., in an expression."""
-    return len(set(re.findall(r"\{([a-e])\}", template)))
-
-
 def computed(
     pattern: str,
     types: str,
-    scalar: str | None,
-    lanes: str,
-    sources: str = "abc",
+    kernel: str,
+    sources: str = "tt",
     result: str | None = None,
     ending: str = "",
-    kernel: str | None = None,
     constant: int = 0,
-    kernels: Kernels | None = None,
+    kind: Kind = same_as_sources,
 ) -> Row:
-    """An instruction `d = f(a, b, ...)` with one operand for each source that the expressions name.
+    """An instruction `d = f(a, b, ...)` that is one kernel.
 
     pattern, ending: the opcode before and after its type. types: the legal types, separated by spaces.
-    scalar, lanes: expressions of integers and of rows. They name the sources {a}, {b}, ..., the type's width in bits
-    {n} and whether it is signed {signed}. scalar is None if the result is always a row.
-    sources: a letter per source for its type: "q" the type's width, unsigned; "w" twice the width; "u" and "i" 32 bits,
-    unsigned and signed; "p" a predicate; any other letter the type itself.
-    result: type of the result; None for the type itself, "wide" for twice its width, "unsigned" for it without a sign.
-    kernel, constant: name of its kernel and the constant for it, as `rowcode.assembler.Assembler.compute` has them.
-    kernels: emits it as kernels, if one is not enough.
+    kernel, constant: name of the kernel and the constant for it, as `rowcode.assembler.Assembler.compute` has them.
+    sources: a letter per source for its type: "t" the type; "q" the type's width, unsigned; "w" twice the width; "u"
+    and "i" 32 bits, unsigned and signed.
+    result: type of the result; None for the type itself, "wide" for twice its width.
     """
 
-    def emit(code: Code, instruction: Instruction, match: re.Match) -> None:
-        code.compute(instruction, match.group("type"), scalar, lanes, sources, result)
+    def emit(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+        code.compute(instruction, match.group("type"), kernel, sources, constant, result)
 
-    def single(code: Assembler, instruction: Instruction, match: re.Match) -> None:
-        assert kernel is not None
-        code.compute(instruction, match.group("type"), kernel, sources, constant)
-
-    kind = same_as_sources if scalar is not None else always_lanes
-    operands = 1 + sources_named(lanes)
     return row(
         rf"(?:{pattern})\.(?P<type>{types.replace(' ', '|')}){ending}",
-        emit,
-        operands,
+        operands=1 + len(sources),
         kind=kind,
-        kernels=kernels or (single if kernel else None),
+        kernels=emit,
     )
 
 
@@ -153,4 +138,4 @@ def ignored(pattern: str, takes: str = "") -> Row:
 
     def nothing(code: object, instruction: Instruction, match: re.Match) -> None: ...
 
-    return row(pattern, nothing, writes=0, takes=takes, kernels=nothing)
+    return row(pattern, writes=0, takes=takes, kernels=nothing)

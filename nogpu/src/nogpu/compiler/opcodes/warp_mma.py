@@ -7,13 +7,13 @@ single-bit operands, m8n8k4 of f16.
 from __future__ import annotations
 
 import re
-import struct
 
+from nogpu import headers
 from nogpu.arithmetic.fragments import INTEGERS
 from nogpu.arithmetic.numerics import DECODED
 from nogpu.compiler.code import Code
 from nogpu.compiler.opcodes.rows import Row, always_lanes, row
-from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
+from nogpu.compiler.rowcode.assembler import Assembler
 from nogpu.ptx.ir import Instruction, Register, Vector
 
 # Type of A -> (types of B, types of D and C, shapes).
@@ -30,11 +30,12 @@ _FORMS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
 _BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4, "u4": 4}
 _KINDS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "s4", "u4")  # as native/warp_mma.c numbers them
 _RESULTS = ("f32", "f16", "s32")
-_HEAD, _SOURCES = struct.Struct("<6i2Q"), 14  # registers of A, B, C and D: 4, 2, 4, 4
+_MMA, _DOUBLE_MMA = (headers.packer("native/warp_mma.c", name) for name in ("WarpMma", "DoubleMma"))
+_MOST, _MOST_F64 = (4, 2, 4, 4), (8, 4, 4, 4)  # registers of A, B, C and D
 _ONE = 1 << 30  # of a slot that holds one value for all lanes
 
 
-def _parsed(code: Code, instruction: Instruction, match: re.Match) -> tuple[int, list[tuple[object, ...]]]:
+def _parsed(code: Assembler, instruction: Instruction, match: re.Match) -> tuple[int, list[tuple[object, ...]]]:
     """(m, registers of D, A, B and C). Raises EmulatorError for what is no form of mma."""
     m, k = int(match.group("m")), int(match.group("k"))
     result, of_a, of_b = match.group("d"), match.group("a"), match.group("b")
@@ -61,47 +62,37 @@ def _parsed(code: Code, instruction: Instruction, match: re.Match) -> tuple[int,
     return m, found
 
 
-def _multiply(code: Code, instruction: Instruction, match: re.Match) -> None:
-    m, (_, *sources) = _parsed(code, instruction, match)
-    result, of_a, of_b = match.group("d"), match.group("a"), match.group("b")
-    widths = [64 if of_a == "f64" else 32] * 2 + [64 if result == "f64" else 32]
-    types = ["b64" if width == 64 else "b32" for width in widths]
-    if result in ("f32", "f64"):
-        types[2] = result
-    texts = [
-        f"stack([{', '.join(code.value(item, width, type_name) for item in items)}], {width})"
-        for items, width, type_name in zip(sources, widths, types)
-    ]
-    saturates = match.group("sat") is not None
-    call = f"warp_mma.multiply(g, {code.mask}, {m}, {(result, of_a, of_b)!r}, {saturates}, {', '.join(texts)})"
-    code.assign_parts(instruction.operands[0], call, "lanes")
+def _refuse(code: Code, instruction: Instruction, match: re.Match) -> None:
+    """The call for lanes that are not there."""
+    code.line(f"warp_mma.refuse(g, {code.mask})")
 
 
 def _kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
     result, of_a, of_b = match.group("d"), match.group("a"), match.group("b")
-    if of_a == "f64":
-        raise Unsupported
-    destination, *sources = (x.items if isinstance(x, Vector) else (x,) for x in instruction.operands)
-    if not all(isinstance(item, Register) and code.is_row(item) for item in destination):
-        raise Unsupported
-    c_type = "f32" if result == "f32" else "b32"
+    m, (destination, *sources) = _parsed(code, instruction, match)
+    doubles = of_a == "f64"
+    word, most = ("b64", _MOST_F64) if doubles else ("b32", _MOST)
     slots = []
-    for items, limit, type_name in zip(sources, (4, 2, 4), ("b32", "b32", c_type)):
+    for items, limit, type_name in zip(sources, most, (word, word, result if result in ("f32", "f64") else word)):
         found = [code.source(item, type_name) for item in items]
         slots += [source.offset | (0 if source.row else _ONE) for source in found] + [0] * (limit - len(items))
-    places = [code.slots[item.name].offset for item in destination]
-    slots += places + [0] * (4 - len(places))
+    places = [code.slots[item.name].offset for item in destination if isinstance(item, Register)]
+    slots += places + [0] * (most[3] - len(places))
+    if doubles:
+        code.emit_described("warp_mma_f64", _DOUBLE_MMA.pack(m, int(match.group("k")), *slots))
+        return
     tables = [DECODED[name].ctypes.data if name in DECODED else 0 for name in (of_a, of_b)]
-    head = _HEAD.pack(
+    description = _MMA.pack(
         _KINDS.index(of_a),
         _KINDS.index(of_b),
         _RESULTS.index(result),
-        int(match.group("m")),
+        m,
         int(match.group("k")),
         match.group("sat") is not None,
         *tables,
+        *slots,
     )
-    code.emit_described("warp_mma", head + struct.pack(f"<{_SOURCES}i", *slots))
+    code.emit_described("warp_mma", description)
 
 
 def _of_hopper(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -116,7 +107,7 @@ ROWS: list[Row] = [
     row(
         r"mma\.sync\.aligned\.(?P<shape>m(?P<m>8|16)n8k(?P<k>4|8|16|32|64))\.row\.col(?P<sat>\.satfinite)?"
         r"\.(?P<d>f16|f32|f64|s32)\.(?P<a>{0})\.(?P<b>{0})\.(?P<c>f16|f32|f64|s32)".format("|".join(_FORMS)),
-        _multiply,
+        _refuse,
         4,
         kind=always_lanes,
         kernels=_kernels,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import struct
+from itertools import chain
 
+from nogpu import headers
 from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
 from nogpu.ptx.ir import SINK, Address, Immediate, Register
 from nogpu.ptx.literals import literal_bits
 from nogpu.ptx.types import type_width
 
 SPACES = {"global": 0, "shared": 1, "shared::cluster": 2}
-MOST_ITEMS = 8
-NOTHING, ROW, ONE, CONSTANT = range(4)
-_HEAD, _ITEM = struct.Struct("<10iq"), struct.Struct("<iiQ")
+(_MOST_ITEMS,) = headers.constants("native/access.c", "MOST_ITEMS")
+NOTHING, ROW, ONE, CONSTANT = headers.constants("native/access.c", "NOTHING", "ROW", "ONE", "CONSTANT")
+_ACCESS = headers.packer("native/access.c", "Access")
 
 
 def access(code: Assembler, store: bool, space: str, address: Address, items: tuple, type_name: str) -> None:
@@ -29,10 +30,8 @@ def access(code: Assembler, store: bool, space: str, address: Address, items: tu
     uniform = not by_lane and all(kind != ROW for kind, *_ in described)
     signed = type_name[0] == "s"
     head = (SPACES[space], store, by_lane, uniform, bits, width // 8, len(items), signed, slot, 0)
-    described += [(NOTHING, 0, 0)] * (MOST_ITEMS - len(items))
-    code.emit_described(
-        "access", _HEAD.pack(*map(int, head), displacement) + b"".join(_ITEM.pack(*item) for item in described)
-    )
+    described += [(NOTHING, 0, 0)] * (_MOST_ITEMS - len(items))
+    code.emit_described("access", _ACCESS.pack(*map(int, head), displacement, *chain.from_iterable(described)))
 
 
 def _item(code: Assembler, item: object, type_name: str, store: bool) -> tuple[int, int, int]:

@@ -8,20 +8,31 @@ from typing import Any
 
 import numpy as np
 
+from nogpu import headers
 from nogpu.compiler.flow import Flow
+from nogpu.compiler.operands import PARAMETER_BYTES, PARAMETERS, SHARED_BASE
 from nogpu.compiler.rowcode.image import OP
-from nogpu.compiler.rowcode.registers import PARAMETERS, SHARED_BASE, Slots
+from nogpu.compiler.rowcode.registers import Slots
+from nogpu.compiler.signatures import misfit, shown
+from nogpu.compiler.sources import check_place
+from nogpu.errors import EmulatorError
 from nogpu.ptx.ir import SINK, Address, Immediate, Instruction, Negated, Register, Special, Symbol
 from nogpu.ptx.literals import literal_bits
 from nogpu.ptx.types import type_width
 
-KEEPS, TO_ROW = 8, 16  # flags: lanes that are not active keep the destination's value; a shared result goes to a row
+KEEPS, TO_ROW = headers.constants("native/engine.h", "KEEPS", "TO_ROW")
 FOURTH = 32  # flag of an operation with four sources, of which x is the last one's slot: that is one value
 _BASES = {"shared": SHARED_BASE, "param": PARAMETERS}
+CLOCKS = {
+    **dict.fromkeys(("%clock64", "%globaltimer"), (64, 0)),
+    **dict.fromkeys(("%clock", "%globaltimer_lo"), (32, 0)),
+    **dict.fromkeys(("%clock_hi", "%globaltimer_hi"), (32, 32)),
+}
+"""Special register -> its bits, and the lowest of them in the clock."""
 
 
 class Unsupported(Exception):
-    """No kernel does what the instruction says: its Python row runs instead."""
+    """No kernel does what the instruction says: Python is called instead."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +63,8 @@ class Assembler:
         self._described: list[int] = []
         self._constants: dict[int, Source] = {}
         self._temporaries = 0
+        self.clocks: dict[int, list[tuple[int, str]]] = {}
+        """Instruction -> (slot, special register) of each clock that it reads; Python is called where C has none."""
 
     def __len__(self) -> int:
         return len(self._ops)
@@ -109,34 +122,57 @@ class Assembler:
         slot = self.slots.add(f"%temporary{self._temporaries}", width, row)
         return Source(slot.offset, row)
 
-    def source(self, operand: object, type_name: str) -> Source:
-        """An operand of a type. Raises Unsupported for one that is read in another way."""
-        width = type_width(type_name)
-        if isinstance(operand, Register) and operand.width == width:
-            return Source(self.slots[operand.name].offset, self.is_row(operand))
-        if isinstance(operand, Immediate) and type_name != "pred":
-            try:
-                return self.constant(literal_bits(operand, type_name))
-            except ValueError:  # a literal of another type, which the Python row converts
-                raise Unsupported from None
-        if isinstance(operand, Immediate):
-            return self.constant(int(bool(operand.value)))
-        if isinstance(operand, Special) and operand.name in self.slots:
-            slot = self.slots[operand.name]
-            if width == slot.width or (width > slot.width and not slot.row):
-                return Source(slot.offset, slot.row)
-        if isinstance(operand, Negated):
-            of = self.source(operand.register, "pred")
-            result = self.temporary(1, of.row)
-            self.emit("not_pred" if of.row else "not_pred_s", result.offset, of.offset)
-            return result
-        raise Unsupported
+    def fail(self, reason: str) -> EmulatorError:
+        return EmulatorError(reason)
 
-    def place(self, operand: object, type_name: str) -> Source:
-        """The address of a variable or parameter, "v" or "v+4", or an operand of a type."""
+    def fits(self, operand: object, type_name: str) -> None:
+        """Raises EmulatorError for a register of another width than the type's, and for what is no value of it."""
+        reason = misfit(operand, type_name)
+        if reason is not None:
+            raise self.fail(reason)
+
+    def source(self, operand: object, type_name: str) -> Source:
+        """An operand of a type. Raises EmulatorError for what is none."""
+        self.fits(operand, type_name)
+        if isinstance(operand, Register):
+            return Source(self.slots[operand.name].offset, self.is_row(operand))
+        if isinstance(operand, Immediate):
+            return self.constant(int(bool(operand.value)) if type_name == "pred" else literal_bits(operand, type_name))
+        if isinstance(operand, Special):
+            return self._special(operand.name, type_width(type_name))
+        assert isinstance(operand, Negated)
+        of = self.source(operand.register, "pred")
+        result = self.temporary(1, of.row)
+        self.emit("not_pred" if of.row else "not_pred_s", result.offset, of.offset)
+        return result
+
+    def _special(self, name: str, width: int) -> Source:
+        """A special register, cut off or with zeros above."""
+        if width == 1:
+            raise self.fail(f"operand {name} is no predicate")
+        if name in CLOCKS:
+            bits, shift = CLOCKS[name]
+            now = self.temporary(bits, row=False)
+            self.emit("read_clock", now.offset, c=bits, x=shift)
+            self.clocks.setdefault(self.pc, []).append((now.offset, name))
+            return now
+        if name not in self.slots:
+            raise self.fail(f"special register {name} is not modelled")
+        slot = self.slots[name]
+        found = Source(slot.offset, slot.row)
+        if not slot.row or slot.width == width:
+            return found
+        return self.intermediate(f"cvt_u{width}_u{slot.width}", width, [found])
+
+    def place(self, operand: object, type_name: str, space: str | None = None) -> Source:
+        """The address of a variable or parameter, "v" or "v+4", or an operand of a type.
+
+        space: that of the variable, None for any. Raises EmulatorError for what is none, and for too few bits.
+        """
         symbol = operand.base if isinstance(operand, Address) and operand.direct else operand
         if not isinstance(symbol, Symbol):
             return self.source(operand, type_name)
+        check_place(self.symbols, symbol, type_width(type_name), space)
         base, offset = self.base(symbol)
         if isinstance(operand, Address):
             offset += operand.offset
@@ -162,6 +198,13 @@ class Assembler:
         return (self.slots[_BASES[space]].offset if space in _BASES else None), offset
 
     @property
+    def parameter_bytes(self) -> Source:
+        """The size of the parameters."""
+        if PARAMETER_BYTES not in self.slots:
+            self.slots.add_special(PARAMETER_BYTES, 64)
+        return Source(self.slots[PARAMETER_BYTES].offset, False)
+
+    @property
     def parameters(self) -> Source:
         """The address of the parameters."""
         return Source(self.slots[PARAMETERS].offset, False)
@@ -177,7 +220,7 @@ class Assembler:
         if destination == SINK:
             return
         if not isinstance(destination, Register):
-            raise Unsupported
+            raise self.fail(f"a register is expected, not {shown(destination)}")
         row = self.is_row(destination)
         if not row and any(source.row for source in sources):
             raise Unsupported
@@ -214,16 +257,26 @@ class Assembler:
         a, b, c = [source.offset for source in sources] + [0] * (3 - len(sources))
         self.emit(kernel if row else f"{kernel}_s", d, a, b, c, flags, x)
 
-    def compute(self, instruction: Instruction, type_name: str, kernel: str, sources: str, x: int = 0) -> None:
-        """`d = kernel(a, b, ...)`; sources as in `opcodes.rows.computed`.
+    def compute(
+        self,
+        instruction: Instruction,
+        type_name: str,
+        kernel: str,
+        sources: str,
+        x: int = 0,
+        result: str | None = None,
+    ) -> None:
+        """`d = kernel(a, b, ...)`; sources and result as in `opcodes.rows.computed`.
 
         kernel: names the type's width {w}, width and sign {t}, and name {f}. x: its constant.
         """
         destination, *operands = instruction.operands
         width = type_width(type_name)
-        types = {"u": "u32", "i": "s32", "p": "pred", "w": f"{type_name[0]}{2 * width}", "q": f"u{width}"}
+        wide = f"{type_name[0]}{2 * width}"
+        types = {"t": type_name, "u": "u32", "i": "s32", "w": wide, "q": f"u{width}"}
         if type_name[0] == "f":
             types["q"] = type_name  # for literals
-        typed = [self.source(x, types.get(letter, type_name)) for x, letter in zip(operands, sources, strict=False)]
+        self.fits(destination, wide if result == "wide" else result or type_name)
+        typed = [self.source(operand, types[letter]) for operand, letter in zip(operands, sources, strict=True)]
         signed = ("s" if type_name[0] == "s" else "u") + str(width)
         self.operation(kernel.format(w=width, t=signed, f=type_name), destination, typed, x)

@@ -10,7 +10,7 @@ from nogpu.compiler.flow import EXIT, Block, Step
 from nogpu.compiler.plan import Plan
 from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
 from nogpu.compiler.rowcode.image import Image
-from nogpu.compiler.rowcode.python_rows import PythonTexts
+from nogpu.compiler.rowcode.python_rows import PythonTexts, refusals
 from nogpu.compiler.rowcode.registers import slots_of
 from nogpu.errors import EmulatorError
 from nogpu.ptx.ir import Predicate, located
@@ -21,13 +21,12 @@ SEGMENT_LIMIT = 3000  # instructions
 class RowCode:
     """The row code of an entry."""
 
-    def __init__(self, plan: Plan, kernels: bool = True, watched: bool = False, heeds: bool = False) -> None:
-        """kernels: False leaves every instruction to its Python row. watched: an operation `watch` is before each.
-        heeds: an operation `heed` is.
+    def __init__(self, plan: Plan, watched: bool = False, heeds: bool = False) -> None:
+        """watched: an operation `watch` is before each instruction. heeds: an operation `heed` is.
 
         Raises EmulatorError, with instruction and line, for whatever is not modelled.
         """
-        self._plan, self._flow, self._steps, self._kernels = plan, plan.flow, plan.flow.steps, kernels
+        self._plan, self._flow, self._steps = plan, plan.flow, plan.flow.steps
         self._before = ["watch"] * watched + ["heed"] * heeds  # operations before each instruction
         self.slots = slots_of(plan.entry, plan.flow)
         self.python_rows = PythonTexts(plan, self.slots)
@@ -43,13 +42,14 @@ class RowCode:
     def image(self) -> Image:
         """The row code as plain data."""
         planned, flow, slots, texts = self._plan, self._flow, self.slots, self.python_rows
+        texts.read_clocks(self.code.clocks)
         places = {*self.starts, *(block.join for block in flow.blocks.values())} - {EXIT}
         return Image(
             name=planned.entry.name,
             **self.code.assembled(),
             starts=self.starts,
             registers=slots.initial(),
-            specials=slots.special_texts(),
+            specials=slots.special_places(),
             texts=texts.by_index,
             without_kernel=sorted(texts.without_kernel),
             destinations=texts.destinations(),
@@ -218,7 +218,6 @@ class RowCode:
     def _instruction(self, index: int, step: Step) -> None:
         """Emits an instruction that is neither a branch nor an exit."""
         code, guard = self.code, step.instruction.predicate
-        self.python_rows.add(index)
         if index in self._plan.first_uses:
             code.emit("settle")
         self._watch(guard)
@@ -238,15 +237,23 @@ class RowCode:
             code.patch(skip)
 
     def _operations(self, index: int, step: Step) -> None:
-        """Emits an instruction's kernels, or a call of its Python row."""
+        """Emits an instruction's kernels, or a call of Python."""
         code, (row, match) = self.code, self._plan.rows[index]
         code.kind, code.waits = step.kind(self._flow.kind_of), step.blocks
         count = len(code)
+        if row.emit is not None:
+            self.python_rows.add(index)
         try:
-            if row.kernels is None or not self._kernels:
+            if row.kernels is None:
                 raise Unsupported
-            row.kernels(code, step.instruction, match)
+            with refusals(self._plan.entry, step.instruction):
+                row.kernels(code, step.instruction, match)
+            if row.emit is not None and index in code.clocks:
+                raise Unsupported
         except Unsupported:
+            if row.emit is None:
+                raise located("operands not understood", self._plan.entry, step.instruction) from None
+            code.clocks.pop(index, None)
             code.drop(count)
             code.emit("python")
             self.python_rows.without_kernel.add(index)

@@ -8,13 +8,12 @@ from functools import cache
 
 import numpy as np
 
-from nogpu.compiler.namespace import namespace
+from nogpu import headers
+from nogpu.compiler.operands import VALUES
 from nogpu.hardware.native import library
 from nogpu.hardware.register_file import RegisterFile
 
-OP = np.dtype(
-    [("run", "u8"), ("d", "i4"), ("a", "i4"), ("b", "i4"), ("c", "i4"), ("flags", "u4"), ("pc", "i4"), ("x", "i8")]
-)
+OP = np.dtype(headers.structure("native/engine.h", "Op"))
 
 
 @cache
@@ -40,7 +39,7 @@ class Image:
     registers: bytes
     """The register file as every warp starts with it."""
     specials: list[tuple[int, int, bool, str]]
-    """As `Slots.special_texts`."""
+    """As `Slots.special_places`."""
     texts: dict[int, str]
     """Instruction -> its Python row."""
     without_kernel: list[int]
@@ -65,6 +64,5 @@ class Image:
         return ops, descriptions
 
     def register_file(self) -> RegisterFile:
-        names = namespace()
-        specials = [(*place, eval(f"lambda g: {text}", names)) for *place, text in self.specials]
+        specials = [(offset, bits, is_row, VALUES[name]) for offset, bits, is_row, name in self.specials]
         return RegisterFile(np.frombuffer(self.registers, np.uint8), specials)

@@ -1,13 +1,14 @@
-"""The Python rows of a program's instructions, as functions on a warp's register file.
+"""The calls of a program's instructions, as functions on a warp's register file.
 
-`p<index>(g, m)` executes one instruction for the lanes m of the active group g. It returns None, or ~index if the group
-has to wait. Instructions without a kernel are compiled together when the first of them runs, the others, whose kernels
-call them for rare accesses and errors, one by one.
+`p<index>(g, m)` executes one instruction for the lanes m of the active group g, or reads the clock for it. It returns
+None, or ~index if the group has to wait. Instructions without a kernel are compiled together when the first of them
+runs, the others, whose kernels call them for rare accesses and errors, one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,12 +21,23 @@ from nogpu.compiler.rowcode.registers import WORD, Slots
 from nogpu.errors import EmulatorError
 from nogpu.hardware.native import HEED
 from nogpu.ops import tmem
-from nogpu.ptx.ir import Register, Vector, located
+from nogpu.ptx.ir import Entry, Instruction, Register, Vector, located
 
 if TYPE_CHECKING:
     from nogpu.hardware.warp import ActiveGroup
 
 Function = Callable[["ActiveGroup", int], "int | None"]
+
+
+@contextmanager
+def refusals(entry: Entry, instruction: Instruction) -> Iterator[None]:
+    """Errors of what emits an instruction name its kernel and line."""
+    try:
+        yield
+    except EmulatorError as error:
+        raise located(error.reason, entry, instruction) from None
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise located(f"operands not understood: {error}", entry, instruction) from error
 
 
 class PythonTexts:
@@ -57,16 +69,19 @@ class PythonTexts:
         code = Code(plan.flow, plan.numbers, plan.layout.symbols)
         code.pc, code.kind = index, step.kind(plan.flow.kind_of)
         code.writes, code.waits = row.writes, step.blocks
-        try:
+        assert row.emit is not None
+        with refusals(plan.entry, step.instruction):
             row.emit(code, step.instruction, match)
-        except EmulatorError as error:
-            raise located(error.reason, plan.entry, step.instruction) from None
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise located(f"operands not understood: {error}", plan.entry, step.instruction) from error
         loads = [self._load(name) for name in sorted(code.preload)]
         stores = [self._store(name) for name in sorted(code.defined)]
         head = [f"def p{index}(g, m):", "    W = g.warp.registers.words; R = g.warp.registers.rows"]
         return "\n".join([*head, *loads, *code.lines, *stores]) + "\n"
+
+    def read_clocks(self, clocks: dict[int, list[tuple[int, str]]]) -> None:
+        """Writes the functions of instructions that read the clock. clocks: as `Assembler.clocks`."""
+        for index, reads in clocks.items():
+            lines = [f"    g.warp.registers.words[{slot // WORD}] = specials[{name!r}](g)\n" for slot, name in reads]
+            self.by_index[index] = f"def p{index}(g, m):\n{''.join(lines)}"
 
     def _parts(self, name: str) -> tuple[str, str, str]:
         """(local variable, kind, text of the register's word)."""
@@ -105,9 +120,7 @@ class PythonRows:
         has its registers followed.
         """
         if index <= HEED:
-            causes = g.cta.cluster.causes
-            if causes is not None:
-                causes.heeded(g, mask, HEED - index)
+            g.cta.cluster.events.heeded(g, mask, HEED - index)
             return None
         if index < 0:
             tmem.settle(g, tuple(self._image.first_uses[~index]))

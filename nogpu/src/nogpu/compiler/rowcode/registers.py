@@ -16,15 +16,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nogpu.compiler.flow import Flow
-from nogpu.compiler.operands import LANE_SPECIALS, UNIFORM_SPECIALS
+from nogpu.compiler.operands import LANE_SPECIALS, PARAMETERS, SHARED_BASE, VALUES
 from nogpu.hardware.native import ALIGNMENT, LANES
 from nogpu.ptx.ir import Entry, Special
 
 WORD = 8  # bytes of a slot that holds no row
 POISON = 0xFFFFFFFFFFFFFFFF  # what registers hold before they are written
-SHARED_BASE, PARAMETERS = "%shared_base", "%parameters"  # slots of addresses that operands name by symbols
 CHANGING = ("%clock", "%globaltimer")  # special registers that differ from read to read
-_BASES = {SHARED_BASE: "g.cta.shared_base", PARAMETERS: "g.grid.param_address"}
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,8 @@ class Slots:
     """The slots of a program."""
 
     by_name: dict[str, Slot] = field(default_factory=dict)
-    specials: dict[str, str] = field(default_factory=dict)
-    """Special register or base that is read -> text of its value, as `compiler.operands` has it."""
+    specials: list[str] = field(default_factory=list)
+    """Names of the values that are read, as `operands.VALUES` has them."""
     constants: dict[int, int] = field(default_factory=dict)
     """Offset of a slot -> the constant that it holds."""
     size: int = 0
@@ -84,10 +82,15 @@ class Slots:
             words[offset // WORD] = value
         return initial.tobytes()
 
-    def special_texts(self) -> list[tuple[int, int, bool, str]]:
-        """(offset, bits, whether it is a row, text of its value) of each special register that the program reads."""
-        found = [(self.by_name[name], text) for name, text in self.specials.items()]
-        return [(slot.offset, slot.width, slot.row, text) for slot, text in found]
+    def add_special(self, name: str, width: int) -> None:
+        """A slot for one of `operands.VALUES`."""
+        self.add(name, width, row=name in LANE_SPECIALS)
+        self.specials.append(name)
+
+    def special_places(self) -> list[tuple[int, int, bool, str]]:
+        """(offset, bits, whether it is a row, name) of each special register or base that the program reads."""
+        found = [(self.by_name[name], name) for name in self.specials]
+        return [(slot.offset, slot.width, slot.row, name) for slot, name in found]
 
     def words_of(self, registers: Iterable[str]) -> bytes:
         """int32s: the words of these registers' slots, in order."""
@@ -97,20 +100,13 @@ class Slots:
 def slots_of(entry: Entry, flow: Flow) -> Slots:
     """The slots of an entry's registers, of the special registers that do not change, and of symbols' bases."""
     slots = Slots()
-    for name, text in _BASES.items():
-        slots.add(name, 64, row=False)
-        slots.specials[name] = text
+    for name in (SHARED_BASE, PARAMETERS):
+        slots.add_special(name, 64)
     for name, register in entry.registers.items():
         slots.add(name, register.width, flow.kinds[name] != "uniform")
     for instruction in entry.instructions:
         for operand in instruction.operands:
             if isinstance(operand, Special) and operand.name not in slots:
-                _add_special(slots, operand.name)
+                if operand.name in VALUES and not operand.name.startswith(CHANGING):
+                    slots.add_special(operand.name, 32)
     return slots
-
-
-def _add_special(slots: Slots, name: str) -> None:
-    text = LANE_SPECIALS.get(name) or UNIFORM_SPECIALS.get(name)
-    if text is not None and not name.startswith(CHANGING):
-        slots.add(name, 32, row=name in LANE_SPECIALS)
-        slots.specials[name] = text

@@ -1,0 +1,289 @@
+"""The device that NOGPU names: the emulated B200, or a Hopper GPU (`python -m nogpu --device hopper`).
+
+Both have the same methods. Addresses are integers, sizes are in bytes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import operator
+import os
+from typing import Any, SupportsInt
+
+import numpy as np
+
+from nogpu.cuda import device_attributes, events, graphs, queues
+from nogpu.errors import EmulatorError, Fault
+from nogpu.execution.device import Device, run_pending
+from nogpu.hardware.allocations import NULL_PAGE
+from nogpu.hardware.properties import DeviceProperties, LaunchConfig
+from nogpu.hardware.variables import module_memory
+from nogpu.hardware.words import misaligned
+from nogpu.ptx.ir import Entry, Module
+
+ALIGNMENT = 512  # bytes, of device allocations
+WITHIN_DEVICE = 3  # cudaMemcpyDeviceToDevice
+_COPY_KINDS = ((False, False), (False, True), (True, False), (True, True), (False, False))
+"""cudaMemcpyKind -> whether (source, destination) are device memory; the last one leaves it to the addresses."""
+_WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+
+
+def integer(value: Any, what: str, low: int = 0, high: int = (1 << 64) - 1) -> int:
+    """An integer or a handle of cuda.bindings. Raises Fault unless it is within the limits."""
+    try:
+        number = int(value) if hasattr(value, "getPtr") else operator.index(value)
+    except TypeError:
+        raise Fault(f"{what} {value!r}: an integer is expected") from None
+    if not low <= number <= high:
+        raise Fault(f"{what} {number}: must be {low} to {high}")
+    return number
+
+
+class Emulated:
+    """The emulated B200. Pointers and handles may be those of cuda.bindings."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[int, np.ndarray] = {}
+        self._shared: set[int] = set()
+
+    def launch(
+        self, ptx: str, entry: Entry, config: LaunchConfig, values: list[bytes], queue: int, event: int | None = None
+    ) -> None:
+        """Launch an entry of a PTX module on a queue, and record an event behind it. values: bytes of each parameter.
+
+        While a graph is captured, that is added to the graph.
+        """
+        graphs.submit(functools.partial(self._launch, entry, config, values, queue, event))
+
+    def _launch(self, entry: Entry, config: LaunchConfig, values: list[bytes], queue: int, event: int | None) -> None:
+        Device.current().launch(entry, config, values, queue=queue)
+        if event:
+            # On a GPU it may be recorded once every CTA has begun. Waiting for the launch's end is safe: it is later.
+            events.record(event, queue)
+
+    def synchronize(self, queue: int | None = None, event: int | None = None) -> None:
+        """Return when all work is done; of a queue or up to an event, if one is named. Raises EmulatorError for a
+        kernel that has failed.
+        """
+        Device.current().synchronize()
+        if event is None:
+            queues.waited(queue)
+        else:
+            events.waited(event)
+
+    def finish(self) -> None:
+        """Do all work so far, for which the host does not wait."""
+        run_pending()
+
+    def wait(self, queue: int, event: int) -> None:
+        """Let a queue wait for an event."""
+        events.wait(queue, event)
+
+    def record(self, event: int, queue: int) -> None:
+        """Set an event's time to the end of a queue's work so far."""
+        run_pending()
+        events.record(event, queue)
+
+    def allocate(self, size: object, on_host: bool = False, queue: int | None = None) -> int:
+        """The address of device memory, or of host memory that kernels may access too; as work of a queue, if one is
+        named. Raises Fault.
+        """
+        device = Device.current()
+        nbytes = integer(size, "size", 1, device.properties.total_memory)
+        try:
+            buffer = np.empty(nbytes + ALIGNMENT, np.uint8)
+        except MemoryError:
+            raise Fault(f"size {nbytes}: this machine has not that much memory") from None
+        address = buffer.ctypes.data + -buffer.ctypes.data % ALIGNMENT
+        device.memory.register(address, nbytes, f"cuMemAlloc({nbytes})")
+        device.leave_unwritten(address, nbytes)
+        self._buffers[address] = buffer
+        if queue is not None:
+            queues.accessed(queue, "the allocation", writes=[queues.run_of(address, nbytes)])
+        return address
+
+    def free(self, pointer: SupportsInt, queue: int | None = None) -> None:
+        """Free an allocation; a null pointer is none. The host waits for the device, or (queue) it is work of a queue.
+
+        Raises Fault for anything else.
+        """
+        run_pending()
+        address = integer(pointer, "pointer")
+        if address and address not in self._buffers:
+            raise Fault(f"pointer {address:#x}: no allocation of this interface starts there, or it is free already")
+        if queue is None:
+            queues.waited()
+        elif address:
+            nbytes = self._buffers[address].nbytes - ALIGNMENT
+            queues.accessed(queue, "the release", writes=[queues.run_of(address, nbytes)])
+        if address:
+            Device.current().memory.release(address)
+            del self._buffers[address]
+
+    def share(self, address: int, nbytes: int) -> None:
+        """Let kernels access host memory of the program."""
+        try:
+            Device.current().memory.register(address, nbytes, f"cudaHostRegister({nbytes})")
+        except ValueError as error:
+            raise Fault(str(error)) from None
+        self._shared.add(address)
+
+    def unshare(self, address: int) -> None:
+        """End `share`."""
+        if address not in self._shared:
+            raise Fault(f"{address:#x} has not been registered")
+        self.synchronize()
+        self._shared.remove(address)
+        Device.current().memory.release(address)
+
+    def allocation(self, address: int) -> int | None:
+        """The start of the allocation that holds an address; None if it is not the device's."""
+        found = Device.current().memory.allocation(address)
+        return None if found is None else found.start
+
+    def copy(
+        self, target: SupportsInt, source: SupportsInt, count: int, kind: object, queue: int | None = None
+    ) -> None:
+        """cudaMemcpy, or (queue) cudaMemcpyAsync. Device addresses are checked; host addresses must be good, as on any
+        machine.
+
+        The host waits for copies from and to its memory, asynchronous ones to pageable memory among them (CUDA Runtime
+        API, "API synchronization behavior").
+        """
+        run_pending()
+        nbytes, number = integer(count, "count"), integer(kind, "cudaMemcpyKind", 0, len(_COPY_KINDS) - 1)
+        memory = Device.current().memory
+        sides = ((integer(source, "source"), "load"), (integer(target, "destination"), "store"))
+        for (address, access), on_device in zip(sides, _COPY_KINDS[number]):
+            if nbytes and on_device:
+                memory.at(address, nbytes, access)
+            elif nbytes and address < NULL_PAGE:
+                raise Fault(f"{access} of {nbytes} bytes at {address:#x}: null pointer")
+        of = queues.LEGACY if queue is None else queue
+        queues.accessed(of, "a copy", *([queues.run_of(address, nbytes)] for address, _ in sides))
+        if memory.allocation(sides[1][0]) is None or (queue is None and number != WITHIN_DEVICE):
+            queues.waited(of)
+        ctypes.memmove(sides[1][0], sides[0][0], nbytes)
+
+    def fill(self, pointer: SupportsInt, value: int, count: int, size: int, queue: int = queues.LEGACY) -> None:
+        """Store `count` values of 1, 2 or 4 bytes, as work of a queue."""
+        run_pending()
+        address, nbytes = integer(pointer, "pointer"), size * integer(count, "count")
+        filler = integer(value, "value", 0, (1 << 8 * size) - 1)
+        if address % size:
+            raise misaligned("fill", address, size)
+        if nbytes:
+            words = Device.current().memory.at(address, nbytes, "store")
+            queues.accessed(queue, "a fill", writes=[queues.run_of(address, nbytes)])
+            words.data[address - words.start :][:nbytes].view(_WORDS[size])[:] = filler
+
+    def variable(self, module: Module, name: str) -> tuple[int, int]:
+        """Address and size of a variable of a module. Raises KeyError."""
+        memory = module_memory(module.scope)
+        address = memory.addresses[name]
+        memory.register(Device.current().memory)
+        return address, memory.variables[name].size
+
+    def attribute(self, number: object) -> int:
+        """A CUdevice_attribute. Raises EmulatorError for one that is not known."""
+        return device_attributes.attribute(number, self.properties())
+
+    def properties(self) -> DeviceProperties:
+        """The limits that launches are checked against."""
+        return Device.current().properties
+
+    def memory(self) -> tuple[int, int]:
+        """Free and total bytes."""
+        total = self.properties().total_memory
+        return total - Device.current().memory.writable_bytes, total
+
+
+class Hopper:
+    """A Hopper GPU, whose memory is the program's. All queues are torch's current one. Variables are refused: each
+    kernel is lowered to a module of its own.
+    """
+
+    def launch(
+        self, ptx: str, entry: Entry, config: LaunchConfig, values: list[bytes], queue: int, event: int | None = None
+    ) -> None:
+        from nogpu.hopper import launch  # needs the driver, and torch with CUDA
+
+        if event:
+            raise EmulatorError("a launch that records an event is not modelled on a Hopper GPU", kernel=entry.name)
+        launch.current().launch(ptx, entry, config, values)
+
+    def _call(self, name: str, *arguments: object) -> Any:
+        from cuda.bindings import driver as cuda
+
+        from nogpu.hopper import gpu
+
+        return gpu.call(getattr(cuda, name), *arguments)
+
+    def synchronize(self, queue: int | None = None, event: int | None = None) -> None:
+        self._call("cuCtxSynchronize")
+
+    def finish(self) -> None:
+        self.synchronize()
+
+    def wait(self, queue: int, event: int) -> None:
+        """All queues are one."""
+
+    def record(self, event: int, queue: int) -> None:
+        self.synchronize()
+        events.record(event)
+
+    def allocate(self, size: int, on_host: bool = False, queue: int | None = None) -> int:
+        return int(self._call("cuMemAllocManaged", size, 1) if on_host else self._call("cuMemAlloc", size))
+
+    def free(self, pointer: int, queue: int | None = None) -> None:
+        if pointer:
+            self._call("cuMemFree", pointer)
+
+    def share(self, address: int, nbytes: int) -> None:
+        self._call("cuMemHostRegister", address, nbytes, 0)
+
+    def unshare(self, address: int) -> None:
+        self._call("cuMemHostUnregister", address)
+
+    def allocation(self, address: int) -> int | None:
+        try:
+            start, _ = self._call("cuMemGetAddressRange", address)
+        except EmulatorError:
+            return None
+        return int(start)
+
+    def copy(self, target: int, source: int, count: int, kind: int, queue: int | None = None) -> None:
+        if count:
+            self.synchronize()
+            self._call("cuMemcpy", target, source, count)
+
+    def fill(self, pointer: int, value: int, count: int, size: int, queue: int = queues.LEGACY) -> None:
+        if count:
+            self.synchronize()
+            self._call(f"cuMemsetD{8 * size}", pointer, value, count)
+
+    def variable(self, module: Module, name: str) -> tuple[int, int]:
+        raise EmulatorError(f"variable {name}: variables of a module are not modelled on a Hopper GPU")
+
+    def attribute(self, number: int) -> int:
+        from nogpu.hopper import gpu
+
+        return gpu.device_attribute(number)
+
+    def properties(self) -> DeviceProperties:
+        return DeviceProperties()
+
+    def memory(self) -> tuple[int, int]:
+        free, total = self._call("cuMemGetInfo")
+        return int(free), int(total)
+
+
+emulated = functools.cache(Emulated)
+"""The emulated B200 of this process."""
+
+
+@functools.cache
+def current() -> Emulated | Hopper:
+    """The device of this process, by NOGPU."""
+    return Hopper() if os.environ.get("NOGPU") == "hopper" else emulated()

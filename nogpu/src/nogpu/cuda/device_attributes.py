@@ -1,0 +1,66 @@
+"""Attributes of the emulated device by their numbers in CUDA: CUdevice_attribute, which cudaDeviceAttr shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nogpu.errors import EmulatorError
+from nogpu.hardware.properties import DeviceProperties
+
+_MODELLED: dict[int, Callable[[DeviceProperties], int]] = {
+    1: lambda p: p.max_threads_per_block,
+    2: lambda p: p.max_block[0],
+    3: lambda p: p.max_block[1],
+    4: lambda p: p.max_block[2],
+    5: lambda p: p.max_grid[0],
+    6: lambda p: p.max_grid[1],
+    7: lambda p: p.max_grid[2],
+    8: lambda p: p.shared_memory_per_block,
+    10: lambda p: p.warp_size,
+    12: lambda p: p.registers_per_block,
+    16: lambda p: p.sm_count,
+    36: lambda p: p.memory_clock_rate,
+    37: lambda p: p.memory_bus_width,
+    38: lambda p: p.l2_bytes,
+    39: lambda p: p.max_threads_per_sm,
+    75: lambda p: p.capability[0],
+    76: lambda p: p.capability[1],
+    81: lambda p: p.shared_memory_per_sm,
+    82: lambda p: p.registers_per_sm,
+    97: lambda p: p.shared_memory_per_block_optin,
+    106: lambda p: p.max_blocks_per_sm,
+    111: lambda p: p.shared_memory_reserved_per_block,
+}
+_FIXED = {  # a B200's, but for those that name a place: PCI bus, device and domain
+    9: 64 << 10,  # constant memory
+    11: 2**31 - 1,  # pitch
+    13: 1_965_000,  # kHz of the SM clock at most
+    15: 1,  # copies beside kernels
+    17: 0,  # time limit of kernels
+    18: 0,  # integrated
+    19: 1,  # host memory is mapped
+    20: 0,  # compute mode: any number of processes
+    31: 1,  # concurrent kernels
+    32: 1,  # ECC
+    **dict.fromkeys((33, 34, 50), 0),  # PCI bus, device, domain
+    35: 0,  # TCC
+    40: 4,  # copy engines
+    41: 1,  # unified addressing
+    **dict.fromkeys((78, 79, 80), 1),  # priorities, global and local memory in L1
+    83: 1,  # managed memory
+    88: 0,  # pageable memory is accessible
+    89: 1,  # managed memory beside kernels
+    90: 1,  # preemption
+    95: 1,  # cooperative launch
+    115: 1,  # memory pools
+    120: 1,  # cluster launch
+}
+
+
+def attribute(number: object, properties: DeviceProperties) -> int:
+    """An attribute. Raises EmulatorError with the number for one that is not modelled."""
+    if isinstance(number, int) and number in _MODELLED:
+        return _MODELLED[number](properties)
+    if isinstance(number, int) and number in _FIXED:
+        return _FIXED[number]
+    raise EmulatorError(f"device attribute {number!r} is not modelled")

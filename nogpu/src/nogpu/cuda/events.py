@@ -1,0 +1,55 @@
+"""Events of the device: points in its work, with their times on the host's clock.
+
+Callers run the pending launches before they record an event or wait for one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+from nogpu.cuda import graphs
+from nogpu.execution.device import queue_order
+
+_handles = itertools.count(1)
+_recorded: dict[int, float] = {}
+
+
+def create() -> int:
+    """A new handle (cudaEvent_t, CUevent), not 0."""
+    return next(_handles)
+
+
+def record(handle: int, queue: int = 0) -> None:
+    """Set the event's time to now. queue: the handle of the one whose work so far the event is behind."""
+    _recorded[handle] = time.perf_counter()
+    order = queue_order()
+    if order is not None:
+        graphs.submit(lambda: order.recorded(handle, queue))
+
+
+def wait(queue: int, handle: int) -> None:
+    """Work that follows in a queue is behind the event (cudaStreamWaitEvent)."""
+    order = queue_order()
+    if order is not None:
+        graphs.submit(lambda: order.waits(queue, handle))
+
+
+def waited(handle: int) -> None:
+    """The host has waited for the event, or has seen that it is over."""
+    order = queue_order()
+    if order is not None:
+        order.host_waits_for(handle)
+
+
+def milliseconds(start: int, end: int) -> float:
+    """Time between two recorded events. Raises KeyError with the handle of an event that is not recorded."""
+    return (_recorded[end] - _recorded[start]) * 1e3
+
+
+def destroy(handle: int) -> None:
+    """Forget an event, recorded or not."""
+    _recorded.pop(handle, None)
+    order = queue_order()
+    if order is not None:
+        order.forgotten(handle)

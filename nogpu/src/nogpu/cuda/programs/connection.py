@@ -1,0 +1,53 @@
+"""Connects runtime/ to the functions of this package, in Python or in a program that has started Python."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import sys
+from typing import Any
+
+from nogpu import toolchain
+from nogpu.cuda.programs import devices, driver, entries, kernels, launches, memory, modules, queues
+from nogpu.cuda.programs.libraries import LINKED, PROGRAM, library
+from nogpu.errors import EmulatorError
+from nogpu.execution.device import run_pending
+
+__all__ = ["connect", "devices", "driver", "kernels", "launches", "memory", "queues"]
+
+
+@functools.cache
+def connect() -> Any:
+    """The library that the process uses, connected."""
+    program = os.environ.get("NOGPU_CUDA_PROGRAM")
+    inside = program is not None and os.path.realpath("/proc/self/exe") == program
+    found = toolchain.opened(library(PROGRAM if inside else LINKED))
+    entries.connect(found, entries.ENTRIES)
+    modules.use(found)
+    if inside:
+        found.emulator_at_exit(_finish)
+    return found
+
+
+def _end() -> None:
+    """Run what is pending when a program ends. Its error ends the program."""
+    failed = False
+    try:
+        run_pending()
+    except EmulatorError as error:
+        print(error, file=sys.stderr)
+        failed = True
+    if os.environ.get("NOGPU_CLOCK"):  # the program ends without Python's exit functions
+        from nogpu.clock import live
+
+        live.report()
+    for output in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # closed, or nobody reads it
+            output.flush()
+    if failed:
+        os._exit(1)
+
+
+_finish = ctypes.CFUNCTYPE(None)(_end)

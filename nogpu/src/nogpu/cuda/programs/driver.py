@@ -1,0 +1,96 @@
+"""Entry points of the driver that the runtime has no twin of: modules, libraries, tensor maps."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+from nogpu.cuda.programs import modules, status
+from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, U64, UINT, entry, put, text
+from nogpu.errors import Fault
+from nogpu.hardware.tma.encode import encode_tiled
+from nogpu.hardware.tma.tensor_map import RULES, TENSOR_MAP_BYTES
+
+
+@entry("cuModuleLoadData cuModuleLoadFatBinary", ADDRESS, ADDRESS)
+@entry("cuModuleLoadDataEx", ADDRESS, ADDRESS, UINT, ADDRESS, ADDRESS)
+@entry("cuLibraryLoadData", ADDRESS, ADDRESS, ADDRESS, ADDRESS, UINT, ADDRESS, ADDRESS, UINT)
+def load_module(result: int, image: int, *options: int) -> None:
+    put(result, ctypes.c_size_t, modules.load(image))
+
+
+@entry("cuModuleLoad", ADDRESS, ADDRESS)
+@entry("cuLibraryLoadFromFile", ADDRESS, ADDRESS, ADDRESS, ADDRESS, UINT, ADDRESS, ADDRESS, UINT)
+def load_file(result: int, name: int, *options: int) -> None:
+    try:
+        image = ctypes.create_string_buffer(Path(text(name)).read_bytes())
+    except OSError as error:
+        raise status.Refused(status.FILE_NOT_FOUND, str(error)) from None
+    put(result, ctypes.c_size_t, modules.load(ctypes.addressof(image)))
+
+
+@entry("cuModuleUnload cuLibraryUnload", HANDLE)
+def unload_module(module: int) -> None:
+    modules.unload(module)
+
+
+@entry("cuModuleGetFunction cuLibraryGetKernel", ADDRESS, HANDLE, ADDRESS)
+def get_kernel(result: int, module: int, name: int) -> None:
+    put(result, ctypes.c_size_t, modules.look_up(module, text(name)))
+
+
+@entry("cuLibraryGetModule", ADDRESS, HANDLE)
+def get_module(result: int, module: int) -> None:
+    put(result, ctypes.c_size_t, module)
+
+
+@entry("cuModuleGetGlobal_v2", ADDRESS, ADDRESS, HANDLE, ADDRESS)
+@entry("cuLibraryGetGlobal", ADDRESS, ADDRESS, HANDLE, ADDRESS)
+def get_variable(address: int, nbytes: int, module: int, name: int) -> None:
+    found = modules.Variable(modules.module(module), text(name)).place()
+    for result, value in zip((address, nbytes), found):
+        if result:
+            put(result, ctypes.c_size_t, value)
+
+
+def _array(address: int, count: int, kind: Any) -> list[int]:
+    if count > 0 and not address:
+        raise Fault("a null pointer for an array of the tensor map's dimensions")
+    return list((kind * count).from_address(address)) if count > 0 else []
+
+
+@entry(
+    "cuTensorMapEncodeTiled",
+    *(ADDRESS, INT, UINT, ADDRESS),
+    *(ADDRESS, ADDRESS, ADDRESS, ADDRESS),
+    *(INT, INT, INT, INT),
+)
+def encode(result: int, data_type: int, rank: int, address: int, *rest: int) -> None:
+    dims, strides, box, element_strides, *kinds = rest
+    # The driver's documentation asks for 64-byte alignment of the result. Driver 13.0 on an H200 writes the same bytes
+    # to any address; what a kernel reads has to be aligned, and is checked there.
+    if not result:
+        raise Fault(f"a null pointer for the tensor map ({RULES})")
+    if not 1 <= rank <= 5:
+        raise Fault(f"tensor map rank {rank}; limit 1 to 5 ({RULES})")
+    raw = encode_tiled(
+        data_type,
+        address,
+        _array(dims, rank, ctypes.c_uint64),
+        _array(strides, rank - 1, ctypes.c_uint64),
+        _array(box, rank, ctypes.c_uint32),
+        _array(element_strides, rank, ctypes.c_uint32),
+        *kinds,
+    )
+    ctypes.memmove(result, raw, TENSOR_MAP_BYTES)
+
+
+@entry("cuTensorMapEncodeIm2col", *(U64,) * 13)
+def encode_im2col(*arguments: int) -> None:
+    raise status.Refused(status.NOT_SUPPORTED, "tensor maps for im2col copies are not modelled")
+
+
+@entry("cuTensorMapReplaceAddress", ADDRESS, ADDRESS)
+def replace_address(tensor_map: int, address: int) -> None:
+    put(tensor_map, ctypes.c_uint64, address)

@@ -1,0 +1,189 @@
+"""Entry points for kernels: handles, attributes, occupancy."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+
+from nogpu.cuda.backends import current
+from nogpu.cuda.modules import Kernel
+from nogpu.cuda.programs import launches, modules, status
+from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, SIZE, UINT, entry, put
+from nogpu.hardware.properties import ctas_per_sm, shared_per_cta, with_clusters
+
+# CUfunction_attribute, of which cudaFuncAttribute has the settable ones
+MAX_THREADS, STATIC_SHARED, CONSTANT, LOCAL, REGISTERS, PTX_VERSION, BINARY_VERSION = range(7)
+MAX_DYNAMIC_SHARED, CARVEOUT, CLUSTER_WIDTH, CLUSTER_HEIGHT, CLUSTER_DEPTH = 8, 9, 11, 12, 13
+NONPORTABLE_CLUSTER, CLUSTER_POLICY = 14, 15
+_VERSION = 100  # of PTX and machine code: 10 * major + minor of the compute capability
+
+
+class Attributes(ctypes.Structure):
+    """cudaFuncAttributes of CUDA 13 (driver_types.h)."""
+
+    _fields_ = [
+        ("shared_bytes", ctypes.c_size_t),
+        ("constant_bytes", ctypes.c_size_t),
+        ("local_bytes", ctypes.c_size_t),
+        ("max_threads", ctypes.c_int32),
+        ("registers", ctypes.c_int32),
+        ("ptx_version", ctypes.c_int32),
+        ("binary_version", ctypes.c_int32),
+        ("cache_mode", ctypes.c_int32),
+        ("max_dynamic_shared", ctypes.c_int32),
+        ("carveout", ctypes.c_int32),
+        ("cluster_required", ctypes.c_int32),
+        ("cluster", ctypes.c_int32 * 3),
+        ("cluster_policy", ctypes.c_int32),
+        ("nonportable_cluster", ctypes.c_int32),
+        ("reserved", ctypes.c_int32 * 16),
+    ]
+
+
+def attribute(kernel: Kernel, number: int) -> int:
+    """A CUfunction_attribute. Raises Refused."""
+    cluster = kernel.entry.cluster or (0, 0, 0)
+    values = {
+        MAX_THREADS: lambda kernel: kernel.max_threads,
+        STATIC_SHARED: lambda kernel: kernel.static_shared_bytes,
+        CONSTANT: lambda kernel: 0,
+        LOCAL: lambda kernel: 0,
+        REGISTERS: lambda kernel: kernel.registers,
+        PTX_VERSION: lambda kernel: _VERSION,
+        BINARY_VERSION: lambda kernel: _VERSION,
+        MAX_DYNAMIC_SHARED: lambda kernel: kernel.dynamic_shared_limit,
+        CARVEOUT: lambda kernel: -1,
+        CLUSTER_WIDTH: lambda kernel: cluster[0],
+        CLUSTER_HEIGHT: lambda kernel: cluster[1],
+        CLUSTER_DEPTH: lambda kernel: cluster[2],
+        NONPORTABLE_CLUSTER: lambda kernel: int(kernel.nonportable_cluster),
+        CLUSTER_POLICY: lambda kernel: 0,
+    }
+    if number not in values:
+        raise status.Refused(status.NOT_SUPPORTED, f"kernel attribute {number} is not modelled")
+    return values[number](kernel)
+
+
+@entry("cudaFuncSetAttribute cuFuncSetAttribute", HANDLE, INT, INT)
+@entry("cudaKernelSetAttributeForDevice", HANDLE, INT, INT, INT)
+def set_attribute(handle: int, number: int, value: int, device: int = 0) -> None:
+    kernel = modules.kernel(handle)
+    if number == MAX_DYNAMIC_SHARED:
+        limit = current().properties().shared_memory_per_block_optin - kernel.static_shared_bytes
+        if not 0 <= value <= limit:
+            reason = f"{value} bytes of dynamic shared memory for kernel {kernel.name}; the limit is {limit}"
+            raise status.Refused(status.INVALID_VALUE, reason)
+        kernel.dynamic_shared_limit = value
+    elif number == NONPORTABLE_CLUSTER:
+        kernel.nonportable_cluster = bool(value)
+    elif number not in (CARVEOUT, CLUSTER_POLICY):
+        raise status.Refused(status.INVALID_VALUE, f"kernel attribute {number} is not modelled")
+
+
+@entry("cuKernelSetAttribute", INT, INT, HANDLE, INT)
+def set_attribute_by_driver(number: int, value: int, handle: int, device: int) -> None:
+    set_attribute(handle, number, value)
+
+
+@entry("cuFuncGetAttribute", ADDRESS, INT, HANDLE)
+@entry("cuKernelGetAttribute", ADDRESS, INT, HANDLE, INT)
+def get_attribute(result: int, number: int, handle: int, device: int = 0) -> None:
+    put(result, ctypes.c_int32, attribute(modules.kernel(handle), number))
+
+
+@entry("cudaFuncGetAttributes", ADDRESS, HANDLE)
+def get_attributes(result: int, handle: int) -> None:
+    if not result:
+        raise status.Refused(status.INVALID_VALUE, "a null pointer for the attributes")
+    kernel = modules.kernel(handle)
+    found = Attributes(
+        shared_bytes=kernel.static_shared_bytes,
+        max_threads=kernel.max_threads,
+        registers=kernel.registers,
+        ptx_version=_VERSION,
+        binary_version=_VERSION,
+        max_dynamic_shared=kernel.dynamic_shared_limit,
+        carveout=-1,
+        cluster_required=int(kernel.entry.cluster is not None),
+        cluster=kernel.entry.cluster or (0, 0, 0),
+        nonportable_cluster=int(kernel.nonportable_cluster),
+    )
+    ctypes.memmove(result, ctypes.addressof(found), ctypes.sizeof(found))
+
+
+_names: dict[int, ctypes.Array] = {}
+
+
+@entry("cudaFuncGetName cuFuncGetName", ADDRESS, HANDLE)
+def name(result: int, handle: int) -> None:
+    text = _names.setdefault(handle, ctypes.create_string_buffer(modules.kernel(handle).name.encode()))
+    put(result, ctypes.c_size_t, ctypes.addressof(text))
+
+
+@entry("cudaGetFuncBySymbol cudaGetKernel __cudaGetKernel", ADDRESS, HANDLE)
+@entry("cuKernelGetFunction", ADDRESS, HANDLE)
+def handle_of(result: int, handle: int) -> None:
+    """All handles of a kernel are the same."""
+    modules.kernel(handle)
+    put(result, ctypes.c_size_t, handle)
+
+
+@entry("cudaFuncSetCacheConfig cudaFuncSetSharedMemConfig cuFuncSetCacheConfig", HANDLE, INT)
+def set_preference(handle: int, value: int) -> None:
+    """Preferences have no effect on a device whose caches and banks are fixed."""
+
+
+# Occupancy: by threads and shared memory. Launch bounds with registers are ptxas's to meet.
+
+
+def _resident(kernel: Kernel, threads: int, shared: int) -> int:
+    """CTAs of a kernel that fit on an SM."""
+    properties = current().properties()
+    if not 1 <= threads <= properties.max_threads_per_block:
+        raise status.Refused(status.INVALID_VALUE, f"{threads} threads; limit 1 to {properties.max_threads_per_block}")
+    if threads > kernel.max_threads:
+        return 0
+    return ctas_per_sm(threads, kernel.static_shared_bytes + shared, properties)
+
+
+@entry("cudaOccupancyMaxActiveBlocksPerMultiprocessor", ADDRESS, HANDLE, INT, SIZE)
+@entry("cuOccupancyMaxActiveBlocksPerMultiprocessor", ADDRESS, HANDLE, INT, SIZE)
+@entry("cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags", ADDRESS, HANDLE, INT, SIZE, UINT)
+@entry("cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags", ADDRESS, HANDLE, INT, SIZE, UINT)
+def resident_ctas(result: int, handle: int, threads: int, shared: int, flags: int = 0) -> None:
+    put(result, ctypes.c_int32, _resident(modules.kernel(handle), threads, shared))
+
+
+@entry("cudaOccupancyAvailableDynamicSMemPerBlock", ADDRESS, HANDLE, INT, INT)
+@entry("cuOccupancyAvailableDynamicSMemPerBlock", ADDRESS, HANDLE, INT, INT)
+def available_shared(result: int, handle: int, ctas: int, threads: int) -> None:
+    properties = current().properties()
+    if not 1 <= ctas <= properties.max_blocks_per_sm:
+        raise status.Refused(status.INVALID_VALUE, f"{ctas} CTAs; limit 1 to {properties.max_blocks_per_sm}")
+    free = shared_per_cta(ctas, properties) - modules.kernel(handle).static_shared_bytes
+    put(result, ctypes.c_size_t, max(0, free))
+
+
+def _active_clusters(handle: int, config: launches.Config | launches.DriverConfig) -> int:
+    """Clusters that are resident at once, if any SMs can form one; a B200's GPCs may hold fewer."""
+    kernel = modules.kernel(handle)
+    launch = with_clusters(kernel.entry, launches.requested(kernel, config))
+    resident = _resident(kernel, math.prod(launch.block), launch.dynamic_shared_bytes)
+    return current().properties().sm_count * resident // math.prod(launch.cluster)
+
+
+@entry("cudaOccupancyMaxActiveClusters", ADDRESS, HANDLE, ADDRESS)
+def active_clusters(result: int, handle: int, config: int) -> None:
+    put(result, ctypes.c_int32, _active_clusters(handle, launches.Config.from_address(config)))
+
+
+@entry("cuOccupancyMaxActiveClusters", ADDRESS, HANDLE, ADDRESS)
+def active_clusters_by_driver(result: int, handle: int, config: int) -> None:
+    put(result, ctypes.c_int32, _active_clusters(handle, launches.DriverConfig.from_address(config)))
+
+
+@entry("cudaOccupancyMaxPotentialClusterSize cuOccupancyMaxPotentialClusterSize", ADDRESS, HANDLE, ADDRESS)
+def potential_cluster(result: int, handle: int, config: int) -> None:
+    properties, kernel = current().properties(), modules.kernel(handle)
+    size = properties.max_cluster if kernel.nonportable_cluster else properties.max_portable_cluster
+    put(result, ctypes.c_int32, size)

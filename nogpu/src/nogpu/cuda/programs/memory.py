@@ -1,0 +1,284 @@
+"""Entry points for memory: allocation, copies, fills, symbols, attributes of pointers.
+
+Copies and fills are done when they return, those to a queue too. The host reads and writes device memory by copies
+only: a pointer that it follows is not checked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+from nogpu.cuda.backends import WITHIN_DEVICE, current
+from nogpu.cuda.programs import modules, status
+from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, UINT, entry, put
+from nogpu.errors import Fault
+
+PITCH = 512  # bytes: rows of cudaMallocPitch start at multiples
+TO_DEVICE, TO_HOST, BY_ADDRESS = 1, 2, 4  # cudaMemcpyKind
+_UNREGISTERED, _HOST, _DEVICE, _MANAGED = 0, 1, 2, 3  # cudaMemoryType
+
+_on_host: set[int] = set()  # allocations that are host memory, managed ones among them
+_managed: set[int] = set()
+
+
+def _allocate(pointer: int, nbytes: int, on_host: bool = False, queue: int | None = None) -> int:
+    try:
+        address = current().allocate(nbytes, on_host, queue) if nbytes else 0
+    except Fault as fault:
+        raise status.Refused(status.OUT_OF_MEMORY, fault.reason) from None
+    if on_host:
+        _on_host.add(address)
+    put(pointer, ctypes.c_size_t, address)
+    return address
+
+
+@entry("cudaMalloc cuMemAlloc_v2", ADDRESS, SIZE)
+@entry("cudaMallocAsync cuMemAllocAsync", ADDRESS, SIZE, QUEUE)
+def allocate(pointer: int, nbytes: int, queue: int | None = None) -> None:
+    _allocate(pointer, nbytes, queue=queue)
+
+
+@entry("cudaMallocFromPoolAsync", ADDRESS, SIZE, HANDLE, QUEUE)
+def allocate_from_pool(pointer: int, nbytes: int, pool: int, queue: int) -> None:
+    _allocate(pointer, nbytes, queue=queue)
+
+
+@entry("cudaMallocHost cuMemAllocHost_v2", ADDRESS, SIZE)
+@entry("cudaHostAlloc cuMemHostAlloc", ADDRESS, SIZE, UINT)
+def allocate_on_host(pointer: int, nbytes: int, flags: int = 0) -> None:
+    _allocate(pointer, nbytes, True)
+
+
+@entry("cudaMallocManaged cuMemAllocManaged", ADDRESS, SIZE, UINT)
+def allocate_managed(pointer: int, nbytes: int, flags: int) -> None:
+    _managed.add(_allocate(pointer, nbytes, True))
+
+
+@entry("cudaMallocPitch", ADDRESS, ADDRESS, SIZE, SIZE)
+def allocate_rows(pointer: int, pitch: int, width: int, height: int) -> None:
+    row = -(-width // PITCH) * PITCH
+    put(pitch, ctypes.c_size_t, row)
+    _allocate(pointer, row * height)
+
+
+@entry("cudaFree cudaFreeHost cuMemFree_v2 cuMemFreeHost", ADDRESS)
+@entry("cudaFreeAsync cuMemFreeAsync", ADDRESS, QUEUE)
+def free(pointer: int, *queue: int) -> None:
+    current().free(pointer, *queue)
+    _on_host.discard(pointer)
+    _managed.discard(pointer)
+
+
+@entry("cudaHostRegister cuMemHostRegister_v2", ADDRESS, SIZE, UINT)
+def share(pointer: int, nbytes: int, flags: int) -> None:
+    current().share(pointer, nbytes)
+    _on_host.add(pointer)
+
+
+@entry("cudaHostUnregister cuMemHostUnregister", ADDRESS)
+def unshare(pointer: int) -> None:
+    current().unshare(pointer)
+    _on_host.discard(pointer)
+
+
+@entry("cudaHostGetDevicePointer cuMemHostGetDevicePointer_v2", ADDRESS, ADDRESS, UINT)
+def device_pointer(result: int, pointer: int, flags: int) -> None:
+    put(result, ctypes.c_size_t, pointer)
+
+
+@entry("cudaHostGetFlags", ADDRESS, ADDRESS)
+def host_flags(result: int, pointer: int) -> None:
+    put(result, ctypes.c_uint32, 0)
+
+
+@entry("cudaMemGetInfo cuMemGetInfo_v2", ADDRESS, ADDRESS)
+def memory_info(free_bytes: int, total_bytes: int) -> None:
+    for result, nbytes in zip((free_bytes, total_bytes), current().memory()):
+        put(result, ctypes.c_size_t, nbytes)
+
+
+# Copies
+
+
+@entry("cudaMemcpy", ADDRESS, ADDRESS, SIZE, INT)
+@entry("cudaMemcpyAsync", ADDRESS, ADDRESS, SIZE, INT, QUEUE)
+def copy(target: int, source: int, nbytes: int, kind: int, *queue: int) -> None:
+    current().copy(target, source, nbytes, kind, *queue)
+
+
+@entry("cudaMemcpyPeer", ADDRESS, INT, ADDRESS, INT, SIZE)
+@entry("cudaMemcpyPeerAsync", ADDRESS, INT, ADDRESS, INT, SIZE, QUEUE)
+def copy_peer(target: int, target_device: int, source: int, source_device: int, nbytes: int, *queue: int) -> None:
+    current().copy(target, source, nbytes, WITHIN_DEVICE, *queue)
+
+
+@entry("cuMemcpy", ADDRESS, ADDRESS, SIZE)
+@entry("cuMemcpyAsync", ADDRESS, ADDRESS, SIZE, QUEUE)
+def copy_by_address(target: int, source: int, nbytes: int, *queue: int) -> None:
+    current().copy(target, source, nbytes, BY_ADDRESS, *queue)
+
+
+@entry("cuMemcpyHtoD_v2", ADDRESS, ADDRESS, SIZE)
+@entry("cuMemcpyHtoDAsync_v2", ADDRESS, ADDRESS, SIZE, QUEUE)
+def copy_to_device(target: int, source: int, nbytes: int, *queue: int) -> None:
+    current().copy(target, source, nbytes, TO_DEVICE, *queue)
+
+
+@entry("cuMemcpyDtoH_v2", ADDRESS, ADDRESS, SIZE)
+@entry("cuMemcpyDtoHAsync_v2", ADDRESS, ADDRESS, SIZE, QUEUE)
+def copy_to_host(target: int, source: int, nbytes: int, *queue: int) -> None:
+    current().copy(target, source, nbytes, TO_HOST, *queue)
+
+
+@entry("cuMemcpyDtoD_v2", ADDRESS, ADDRESS, SIZE)
+@entry("cuMemcpyDtoDAsync_v2", ADDRESS, ADDRESS, SIZE, QUEUE)
+def copy_within_device(target: int, source: int, nbytes: int, *queue: int) -> None:
+    current().copy(target, source, nbytes, WITHIN_DEVICE, *queue)
+
+
+@entry("cudaMemcpy2D", ADDRESS, SIZE, ADDRESS, SIZE, SIZE, SIZE, INT)
+@entry("cudaMemcpy2DAsync", ADDRESS, SIZE, ADDRESS, SIZE, SIZE, SIZE, INT, QUEUE)
+def copy_rows(target: int, target_pitch: int, source: int, source_pitch: int, width: int, *rest: int) -> None:
+    height, kind, *queue = rest
+    if width > target_pitch or width > source_pitch:
+        raise Fault(f"rows of {width} bytes with pitches of {target_pitch} and {source_pitch} bytes")
+    for row in range(height):
+        current().copy(target + row * target_pitch, source + row * source_pitch, width, kind, *queue)
+
+
+# Fills
+
+
+@entry("cudaMemset", ADDRESS, INT, SIZE)
+@entry("cudaMemsetAsync", ADDRESS, INT, SIZE, QUEUE)
+def fill(pointer: int, value: int, nbytes: int, *queue: int) -> None:
+    current().fill(pointer, value & 0xFF, nbytes, 1, *queue)
+
+
+@entry("cudaMemset2D", ADDRESS, SIZE, INT, SIZE, SIZE)
+@entry("cudaMemset2DAsync", ADDRESS, SIZE, INT, SIZE, SIZE, QUEUE)
+def fill_rows(pointer: int, pitch: int, value: int, width: int, height: int, *queue: int) -> None:
+    for row in range(height):
+        current().fill(pointer + row * pitch, value & 0xFF, width, 1, *queue)
+
+
+@entry("cuMemsetD8_v2", ADDRESS, UINT, SIZE)
+@entry("cuMemsetD8Async", ADDRESS, UINT, SIZE, QUEUE)
+def fill_bytes(pointer: int, value: int, count: int, *queue: int) -> None:
+    current().fill(pointer, value & 0xFF, count, 1, *queue)
+
+
+@entry("cuMemsetD16_v2", ADDRESS, UINT, SIZE)
+@entry("cuMemsetD16Async", ADDRESS, UINT, SIZE, QUEUE)
+def fill_halves(pointer: int, value: int, count: int, *queue: int) -> None:
+    current().fill(pointer, value & 0xFFFF, count, 2, *queue)
+
+
+@entry("cuMemsetD32_v2", ADDRESS, UINT, SIZE)
+@entry("cuMemsetD32Async", ADDRESS, UINT, SIZE, QUEUE)
+def fill_words(pointer: int, value: int, count: int, *queue: int) -> None:
+    current().fill(pointer, value, count, 4, *queue)
+
+
+# Symbols: a variable of the program is named by the address of its shadow on the host.
+
+
+def _place(symbol: int, offset: int, nbytes: int) -> int:
+    variable = modules.variable(symbol)
+    address, size = variable.place()
+    if offset + nbytes > size:
+        raise Fault(f"{nbytes} bytes at offset {offset} of variable {variable.name}, which has {size}")
+    return address + offset
+
+
+@entry("cudaMemcpyToSymbol", ADDRESS, ADDRESS, SIZE, SIZE, INT)
+@entry("cudaMemcpyToSymbolAsync", ADDRESS, ADDRESS, SIZE, SIZE, INT, QUEUE)
+def copy_to_symbol(symbol: int, source: int, nbytes: int, offset: int, kind: int, *queue: int) -> None:
+    address = _place(symbol, offset, nbytes)
+    if kind == WITHIN_DEVICE and current().allocation(source) is None:
+        raise Fault(f"the source {source:#x} is no device memory")
+    # The variable may be read-only for kernels: its bytes are the host's to write.
+    current().copy(address, source, nbytes, BY_ADDRESS, *queue)
+
+
+@entry("cudaMemcpyFromSymbol", ADDRESS, ADDRESS, SIZE, SIZE, INT)
+@entry("cudaMemcpyFromSymbolAsync", ADDRESS, ADDRESS, SIZE, SIZE, INT, QUEUE)
+def copy_from_symbol(target: int, symbol: int, nbytes: int, offset: int, kind: int, *queue: int) -> None:
+    current().copy(target, _place(symbol, offset, nbytes), nbytes, kind, *queue)
+
+
+@entry("cudaGetSymbolAddress", ADDRESS, ADDRESS)
+def symbol_address(result: int, symbol: int) -> None:
+    put(result, ctypes.c_size_t, _place(symbol, 0, 0))
+
+
+@entry("cudaGetSymbolSize", ADDRESS, ADDRESS)
+def symbol_size(result: int, symbol: int) -> None:
+    put(result, ctypes.c_size_t, modules.variable(symbol).place()[1])
+
+
+@entry("__cudaInitModule", HANDLE)
+def place_managed_variables(module: int) -> None:
+    """Before its first use, a __managed__ variable's pointer on the host is set."""
+    for pointer, variable in modules.managed():
+        put(pointer, ctypes.c_size_t, variable.place()[0])
+
+
+# Pointers
+
+
+class PointerAttributes(ctypes.Structure):
+    """cudaPointerAttributes of CUDA 13 (driver_types.h)."""
+
+    _fields_ = [
+        ("type", ctypes.c_int32),
+        ("device", ctypes.c_int32),
+        ("device_pointer", ctypes.c_size_t),
+        ("host_pointer", ctypes.c_size_t),
+        ("reserved", ctypes.c_long * 8),
+    ]
+
+
+@entry("cudaPointerGetAttributes", ADDRESS, ADDRESS)
+def pointer_attributes(result: int, pointer: int) -> None:
+    if not result:
+        raise Fault("a null pointer for the attributes")
+    start = current().allocation(pointer)
+    if start is None:
+        found = PointerAttributes(_UNREGISTERED, -2, 0, pointer)  # cudaInvalidDeviceId
+    elif start in _on_host:
+        found = PointerAttributes(_MANAGED if start in _managed else _HOST, 0, pointer, pointer)
+    else:
+        found = PointerAttributes(_DEVICE, 0, pointer, 0)
+    ctypes.memmove(result, ctypes.addressof(found), ctypes.sizeof(found))
+
+
+@entry("cuPointerGetAttribute", ADDRESS, INT, ADDRESS)
+def pointer_attribute(result: int, attribute: int, pointer: int) -> None:
+    start = current().allocation(pointer)
+    if start is None:
+        raise status.Refused(status.INVALID_VALUE)
+    if attribute == 2:  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+        put(result, ctypes.c_uint32, _HOST if start in _on_host else _DEVICE)
+    elif attribute in (3, 4):  # CU_POINTER_ATTRIBUTE_DEVICE_POINTER, _HOST_POINTER
+        put(result, ctypes.c_size_t, pointer)
+    elif attribute == 9:  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        put(result, ctypes.c_int32, 0)
+    else:
+        raise status.Refused(status.NOT_SUPPORTED, f"pointer attribute {attribute} is not modelled")
+
+
+# Advice has no effect, and the only pool is the allocator.
+
+
+@entry("cudaMemAdvise", ADDRESS, SIZE, INT, SIZE, SIZE)
+@entry("cudaMemPrefetchAsync", ADDRESS, SIZE, SIZE, UINT, QUEUE)
+@entry("cudaMemPoolSetAttribute", HANDLE, INT, ADDRESS)
+@entry("cudaMemPoolTrimTo", HANDLE, SIZE)
+def advice(*arguments: int) -> None:
+    pass
+
+
+@entry("cudaDeviceGetDefaultMemPool cudaDeviceGetMemPool", ADDRESS, INT)
+def memory_pool(result: int, device: int) -> None:
+    put(result, ctypes.c_size_t, 1)

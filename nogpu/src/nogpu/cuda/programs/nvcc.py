@@ -1,0 +1,221 @@
+"""NVIDIA's nvcc, or the host's C++ compiler, for programs on the device: what toolkit.home()/bin runs.
+
+    python nvcc.py nvcc ARGS...     NVIDIA's nvcc with ARGS, for PTX that the device runs and our CUDA runtime
+    python nvcc.py g++ ARGS...      g++ with ARGS
+
+Object files are kept in the user's cache and found there by their contents: compiler, options, source, headers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import marshal
+import os
+import re
+import shlex
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+if __name__ == "__main__":  # run as a file, for its start-up time: the package would be imported from elsewhere
+    sys.path[0] = str(Path(__file__).resolve().parents[3])
+    os.environ.pop("NOGPU", None)
+
+from nogpu import store
+from nogpu.cuda.programs import toolkit
+from nogpu.errors import EmulatorError
+
+_WITH_VALUE = (
+    "-gencode",
+    "--generate-code",
+    "-arch",
+    "--gpu-architecture",
+    "-code",
+    "--gpu-code",
+    "-cudart",
+    "--cudart",
+)
+_OPTIONS_FILES = ("-optf", "--options-file")
+# What g++ and nvcc take from the environment, besides their arguments.
+_VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")
+_PARTS = re.compile(r"(?:compute|sm|lto)_(\d+)([af]?)")
+_SUFFIXES = (".cu", ".cpp", ".cc", ".cxx", ".c", ".C")
+BEST = 100
+MAX_ENTRIES = 16  # of a command and its source: versions of headers
+
+
+class Usage(Exception):
+    """Options that cannot be followed."""
+
+
+def architecture(values: list[str]) -> str:
+    """The one to compile for, of those that the options name: "100a" for "arch=compute_100a,code=sm_100a".
+
+    Raises Usage if the device runs none of them (PTX ISA, ".target").
+    """
+    found = {(int(number), suffix) for value in values for number, suffix in _PARTS.findall(value)}
+    if not found or any(value in ("native", "all", "all-major") for value in values):
+        found.add((BEST, "a"))
+    # "f" is for the family, which ends in "a" here, since PTX for it runs nowhere else.
+    runs = [
+        (number, "a" if suffix else "") for number, suffix in found if number <= BEST and (not suffix or number == BEST)
+    ]
+    if not runs:
+        names = ", ".join(sorted(f"sm_{number}{suffix}" for number, suffix in found))
+        raise Usage(f"the device, a B200, runs no code for {names}: compile for sm_100a")
+    number, suffix = max(runs)
+    return f"{number}{suffix}"
+
+
+def rewritten(arguments: list[str]) -> list[str]:
+    """nvcc's arguments for the device. Raises Usage."""
+    kept, architectures, rest = [], [], iter(arguments)
+    for argument in rest:
+        name, equals, value = argument.partition("=")
+        if name not in _WITH_VALUE:
+            kept.append(argument)
+        else:
+            value = value if equals else next(rest, "")
+            if "cudart" not in name:
+                architectures.append(value)
+    if any(a in ("-rdc=true", "--relocatable-device-code=true", "-dc", "--device-c", "-dlink") for a in kept):
+        raise Usage("relocatable device code (-rdc=true, -dc) is not modelled: it is linked as machine code")
+    target = architecture(architectures)
+    kept += ["-gencode", f"arch=compute_{target},code=compute_{target}", "-cudart", "none"]
+    # torch for CUDA pins the runtime's headers, to a version before the compiler's; they fit.
+    kept += ["--compress-mode=none", "-DCCCL_DISABLE_CTK_COMPATIBILITY_CHECK"]
+    if not any(a in ("-c", "--compile", "-ptx", "-cubin", "-fatbin", "-E", "-M", "-MM") for a in arguments):
+        library = any(a in ("-shared", "--shared", "-lib", "--lib") for a in arguments)
+        folder = toolkit.home() / "lib64"
+        kept += [f"-L{folder}", f'-Xlinker=-rpath="{folder}"'] if library else [f"-L{folder / 'program'}"]
+        kept += ["-lcudart"]
+    return kept
+
+
+def expanded(arguments: list[str], options_files: tuple[str, ...] = ()) -> list[str]:
+    """The arguments with those of response files, @FILE, in their place; as given if there is no such file.
+
+    options_files: options whose value is a response file, too. What the files say is seen by all that asks for options.
+    """
+    found, rest = [], iter(arguments)
+    for argument in rest:
+        name, equals, value = argument.partition("=")
+        if name in options_files:
+            files = (value if equals else next(rest, "")).split(",")
+        elif argument.startswith("@") and Path(argument[1:]).is_file():
+            files = [argument[1:]]
+        else:
+            found.append(argument)
+            continue
+        for file in files:
+            try:
+                words = shlex.split(Path(file).read_text())
+            except (OSError, ValueError) as error:
+                raise Usage(f"response file {file}: {error}") from None
+            found += expanded(words, options_files)
+    return found
+
+
+def _output(arguments: list[str]) -> Path | None:
+    """The object file that the arguments ask for; None if they ask for anything else."""
+    if not any(a in ("-c", "--compile") for a in arguments):
+        return None
+    if sum(a.endswith(_SUFFIXES) for a in arguments) != 1 or "-o" not in arguments[:-1]:
+        return None
+    return Path(arguments[arguments.index("-o") + 1])
+
+
+def _dependencies(text: str) -> list[str]:
+    """The files that a makefile's rule names as prerequisites."""
+    words = text.replace("\\\n", " ").partition(":")[2].replace("\\ ", "\0").split()
+    return [word.replace("\0", " ") for word in words]
+
+
+def _digest(path: str) -> str | None:
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+def _identity(command: list[str], output: Path) -> str:
+    """What the object depends on but for headers: compiler, options but for names of outputs, variables, the source."""
+    options = ["-" if a in (str(output), f"{output}.d") else a for a in command]
+    source = next(a for a in command if a.endswith(_SUFFIXES))
+    compiler = toolkit.version() if command[0] == str(toolkit.nvcc()) else _version(command[0])
+    torch = [folder.name for place in sys.path for folder in Path(place).glob("torch-*.dist-info")]
+    environment = [os.environ.get(name) for name in _VARIABLES]
+    contents = repr((options, environment, compiler, _version("c++"), torch, str(toolkit.home()), _digest(source)))
+    return hashlib.sha256(contents.encode()).hexdigest()[:32]
+
+
+def _version(compiler: str) -> str:
+    return subprocess.run([compiler, "-v"], capture_output=True, text=True, check=False).stderr
+
+
+def run(command: list[str]) -> int:
+    """Run a compiler, or take the object from the cache. Returns the exit code."""
+    output = _output(command)
+    if output is None:
+        return subprocess.run(command, check=False).returncode
+    folder = store.root() / "compiled_objects" / _identity(command, output)
+    for entry in sorted(folder.glob("*.sealed")):
+        kept = store.read(entry)
+        if kept is None:
+            continue
+        digests, made, rule, messages = marshal.loads(kept)
+        if all(_digest(path) == digest for path, digest in digests.items()):
+            output.write_bytes(made)
+            if rule is not None:
+                Path(f"{output}.d").write_bytes(rule)
+            sys.stderr.write(messages)
+            return 0
+    return _compile(command, output, folder)
+
+
+def _compile(command: list[str], output: Path, folder: Path) -> int:
+    """Run a compiler and keep the object it makes, with the contents of the headers that may change."""
+    rule = Path(f"{output}.d")
+    asked = str(rule) in command
+    done = subprocess.run(
+        command if asked else [*command, "-MD", "-MF", str(rule)], stderr=subprocess.PIPE, check=False
+    )
+    messages = done.stderr.decode(errors="replace")
+    sys.stderr.write(messages)
+    if done.returncode or not rule.exists():
+        return done.returncode
+    # These are of a version, which the identity has.
+    fixed: tuple[str, ...] = ("/usr/include/c++/", "/usr/lib/gcc/")
+    folders = [toolkit.nvcc().parents[1], toolkit.home(), *(Path(place) / "torch" for place in sys.path if place)]
+    fixed += tuple(f"{os.path.realpath(folder)}/" for folder in folders)
+    headers = [path for path in _dependencies(rule.read_text()) if not os.path.realpath(path).startswith(fixed)]
+    digests = {path: _digest(path) for path in headers}
+    key = hashlib.sha256(repr(digests).encode()).hexdigest()[:16]
+    content = digests, output.read_bytes(), rule.read_bytes() if asked else None, messages
+    if not asked:
+        rule.unlink()
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        store.write(folder / f"{key}.sealed", marshal.dumps(content), MAX_ENTRIES)
+    return 0
+
+
+def main(arguments: list[str]) -> int:
+    """Run the compiler that the first argument names. Returns the exit code."""
+    compiler, rest = arguments[0], arguments[1:]
+    try:
+        headers = [f"-I{folder}" for folder in toolkit.include_folders()]
+        if compiler == "nvcc":
+            return run([str(toolkit.nvcc()), *headers, *rewritten(expanded(rest, _OPTIONS_FILES))])
+        rest = expanded(rest)
+        if "-c" not in rest and "-ltorch" in rest:  # TensorBase.h calls runtime/ in host code, too
+            rest = [*rest, f"-L{toolkit.home() / 'lib64'}", "-lcudart"]
+        return run([compiler, *headers, *rest])
+    except (Usage, EmulatorError, RuntimeError) as error:
+        print(f"{compiler}: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,89 @@
+"""Entry points for queues and events. Work runs in the order of the calls; times are the host's clock."""
+
+from __future__ import annotations
+
+import ctypes
+
+from nogpu.cuda import events, graphs, queues
+from nogpu.cuda.backends import current
+from nogpu.cuda.programs import status
+from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, U64, UINT, entry, put
+from nogpu.errors import Fault
+
+
+@entry("cudaStreamCreate", ADDRESS)
+@entry("cudaStreamCreateWithFlags cuStreamCreate", ADDRESS, UINT)
+@entry("cudaStreamCreateWithPriority cuStreamCreateWithPriority", ADDRESS, UINT, INT)
+def create_queue(result: int, flags: int = 0, priority: int = 0) -> None:
+    put(result, ctypes.c_size_t, queues.create(flags))
+
+
+@entry("cudaStreamDestroy cuStreamDestroy_v2", QUEUE)
+def destroy_queue(queue: int) -> None:
+    current().finish()
+    try:
+        queues.destroy(queue)
+    except Fault as fault:
+        raise status.Refused(status.INVALID_HANDLE, fault.reason) from None
+
+
+@entry("cudaStreamSynchronize cuStreamSynchronize cudaStreamQuery cuStreamQuery", QUEUE)
+@entry("cudaDeviceSynchronize cuCtxSynchronize")
+def synchronize(*queue: int) -> None:
+    current().synchronize(*queue)
+
+
+@entry("cudaEventSynchronize cuEventSynchronize cudaEventQuery cuEventQuery", HANDLE)
+def wait_for_event(event: int) -> None:
+    current().synchronize(event=event)
+
+
+@entry("cudaStreamWaitEvent cuStreamWaitEvent", QUEUE, HANDLE, UINT)
+def wait(queue: int, event: int, flags: int) -> None:
+    current().wait(queue, event)
+
+
+@entry("cudaStreamSetAttribute", QUEUE, INT, ADDRESS)
+@entry("cudaStreamAttachMemAsync", QUEUE, ADDRESS, SIZE, UINT)
+def nothing(*arguments: int) -> None:
+    """What is in order already."""
+
+
+@entry("cudaStreamGetPriority cudaStreamGetFlags cudaStreamGetDevice", QUEUE, ADDRESS)
+def queue_property(queue: int, result: int) -> None:
+    put(result, ctypes.c_int32, 0)
+
+
+@entry("cudaStreamGetId", QUEUE, ADDRESS)
+def queue_number(queue: int, result: int) -> None:
+    put(result, U64, queue)
+
+
+@entry("cudaStreamIsCapturing", QUEUE, ADDRESS)
+def is_capturing(queue: int, result: int) -> None:
+    put(result, ctypes.c_int32, int(graphs.capturing()))
+
+
+@entry("cudaEventCreate", ADDRESS)
+@entry("cudaEventCreateWithFlags cuEventCreate", ADDRESS, UINT)
+def create_event(result: int, flags: int = 0) -> None:
+    put(result, ctypes.c_size_t, events.create())
+
+
+@entry("cudaEventRecord cuEventRecord", HANDLE, QUEUE)
+@entry("cudaEventRecordWithFlags", HANDLE, QUEUE, UINT)
+def record(event: int, queue: int, flags: int = 0) -> None:
+    current().record(event, queue)
+
+
+@entry("cudaEventElapsedTime cuEventElapsedTime cuEventElapsedTime_v2", ADDRESS, HANDLE, HANDLE)
+def elapsed_time(result: int, start: int, end: int) -> None:
+    try:
+        put(result, ctypes.c_float, events.milliseconds(start, end))
+    except KeyError as missing:
+        raise status.Refused(status.INVALID_HANDLE, f"event {missing} has not been recorded") from None
+
+
+@entry("cudaEventDestroy cuEventDestroy_v2", HANDLE)
+def destroy_event(event: int) -> None:
+    events.destroy(event)

@@ -1,0 +1,84 @@
+"""Queues of the device (cudaStream_t, CUstream). Work runs in the order of the calls; the sanitizer, if there is one,
+hears what queues, events and waits of the host order of it.
+
+Callers run the pending launches before they say that the host waits, or that memory is accessed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+from nogpu.cuda import current_queue, graphs
+from nogpu.errors import Fault
+from nogpu.execution.device import Device, queue_order
+
+LEGACY = 0
+CURRENT = 3  # torch's current queue, as C++ extensions name it
+NON_BLOCKING = 1  # cudaStreamNonBlocking, CU_STREAM_NON_BLOCKING
+_DEFAULTS = (LEGACY, 1, 2)  # the null queue, cudaStreamLegacy, cudaStreamPerThread
+Box = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""Bytes of memory: address, shape, strides in bytes."""
+
+_handles = itertools.count(16)
+_live: set[int] = set()
+
+
+def create(flags: int = 0) -> int:
+    """The handle of a new queue. flags: NON_BLOCKING for one that does not wait for the legacy default queue."""
+    handle = next(_handles)
+    _live.add(handle)
+    order = queue_order()
+    if order is not None:
+        order.created(handle, not flags & NON_BLOCKING)
+    return handle
+
+
+def check(handle: int) -> None:
+    """Raise Fault for the handle of no queue: hardware reports cudaErrorInvalidResourceHandle, or crashes."""
+    if handle not in (*_DEFAULTS, CURRENT) and handle not in _live:
+        raise Fault(f"queue {handle:#x}: no such queue has been created, or it has been destroyed")
+
+
+def resolved(handle: int) -> int:
+    """The handle of a queue, for that of torch's current one, too."""
+    return current_queue.get() if handle == CURRENT else handle
+
+
+def destroy(handle: int) -> None:
+    """Forget a queue. Raises Fault for the handle of none, and for the default queues."""
+    if handle in _DEFAULTS:
+        raise Fault(f"queue {handle:#x}: a default queue cannot be destroyed")
+    check(handle)
+    _live.remove(handle)
+
+
+def waited(queue: int | None = None) -> None:
+    """The host has waited for a queue, or for the device."""
+    order = queue_order()
+    if order is not None and queue is None:
+        order.host_waits_for_all()
+    elif order is not None:
+        order.host_waits(queue)
+
+
+def join(queue: int, other: int) -> None:
+    """Work that follows in a queue is behind what another has."""
+    order = queue_order()
+    if order is not None:
+        graphs.submit(lambda: order.joins(queue, other))
+
+
+def run_of(address: int, nbytes: int) -> Box:
+    """Bytes in a row."""
+    return address, (nbytes,), (1,)
+
+
+def accessed(queue: int, what: str, reads: Iterable[Box] = (), writes: Iterable[Box] = ()) -> None:
+    """Work of a queue that is no launch, and bytes of device memory that it accesses; others do not count.
+
+    what: in words. Raises EmulatorError for what is not ordered behind other work.
+    """
+    order = queue_order()
+    if order is not None:
+        order.touches(Device.current().memory, order.submitted(queue, what), reads, writes)

@@ -1,0 +1,201 @@
+"""torch.cuda for the emulated device.
+
+Torch operations are complete when the call returns. So are launches, except those that the next launch may overlap:
+they are pending, and a call that asks a queue or an event runs them. `Event.elapsed_time` is the host's wall clock
+between two records: the time of the emulation, not of a kernel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import torch
+
+from nogpu.cuda import graphs, queues, torch_queues
+from nogpu.execution.device import Device, run_pending
+
+
+class MemoryInUse:
+    """Bytes of live device allocations, and their peak."""
+
+    def __init__(self) -> None:
+        self.now = self.peak = 0
+
+    def add(self, nbytes: int) -> None:
+        self.now += nbytes
+        self.peak = max(self.peak, self.now)
+
+
+memory_in_use = MemoryInUse()
+
+# as torch's functions take it: None is the current device
+DeviceLike = torch.device | str | int | None
+
+
+class Generator(torch._C.Generator):
+    """torch.Generator whose device "cuda" draws from the CPU's algorithm."""
+
+    _device: torch.device
+
+    def __new__(cls, device: torch.device | str = "cpu") -> Generator:
+        wanted = torch.device(device)
+        # torch's stub has no __new__ for Generator.
+        self = super().__new__(cls, device="cpu" if wanted.type == "cuda" else wanted)  # type: ignore[call-arg]
+        self._device = torch.device("cuda", 0) if wanted.type == "cuda" else wanted
+        return self
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]  # a plain attribute in torch's stub, read-only in torch
+        return self._device
+
+
+@contextlib.contextmanager
+def _nothing(*args: Any, **kwargs: Any) -> Iterator[None]:
+    yield
+
+
+def _ordinal(device: DeviceLike) -> int:
+    """0, the only device. Raises RuntimeError for another."""
+    if isinstance(device, str):
+        device = torch.device(device)
+    index = getattr(device, "index", device)
+    if index not in (None, 0, -1):
+        raise RuntimeError(f"CUDA error: invalid device ordinal\nThere is one emulated device, cuda:0; got {device}")
+    return 0
+
+
+def synchronize(device: DeviceLike = None) -> None:
+    """torch.cuda.synchronize: run the pending launches."""
+    _ordinal(device)
+    Device.current().synchronize()
+    queues.waited()
+
+
+def get_device_properties(device: DeviceLike = None) -> SimpleNamespace:
+    """torch.cuda.get_device_properties: the names of torch's struct; sizes in bytes, clock rates in kHz."""
+    _ordinal(device)
+    properties = Device.current().properties
+    return SimpleNamespace(
+        name=properties.name,
+        major=properties.capability[0],
+        minor=properties.capability[1],
+        total_memory=properties.total_memory,
+        multi_processor_count=properties.sm_count,
+        L2_cache_size=properties.l2_bytes,
+        clock_rate=None,
+        memory_clock_rate=properties.memory_clock_rate,
+        memory_bus_width=properties.memory_bus_width,
+        max_threads_per_block=properties.max_threads_per_block,
+        max_threads_per_multi_processor=properties.max_threads_per_sm,
+        regs_per_multiprocessor=properties.registers_per_sm,
+        shared_memory_per_block=properties.shared_memory_per_block,
+        shared_memory_per_block_optin=properties.shared_memory_per_block_optin,
+        shared_memory_per_multiprocessor=properties.shared_memory_per_sm,
+        warp_size=properties.warp_size,
+        is_integrated=0,
+        is_multi_gpu_board=0,
+    )
+
+
+def _memory() -> MemoryInUse:
+    run_pending()  # pending launches keep memory that the program has freed
+    return memory_in_use
+
+
+def _memory_info(device: DeviceLike = None) -> tuple[int, int]:
+    """(free, total) bytes."""
+    total = Device.current().properties.total_memory
+    return total - _memory().now, total
+
+
+def _reset_peak(device: DeviceLike = None) -> None:
+    memory_in_use.peak = _memory().now
+
+
+def _no_graphs(*args: Any, **kwargs: Any) -> NoReturn:
+    raise NotImplementedError("CUDA graphs of torch operations are not modelled by the emulated device")
+
+
+def _seed_all() -> None:
+    torch.default_generator.seed()
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "Stream": torch_queues.Stream,
+    "ExternalStream": torch_queues.ExternalStream,
+    "Event": torch_queues.Event,
+    "CUDAGraph": graphs.CUDAGraph,
+    "graph": torch_queues.graph,
+    "graph_pool_handle": lambda: (0, 0),
+    "make_graphed_callables": _no_graphs,
+    "is_available": lambda: True,
+    "is_initialized": lambda: True,
+    "init": lambda: None,
+    "_lazy_init": lambda: None,
+    "_is_compiled": lambda: True,
+    "_is_in_bad_fork": lambda: False,
+    "is_bf16_supported": lambda including_emulation=True: True,
+    "is_tf32_supported": lambda: True,
+    "is_current_stream_capturing": graphs.capturing,
+    "device_count": lambda: 1,
+    "current_device": lambda: 0,
+    "set_device": _ordinal,
+    "device": _nothing,
+    "device_of": _nothing,
+    "stream": torch_queues.chosen,
+    "set_stream": torch_queues.choose,
+    "current_stream": torch_queues.current,
+    "default_stream": lambda device=None: torch_queues.DEFAULT,
+    "synchronize": synchronize,
+    "get_device_properties": get_device_properties,
+    "get_device_capability": lambda device=None: Device.current().properties.capability,
+    "get_device_name": lambda device=None: Device.current().properties.name,
+    "get_arch_list": lambda: ["sm_100"],
+    "can_device_access_peer": lambda device, peer: False,
+    "empty_cache": lambda: None,
+    "ipc_collect": lambda: None,
+    "mem_get_info": _memory_info,
+    "memory_allocated": lambda device=None: _memory().now,
+    "memory_reserved": lambda device=None: _memory().now,
+    "max_memory_allocated": lambda device=None: _memory().peak,
+    "max_memory_reserved": lambda device=None: _memory().peak,
+    "reset_peak_memory_stats": _reset_peak,
+    "reset_max_memory_allocated": _reset_peak,
+    "manual_seed": lambda seed: torch.default_generator.manual_seed(int(seed)) and None,
+    "manual_seed_all": lambda seed: torch.default_generator.manual_seed(int(seed)) and None,
+    "seed": _seed_all,
+    "seed_all": _seed_all,
+    "initial_seed": torch.initial_seed,
+    "get_rng_state": lambda device="cuda": torch.get_rng_state(),
+    "get_rng_state_all": lambda: [torch.get_rng_state()],
+    "set_rng_state": lambda state, device="cuda": torch.set_rng_state(state),
+    "set_rng_state_all": lambda states: torch.set_rng_state(states[0]),
+}
+
+NVTX: dict[str, Callable[..., Any]] = {
+    "range_push": lambda msg: 0,
+    "range_pop": lambda: 0,
+    "range_start": lambda msg: 0,
+    "range_end": lambda range_id: None,
+    "mark": lambda msg: None,
+    "range": _nothing,
+}
+
+PROFILER: dict[str, Callable[..., Any]] = {"start": lambda: None, "stop": lambda: None}
+
+PATCHES = (
+    (torch.cuda, FUNCTIONS),
+    (torch.cuda.nvtx, NVTX),
+    (torch.cuda.profiler, PROFILER),
+    (torch, {"Generator": Generator}),
+)
+
+
+def install() -> None:
+    """Replace the functions of torch.cuda that need a driver."""
+    for module, functions in PATCHES:
+        for name, function in functions.items():
+            setattr(module, name, function)

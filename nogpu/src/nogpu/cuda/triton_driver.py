@@ -1,0 +1,281 @@
+"""The C module through which Triton's driver for NVIDIA GPUs loads and launches kernels, on the device.
+
+Triton compiles as for a B200, and its own driver class, launcher and tensor descriptors stay in use: `triton_hooks`
+gives them `CudaUtils` in place of the module that they would compile from driver.c. A kernel that is loaded is known by
+its PTX, which the compiler keeps beside the cubin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import operator
+import os
+import re
+import struct
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from nogpu.cuda import bindings, cubin, graphs, handles, modules
+from nogpu.cuda.backends import current
+from nogpu.errors import EmulatorError, Fault
+from nogpu.execution.device import Device
+from nogpu.hardware.properties import DeviceProperties, LaunchConfig
+from nogpu.hardware.tma.encode import encode_tiled
+from nogpu.hardware.tma.tensor_map import TENSOR_MAP_BYTES
+
+TESTED = ("3.7.1", "3.9.0")  # versions of Triton
+MAX_PORTABLE_CLUSTER = DeviceProperties.max_portable_cluster
+_L2_PROMOTION_128B = 2  # CUtensorMapL2promotion
+_LAUNCH_ARGUMENTS = 16
+
+# CUdevice_attribute
+_SHARED_OPTIN, _REGISTERS, _SM_COUNT, _WARP_SIZE, _MEMORY_CLOCK, _BUS_WIDTH = 97, 12, 16, 10, 36, 37
+
+_INTEGERS = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u1": 1, "u8": 1, "u16": 2, "u32": 4, "u64": 8}
+
+_INLINE = re.compile(r"// begin inline asm\n.*?// end inline asm\n", re.DOTALL)
+_LOCATION = re.compile(r"^\s*\.loc\b.*$", re.MULTILINE)
+
+
+class _State(threading.local):
+    ptx: str | None = None  # of the kernel that this thread is loading
+
+
+_state = _State()
+
+
+def _without_locations(block: re.Match[str]) -> str:
+    """Inline assembly with the source line before it: LLVM counts the lines of the assembly as lines of the source."""
+    return _LOCATION.sub("", block[0])
+
+
+@contextlib.contextmanager
+def loading(ptx: str) -> Iterator[None]:
+    """Within the context, the cubin that Triton loads is that of `ptx`."""
+    before, _state.ptx = _state.ptx, _INLINE.sub(_without_locations, ptx)
+    try:
+        yield
+    finally:
+        _state.ptx = before
+
+
+def unknown_interface(what: str) -> EmulatorError:
+    """The error for a version of Triton whose driver is not the one that this module knows."""
+    import triton
+
+    return EmulatorError(
+        f"Triton {triton.__version__}: {what}; the emulator knows the driver of Triton {' and '.join(TESTED)}"
+    )
+
+
+class TensorMap:
+    """PyCUtensorMap: the 128 bytes of a tensor map."""
+
+    def __init__(self, raw: bytes):
+        self.raw = raw
+
+
+class KernelArgument:
+    """PyKernelArg: how the launcher treats an argument. type: a constant of CudaUtils; nested_tuple: of a tuple's."""
+
+    def __init__(self, nested_tuple: Sequence[KernelArgument] | None, type: int = 0):
+        self.nested_tuple, self.type = nested_tuple, type
+
+
+def _flattened(annotations: Sequence[KernelArgument], arguments: Sequence[Any]) -> Iterator[Any]:
+    """The arguments that become parameters: no constants, and the members of tuples in their place."""
+    for annotation, argument in zip(annotations, arguments):
+        if annotation.type == CudaUtils.ARG_TUPLE:
+            yield from _flattened(annotation.nested_tuple or (), argument)
+        elif annotation.type == CudaUtils.ARG_KERNEL:
+            yield argument
+
+
+def _pointer(value: Any) -> bytes:
+    if value is None:
+        return bytes(8)
+    if isinstance(value, int):
+        return _integer("u64", value)
+    if not hasattr(value, "data_ptr"):
+        raise TypeError("Pointer argument must be either uint64 or have data_ptr method")
+    address = value.data_ptr()
+    emulated = os.environ.get("NOGPU") != "hopper"
+    if address and emulated and Device.current().memory.allocation(address) is None:
+        raise ValueError("Pointer argument cannot be accessed from Triton (cpu tensor?)")
+    return struct.pack("<Q", address)
+
+
+def _integer(kind: str, value: Any) -> bytes:
+    """The low bytes of a 64-bit integer, as C's conversion gives them. Raises OverflowError beyond 64 bits."""
+    number = operator.index(value)
+    low = 0 if kind[0] == "u" else -(1 << 63)
+    if not low <= number < low + (1 << 64):
+        raise OverflowError(f"{number} does not fit a parameter of type {kind}")
+    return (number & (1 << 64) - 1).to_bytes(8, "little")[: _INTEGERS[kind]]
+
+
+def _tensor_map(value: Any) -> bytes:
+    if not isinstance(value, TensorMap):
+        raise TypeError(f"object must be of type PyCUtensorMap, got {type(value).__name__}")
+    return value.raw
+
+
+_FLOATS: dict[str, Callable[[float], bytes]] = {
+    "fp16": lambda value: struct.pack("<e", value),
+    # The launcher cuts the low half off, as driver.c does: it does not round.
+    "bf16": lambda value: bytes(ctypes.c_float(value))[2:],
+    "fp32": lambda value: bytes(ctypes.c_float(value)),
+    "f32": lambda value: bytes(ctypes.c_float(value)),
+    "fp64": lambda value: struct.pack("<d", value),
+}
+
+
+def packed(kind: str, value: Any) -> bytes:
+    """The bytes of a parameter of a type of Triton's signatures ("*fp32", "i32", "bf16", "nvTmaDesc", ...).
+
+    Raises TypeError, ValueError and OverflowError for what Triton's launcher refuses.
+    """
+    if kind[0] == "*":
+        return _pointer(value)
+    if kind == "nvTmaDesc":
+        return _tensor_map(value)
+    return _FLOATS[kind](float(value)) if kind in _FLOATS else _integer(kind, value)
+
+
+class CudaUtils:
+    """The functions of driver.c, with its names."""
+
+    ARG_CONSTEXPR, ARG_KERNEL, ARG_TUPLE = range(3)
+    PyKernelArg = KernelArgument
+    PyCUtensorMap = TensorMap
+
+    def __getattr__(self, name: str) -> Any:
+        raise unknown_interface(f"its driver asks for {name}, which is not modelled")
+
+    @staticmethod
+    def load_binary(name: str, image: bytes, shared: int, device: int) -> tuple[int, int, int, int, int]:
+        """(module, function, registers, spilled words, threads per CTA at most) of a kernel.
+
+        Registers and spills are those of ptxas, or the most registers that so many threads can have, and 0.
+        """
+        if _state.ptx is None:
+            raise EmulatorError(
+                "a cubin without its PTX: the emulator runs kernels that Triton has compiled", kernel=name
+            )
+        module = modules.of_compilation(_state.ptx)
+        kernel = module.kernel(name)
+        used = cubin.resources(image, name) or cubin.Resources(kernel.registers, 0)
+        spilled, threads = used.local_bytes // 4, kernel.max_threads
+        return handles.add_module(module), handles.of_kernel(kernel), used.registers, spilled, threads
+
+    @staticmethod
+    def unload_module(module: int) -> None:
+        handles.forget_module(module)
+
+    @staticmethod
+    def launch(*arguments: Any) -> None:
+        """A launch, with the arguments of Triton's launcher: the kernel's may hold constants and tuples."""
+        if len(arguments) != _LAUNCH_ARGUMENTS:
+            raise unknown_interface(f"its launcher passes {len(arguments)} arguments, {_LAUNCH_ARGUMENTS} are known")
+        x, y, z, queue, function, cooperative, programmatic, sizes, metadata, enter, leave, *rest = arguments
+        global_scratch, profile_scratch, annotations, signature, values = rest
+        warps, ctas, shared = sizes
+        if enter is not None:
+            enter(metadata)
+        parameters = [packed(kind, value) for kind, value in zip(signature, _flattened(annotations, values))]
+        parameters += [_pointer(global_scratch), _pointer(profile_scratch)]
+        if x * y * z > 0:
+            kernel = handles.kernels[function]
+            config = LaunchConfig(
+                grid=(x * ctas, y, z),
+                block=(warps * DeviceProperties.warp_size, 1, 1),
+                cluster=(ctas, 1, 1),
+                dynamic_shared_bytes=shared,
+                programmatic=bool(programmatic),
+                cooperative=bool(cooperative),
+                nonportable_cluster=ctas > MAX_PORTABLE_CLUSTER,
+            )
+            # A kernel without scratch may lack those parameters: a driver reads as many as the kernel has.
+            kernel.submit(config, parameters[: len(kernel.params)], queue)
+        if leave is not None:
+            leave(metadata)
+
+    @staticmethod
+    def build_signature_metadata(signature: Sequence[str]) -> tuple[str, ...]:
+        """What `launch` takes as signature. Raises RuntimeError for a type that is not known."""
+        for kind in signature:
+            if kind[0] != "*" and kind not in {"nvTmaDesc", *_INTEGERS, *_FLOATS}:
+                raise RuntimeError(f"Unknown data type: {kind!r}")
+        return tuple(signature)
+
+    @staticmethod
+    def fill_tma_descriptor_tiled(address: int, swizzle: int, *arguments: Any) -> TensorMap:
+        """A tensor map. block, shape, strides: in elements, the contiguous dimension last."""
+        element_bytes, element_type, block, shape, strides, padding = arguments
+        rank = len(block)
+        if not rank == len(shape) == len(strides):
+            raise RuntimeError("Rank mismatch")
+        try:
+            raw = encode_tiled(
+                element_type,
+                address,
+                [int(size) for size in reversed(shape)],
+                [element_bytes * int(stride) for stride in reversed(strides[:-1])],
+                [int(size) for size in reversed(block)],
+                [1] * rank,
+                swizzle=swizzle,
+                l2_promotion=_L2_PROMOTION_128B,
+                fill_nan=int(padding == 1),
+            )
+        except Fault as fault:
+            raise EmulatorError(f"cuTensorMapEncodeTiled: {fault.reason}") from None
+        assert len(raw) == TENSOR_MAP_BYTES
+        return TensorMap(raw)
+
+    @staticmethod
+    def fill_tma_descriptor_im2col(*arguments: Any) -> TensorMap:
+        raise EmulatorError("cuTensorMapEncodeIm2col: im2col tensor maps are not modelled")
+
+    @staticmethod
+    def get_device_properties(device: int) -> dict[str, int | None]:
+        """Triton's names; sizes in bytes, clock rates in kHz. The device has no SM clock."""
+        attribute = current().attribute
+        return {
+            "max_shared_mem": attribute(_SHARED_OPTIN),
+            "max_num_regs": attribute(_REGISTERS),
+            "multiprocessor_count": attribute(_SM_COUNT),
+            "warpSize": attribute(_WARP_SIZE),
+            "sm_clock_rate": None,
+            "mem_clock_rate": attribute(_MEMORY_CLOCK),
+            "mem_bus_width": attribute(_BUS_WIDTH),
+        }
+
+    @staticmethod
+    def get_device_capability(device: int) -> tuple[int, int]:
+        return DeviceProperties.capability
+
+    @staticmethod
+    def get_current_device() -> int:
+        return 0
+
+    @staticmethod
+    def set_current_device(device: int) -> None:
+        bindings.only_device(device)
+
+    @staticmethod
+    def get_default_stream(device: int) -> int:
+        return 0
+
+    @staticmethod
+    def is_stream_capturing(handle: int) -> bool:
+        return graphs.capturing()
+
+    @staticmethod
+    def set_printf_fifo_size(size: int) -> None:
+        """Output is not buffered."""
+
+    @staticmethod
+    def cuOccupancyMaxActiveClusters(function: int, shared: int, ctas: int) -> int:
+        return bindings.max_active_clusters(128, shared, ctas)  # threads per CTA, as driver.c asks

@@ -1,0 +1,103 @@
+"""Clusters that become resident.
+
+Those of one grid do so one after the other, or as many at once as fit if they wait for each other.
+
+Several grids share the chip (programmatic dependent launch: CUDA Programming Guide; PTX ISA, griddepcontrol). One with
+the attribute starts once every CTA of the one before it has executed `griddepcontrol.launch_dependents` or has exited,
+as far as SMs have room. Only `griddepcontrol.wait` waits for the end of the launch before it, and for that launch
+alone: a launch that never waits may end before its predecessor.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from nogpu.hardware.async_operations import Schedule
+from nogpu.hardware.chip import Chip, Sm
+from nogpu.hardware.cluster import Cluster
+from nogpu.hardware.grid import Grid
+from nogpu.hardware.properties import ctas_per_sm
+
+
+class Admission:
+    """The choice of the cluster that becomes resident next."""
+
+    def __init__(self, grids: Sequence[Grid], schedule: Schedule, source: random.Random) -> None:
+        """grids: in launch order. source: of the choices of a random schedule."""
+        self._grids = grids
+        self._chip: Chip | None = None  # that grids share
+        self._limit, self._room = _clusters_at_once(grids[0])
+        self._left = 0  # clusters that have left their SMs
+        self._full: tuple[int, int] | None = None  # (those, CTAs that allow dependents) when there was no room
+        if len(grids) > 1:
+            self._chip = Chip(grids[0].properties, "random" if schedule.is_random else schedule.kind, source)
+
+    def next(self, resident: int) -> tuple[Grid, int, list[Sm] | None] | None:
+        """(grid, number, SMs) of the next cluster, as `Cluster` takes them; None while there is no room, or no cluster.
+
+        resident: number of clusters.
+        """
+        if self._chip is None:
+            grid = self._grids[0]
+            number = grid.take_cluster() if resident < self._limit else None
+            return None if number is None else (grid, number, None)
+        known = self._left, sum(grid.allowing for grid in self._grids)
+        if known == self._full:
+            return None
+        for grid in self._grids:
+            if not all(before.allows_dependents for before in grid.predecessors):
+                break
+            if grid.clusters_left:
+                sms = self._chip.place(grid)
+                number = None if sms is None else grid.take_cluster()
+                if number is None:
+                    break
+                return grid, number, sms
+        self._full = known
+        return None
+
+    def widen(self) -> bool:
+        """The clusters that are resident may wait for others. Returns False if there is no room for more."""
+        if self._chip is not None or self._limit >= self._room or not self._grids[0].clusters_left:
+            return False
+        self._limit = self._room
+        return True
+
+    def occupy(self, cluster: Cluster) -> None:
+        """A cluster becomes resident."""
+        if self._chip is not None:
+            self._chip.occupy(cluster)
+
+    def release(self, cluster: Cluster) -> None:
+        """A cluster is not resident any more."""
+        if self._chip is not None:
+            self._left += 1
+            self._chip.release(cluster)
+
+    def notes(self) -> list[str]:
+        """Lines on launches that overlap, of which clusters have not started."""
+        notes = []
+        for grid in self._grids if self._chip is not None else ():
+            left = grid.clusters_left
+            blocked = [before for before in grid.predecessors if not before.allows_dependents]
+            if left and blocked:
+                missing = f"{blocked[0].config.ctas - blocked[0].allowing} of {blocked[0].config.ctas} CTAs"
+                notes.append(
+                    f"{grid.title} has not started: {missing} of {blocked[0].title} have neither executed "
+                    "griddepcontrol.launch_dependents nor exited"
+                )
+            elif left:
+                notes.append(f"{left} of {grid.config.clusters} clusters of {grid.title} have not found room on an SM")
+        return notes
+
+
+def _clusters_at_once(grid: Grid) -> tuple[int, int]:
+    """Clusters of the grid that are resident at once while it runs alone: at first, and once they wait for others."""
+    program, config = grid.program, grid.config
+    if not (program.inter_cta or grid.shares_work):
+        return 1, 1
+    size = config.ctas // config.clusters
+    threads = config.block[0] * config.block[1] * config.block[2]
+    room = grid.sm_count * ctas_per_sm(threads, grid.shared_bytes, grid.properties) // size
+    return max(1, grid.sm_count // size), room

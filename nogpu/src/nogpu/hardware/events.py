@@ -1,0 +1,188 @@
+"""The events of grids and clusters, which observers hear of."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+
+    from nogpu.hardware.async_operations import AsyncOperation
+    from nogpu.hardware.cluster import Cluster, Cta
+    from nogpu.hardware.mbarriers import MBarrier
+    from nogpu.hardware.memory import GlobalMemory
+    from nogpu.hardware.tensor.tmem import Place
+    from nogpu.hardware.tma.tensor_map import TensorMap
+    from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
+
+
+class Events:
+    """The events of a cluster that order others: nobody hears of them until there are observers.
+
+    mask: the lanes of the warp that take part.
+    """
+
+    is_observed = False
+
+    def observe(self, *observers: object) -> None:
+        """Passes each event on to the observers that have a method of its name, in this order."""
+        self.is_observed = True
+        for kind in KINDS:
+            hearers = [getattr(observer, kind) for observer in observers if hasattr(observer, kind)]
+            if hearers:
+                setattr(self, kind, hearers[0] if len(hearers) == 1 else partial(_pass_on, hearers))
+
+    def forget(self) -> None:
+        """Forgets the observers."""
+        vars(self).clear()
+
+    def issued(self, async_op: AsyncOperation, g: ActiveGroup, issuer: Issuer, running: AsyncOperation | None) -> None:
+        """An asynchronous operation is issued, by the lanes that run, or by another operation. An observer may keep
+        what it knows of it as `AsyncOperation.cause`.
+        """
+
+    def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
+        """An arrival on an mbarrier, or bytes of it, are about to count."""
+
+    def initialised(self, barrier: MBarrier, warp: Warp, mask: int) -> None:
+        """mbarrier.init by lanes."""
+
+    def fenced_initialisation(self, warp: Warp) -> None:
+        """fence.mbarrier_init of the lanes that run."""
+
+    def passed(self, barrier: MBarrier, warp: Warp) -> None:
+        """The lanes that run have seen that the mbarrier's last phase is over."""
+
+    def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """Lanes arrive on a named or cluster barrier, or one of bar.warp.sync."""
+
+    def met(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """Lanes have waited for a barrier on which lanes have arrived."""
+
+    def joined(self, warp: Warp, mask: int) -> None:
+        """All lanes of a bar.warp.sync are there at once."""
+
+    def fenced(self, warp: Warp, space: str | None) -> None:
+        """fence.proxy.async of the lanes that run, for one state space or (None) all."""
+
+    def released_maps(self, warp: Warp, mask: int) -> None:
+        """fence.proxy.tensormap::generic.release of lanes."""
+
+    def acquired_map(self, warp: Warp, mask: int, address: int) -> None:
+        """fence.proxy.tensormap::generic.acquire by lanes, of the tensor map at an address."""
+
+    def fenced_threads(self, warp: Warp, scope: str) -> None:
+        """fence.sc, .acq_rel, .acquire, .release or membar of the lanes that run. scope: "cta" or wider."""
+
+    def committed(self, warp: Warp, mask: int) -> None:
+        """cp.async.bulk.commit_group."""
+
+    def completed(self, warp: Warp, mask: int, newest: int, read_only: bool) -> None:
+        """cp.async.bulk.wait_group."""
+
+    def lane_copies_committed(self, warp: Warp, mask: int) -> None:
+        """cp.async.commit_group."""
+
+    def lane_copies_completed(self, warp: Warp, mask: int, newest: int | None) -> None:
+        """cp.async.wait_group, or (None) cp.async.wait_all."""
+
+    def stored(self, mask: int, addresses: np.ndarray, values: np.ndarray, issuer: Issuer) -> None:
+        """Lanes are about to store values uint[count, 32] to addresses uint64[32]."""
+
+    def told(self, warp: Warp, mask: int, key: int) -> None:
+        """Lanes store a word with an order, or change it by an atomic."""
+
+    def learned(self, warp: Warp, mask: int, key: int) -> None:
+        """Lanes have loaded a word with an order, or by an atomic."""
+
+    def waited_for(self, warp: Warp, grid: int) -> None:
+        """The lanes that run have seen the end of the launch ahead, by its number (griddepcontrol.wait)."""
+
+    def triggered(self, warp: Warp) -> None:
+        """The lanes that run are the first of their CTA to execute griddepcontrol.launch_dependents."""
+
+    def touched(self, cta: Cta, issuer: Issuer, reads: int, writes: int) -> None:
+        """The tensor core operation that runs, or else the warp's tcgen05.ld or st, accesses tensor memory columns of a
+        CTA (masks, `tensor.order.columns_mask`).
+        """
+
+    def allocated(self, cta: Cta, columns: int) -> None:
+        """tcgen05.alloc has given a CTA columns."""
+
+    def freed(self, cta_group: int, issuer: Issuer, columns: int) -> None:
+        """tcgen05.dealloc of columns, with .cta_group::1 or 2."""
+
+    def fragments_completed(self, warp: Warp, kind: str) -> None:
+        """tcgen05.wait::ld ("ld") or ::st ("st")."""
+
+    def fragments_used(self, g: ActiveGroup, loads: Sequence[int]) -> None:
+        """The warp is about to use what these instructions, all tcgen05.ld, load."""
+
+    def heeded(self, g: ActiveGroup, mask: int, index: int) -> None:
+        """Lanes are about to execute an instruction that names a register with uninitialised bits."""
+
+    def loaded(
+        self, g: ActiveGroup, mask: int, address: int | np.ndarray, values: Sequence[Any], nbytes: int, issuer: Issuer
+    ) -> None:
+        """Lanes have loaded words of `nbytes` bytes from global memory: the address and each word is an integer for all
+        lanes, or uint[32].
+        """
+
+    def landed(self, cta: Cta, place: int | np.ndarray, nbytes: int, issuer: Issuer) -> None:
+        """Bytes of global memory are in a CTA's shared memory: so many at an offset, or at each."""
+
+    def stores_tile(
+        self, cta: Cta, tensor_map: TensorMap, coords: tuple[int, ...], offset: int, rows: bool, issuer: Issuer
+    ) -> None:
+        """A tensor store has read its box from a CTA's shared memory."""
+
+    def stores_bulk(self, cta: Cta, offset: int, nbytes: int, kept: int | None, issuer: Issuer) -> None:
+        """A bulk store has read its bytes from a CTA's shared memory. kept: mask of those of each 16 that it writes."""
+
+    def fragment(self, g: ActiveGroup, issuer: Issuer, place: Place, stores: bool) -> None:
+        """tcgen05.ld, or tcgen05.st, of a place in tensor memory."""
+
+    def excused(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """Lanes exit, for which a barrier of the CTA or cluster does not wait any longer."""
+
+    def exited(self, cta: Cta) -> None:
+        """The last thread of a CTA exits."""
+
+    def settle(self, warp: Warp) -> None:
+        """Checks what a warp has accessed and is still to be checked: the run is to be stopped. Raises Fault."""
+
+    def end(self) -> None:
+        """Nothing of the cluster happens any more."""
+
+
+KINDS = tuple(name for name in vars(Events) if name[0] != "_" and name not in ("is_observed", "observe", "forget"))
+"""Names of the events."""
+
+
+def _pass_on(hearers: list[Callable[..., None]], *arguments: object) -> None:
+    for hear in hearers:
+        hear(*arguments)
+
+
+class GridObserver:
+    """Observes a grid."""
+
+    def following(self, memory: GlobalMemory) -> AbstractContextManager[None]:
+        """Launches that may overlap run inside, under one schedule."""
+        return nullcontext()
+
+    def begins(self, step: object) -> None:
+        """The events that follow happen in this step (`execution.replay.Step`)."""
+
+    def join(self, cluster: Cluster) -> None:
+        """The cluster is resident; its warps have executed nothing."""
+
+    def leave(self, cluster: Cluster) -> None:
+        """The CTAs of the cluster have exited."""
+
+    def cancelled(self, request: AsyncOperation, number: int | None) -> None:
+        """A clusterlaunchcontrol.try_cancel has taken over a cluster of the grid; None: there was none left."""

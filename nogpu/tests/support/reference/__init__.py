@@ -1,0 +1,1 @@
+"""The arithmetic of instructions in NumPy and Python integers, independent of the kernels in C."""

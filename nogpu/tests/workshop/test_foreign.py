@@ -1,0 +1,409 @@
+"""workshop.foreign on programs of our own: one of each fate, and what is published of them."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from workshop.foreign import __main__ as command
+from workshop.foreign import runs as foreign
+from workshop.foreign.tables import foreign_lists, foreign_programs
+from workshop.foreign.verdicts import judge
+from workshop.processes import Sessions
+
+HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n.extern .shared .align 1024 .b8 smem[];\n"
+# Lane 0 stores a number to shared memory and copies it to out.
+COPY = """.visible .entry k(.param .u64 out)
+{
+    .reg .b64 %d; .reg .b32 %r<3>; .reg .pred %p;
+    ld.param.u64 %d, [out]; mov.u32 %r0, smem; mov.u32 %r1, %tid.x; setp.ne.u32 %p, %r1, 0; @%p ret;
+    st.shared.v4.b32 [%r0], {VALUE, 7, 7, 7}; FENCE
+    cp.async.bulk.global.shared::cta.bulk_group [%d], [%r0], 16; cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group 0; ret;
+}
+"""
+WAITS = """.visible .entry k(.param .u64 out)
+{
+    .reg .b32 %r; .reg .pred %p; mov.u32 %r, smem; mbarrier.init.shared.b64 [%r], 64;
+W:  mbarrier.try_wait.parity.shared.b64 %p, [%r], 0; @!%p bra W; ret;
+}
+"""
+SCRIPT = """import sys
+import numpy as np
+import nogpu
+assert "NOGPU_SCHEDULE" not in __import__("os").environ
+out = nogpu.array(np.zeros(4, np.uint32))
+nogpu.load_ptx({text!r})["k"].launch(1, {threads}, [out], shared=1024)
+print("result", out.tolist(), *sys.argv[1:])
+if out.tolist() != [7] * 4:
+    sys.exit("wrong results")
+"""
+FENCE = "fence.proxy.async;"
+
+
+def script(text, threads=32):
+    return SCRIPT.format(text=HEADER + text, threads=threads)
+
+
+# Starts a process in a group of its own, as ninja does, and one in a session of its own. Both keep the standard output.
+SPAWNS = """import os, sys, time
+for apart in (os.setpgrp, os.setsid):
+    if not (child := os.fork()):
+        apart()
+        time.sleep(100)
+        sys.exit()
+    print(child, file=open("children", "a"))
+time.sleep(100)
+"""
+MEETS = """import pathlib, time
+pathlib.Path("{own}").touch()
+until = time.monotonic() + 20
+while not pathlib.Path("{other}").exists() and time.monotonic() < until:
+    time.sleep(0.01)
+print("result" if pathlib.Path("{other}").exists() else "alone")
+"""
+PROGRAMS = {
+    "right": script(COPY.replace("FENCE", FENCE).replace("VALUE", "7")),
+    "unfenced": script(COPY.replace("FENCE", "").replace("VALUE", "7")),
+    "wrong": script(COPY.replace("FENCE", FENCE).replace("VALUE", "6")),
+    "wrong_unfenced": script(COPY.replace("FENCE", "").replace("VALUE", "6")),
+    "hangs": script(WAITS, 1),
+    "slow": "import time\ntime.sleep(60)\n",
+    "raises": "raise SystemExit('no such luck')\n",
+    "silent": "",
+    "owns_up": "print('result'); print('GEMM 3: FAILED')",
+    "deep/neighbourly": "import neighbour; print('result', neighbour.NUMBER)",
+    "deep/neighbour": "NUMBER = 7",
+    "environment": "import os; print('result', os.environ['OF_LIST'], os.environ['PYTHONPATH'].split(':'))",
+    "spawns": SPAWNS,
+    "meets_a": MEETS.format(own="a", other="b"),
+    "meets_b": MEETS.format(own="b", other="a"),
+}
+VERDICTS = """right
+case -> 3.5us
+case -> 4.5us
+
+unfenced
+case -> 2.5us
+
+wrong.py
+Correctness errors
+
+wrong_unfenced
+case -> 1.0us
+
+hangs
+Hang
+"""
+LIST = """[[group]]
+framework = "ours"
+repository = "own/er"
+folder = "sub"
+verdicts = "timings.txt"
+command = "{file} {arguments} {schedule}"
+expects = "result"
+environment = { OF_LIST = "{checkout}/include {packages} {lists} {folder}", PYTHONPATH = "{checkout}/more" }
+programs = [PROGRAMS]
+
+[[group]]
+framework = "absent"
+repository = "absent/one"
+command = "{file}"
+programs = ["a.py"]
+"""
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """(folder with the checkout, folder with the list)"""
+    base = tmp_path / "own+er" / "sub"
+    base.mkdir(parents=True)
+    for name, text in PROGRAMS.items():
+        (base / name).parent.mkdir(exist_ok=True)
+        (base / f"{name}.py").write_text(text)
+    (base / "timings.txt").write_text(VERDICTS)
+    entries = ", ".join(f'"{name}.py"' for name in PROGRAMS)
+    (tmp_path / "list.toml").write_text(LIST.replace("PROGRAMS", entries))
+    monkeypatch.setenv("NOGPU_SCHEDULE", "eager")  # of the session: no program sees it
+    return tmp_path, tmp_path
+
+
+def run_one(places, name, limit=60.0):
+    found = {
+        program.name.removeprefix("sub/").removesuffix(".py"): program
+        for program in foreign.programs(places[0], set(), places[1])
+    }
+    return foreign.run(found[name], "late", limit, Sessions())
+
+
+HANGS = r"the kernel hangs: no warp can run.*; PTX line 8: mbarrier.try_wait"
+
+
+@pytest.mark.parametrize(
+    "name, verdict, lenient, silicon, agrees, reason",
+    [
+        ("right", "pass", "", "3.5us", True, ""),
+        (
+            "unfenced",
+            "error",
+            "pass",
+            "2.5us",
+            True,
+            ".*fence.proxy.async is missing.*; PTX line 10: cp.async.bulk.global",
+        ),
+        ("wrong", "wrong", "wrong", "Correctness errors", True, "wrong results"),
+        ("wrong_unfenced", "error", "wrong", "1.0us", False, ".*fence.proxy.async is missing"),
+        ("hangs", "hang", "hang", "Hang", True, HANGS),
+        ("raises", "failed", "", "", None, "no such luck$"),
+        ("silent", "failed", "", "", None, "no output$"),
+        ("owns_up", "wrong", "wrong", "", None, "GEMM 3: FAILED"),
+        ("deep/neighbourly", "pass", "", "", None, "$"),
+    ],
+)
+def test_verdicts(places, name, verdict, lenient, silicon, agrees, reason):
+    result = run_one(places, name)
+    assert (result.verdict, result.lenient, result.silicon, result.agrees) == (verdict, lenient, silicon, agrees)
+    assert result.name == f"sub/{name}.py" and result.framework == "ours" and result.schedule == "late"
+    assert re.match(reason, result.reason)
+
+
+def test_the_time_limit(places):
+    result = run_one(places, "slow", limit=0.5)
+    assert result.verdict == "time limit" and result.seconds < 15 and not result.lenient
+
+
+def runs(number):
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_the_time_limit_ends_all_that_a_program_has_started(places):
+    started = time.monotonic()
+    assert run_one(places, "spawns", limit=2.0).verdict == "time limit"
+    assert time.monotonic() - started < 30
+    children = (places[0] / "own+er" / "sub" / "children").read_text().split()
+    assert len(children) == 2 and not any(map(runs, children))
+
+
+def test_the_environment_of_a_list(places):
+    found = {program.file.stem: program for program in foreign.programs(places[0], set(), places[1])}
+    program = found["environment"]
+    checkout = places[0] / "own+er"
+    include, packages, lists, folder = program.environment["OF_LIST"].split()
+    assert (include, lists, folder) == (f"{checkout}/include", str(places[1]), f"{checkout}/sub")
+    assert Path(packages).is_dir()
+    output, code = foreign.execute(program, "late", 60.0, Sessions())
+    assert code == 0 and include in output and f"'{checkout}/more'" in output and f"'{foreign.ROOT}'" in output
+
+
+@pytest.mark.parametrize("jobs, met", [("1", False), ("2", True)])
+def test_programs_run_side_by_side(places, capsys, jobs, met):
+    arguments = [str(places[0]), "--lists", str(places[1]), "--only", "meets_", "--schedule", "late", "--jobs", jobs]
+    if not met:
+        arguments += ["--timeout", "1"]
+    assert command.main(arguments) == 0
+    assert ("2 runs: 2 pass." in capsys.readouterr().out) is met
+
+
+def test_a_terminal_shows_what_runs(places):
+    found = [program for program in foreign.programs(places[0], set(), places[1]) if "meets_" in program.name]
+    screen = StringIO()
+    console = Console(file=screen, force_terminal=True, width=200)
+    assert len(list(foreign.run_all([(program, "late") for program in found], 60.0, 2, console, foreign.run))) == 2
+    shown = screen.getvalue()
+    assert any(
+        f"{a}.py under late, {b}.py under late" in shown for a, b in [("meets_a", "meets_b"), ("meets_b", "meets_a")]
+    )
+    assert "2/2" in shown
+
+
+def test_runs_that_are_broken_off_end(places):
+    """Whoever leaves the loop, such as Ctrl-C, ends the programs that run."""
+    found = {program.file.stem: program for program in foreign.programs(places[0], set(), places[1])}
+    wanted = [(found[name], "late") for name in ("silent", "spawns", "right")]
+    for result in foreign.run_all(wanted, 60.0, 2, Console(file=StringIO()), foreign.run):
+        assert result.verdict == "failed"
+        until = time.monotonic() + 20
+        children = places[0] / "own+er" / "sub" / "children"
+        while not (children.exists() and len(children.read_text().split()) == 2) and time.monotonic() < until:
+            time.sleep(0.01)
+        break
+    assert not any(map(runs, children.read_text().split()))
+
+
+def test_programs_end_with_the_command(places):
+    children = places[0] / "own+er" / "sub" / "children"
+    command = [sys.executable, "-m", "workshop.foreign", str(places[0]), "--lists", str(places[1]), "--only", "spawns"]
+    with subprocess.Popen(command, cwd=foreign.ROOT, stdout=subprocess.PIPE) as process:
+        until = time.monotonic() + 30
+        while not (children.exists() and len(children.read_text().split()) == 2) and time.monotonic() < until:
+            time.sleep(0.01)
+        process.terminate()
+        assert process.wait(30) == 143
+    assert not any(map(runs, children.read_text().split()))
+
+
+REPORT = """{call}: store of 4 bytes at 0x559ae6f94400: outside every live allocation
+  kernel   k(float*)
+  at       CTA (0, 0, 0) warp 0
+  PTX      line 30: st.global.b32 [%rd4], 1
+"""
+CODE = 'CUDA error at bad.cu:4 code=700(cudaErrorIllegalAddress) "cudaDeviceSynchronize()": wrong\n'
+
+
+@pytest.mark.parametrize("call", ["__cudaLaunchKernel", "cuLaunchKernelEx", "nogpu.errors.EmulatorError"])
+@pytest.mark.parametrize("output", [REPORT + CODE, CODE + REPORT])
+def test_an_error_code_does_not_hide_the_report(output, call):
+    verdict, reason = judge(output.format(call=call), 1, "passed")
+    reported = "store of 4 bytes at 0x...: outside every live allocation; PTX line 30: st.global.b32 [%rd4], 1"
+    assert (verdict, reason) == ("error", reported)
+
+
+@pytest.mark.parametrize(
+    "output, verdict",
+    [
+        ("Test passed", "pass"),
+        ("passed, 0 FAILED", "pass"),
+        ("passed\nFAILED: 0\n", "pass"),
+        ("passed\nFAILED tests: 0\n", "pass"),
+        ("passed\n3 passed, 1 xfailed\n", "pass"),
+        ("passed\nTest failed!\n", "wrong"),
+        ("passed\n2: FAILED\n", "wrong"),
+        ("passed\n10 FAILED\n", "wrong"),
+        ("passed\nResult = FAIL\n", "wrong"),
+    ],
+)
+def test_a_program_that_says_it_failed_does_not_pass(output, verdict):
+    assert judge(output, 0, "passed")[0] == verdict
+
+
+@pytest.mark.parametrize(
+    "why, verdict",
+    [
+        ("NotImplementedError: no kernel", "failed"),
+        ("AssertionError: no", "wrong"),
+        ("assert 3 == 4", "wrong"),
+    ],
+)
+def test_what_pytest_says(why, verdict):
+    output = f"test_x.py::test_y FAILED [100%]\nE       {why}\nFAILED test_x.py::test_y - {why}\n1 failed in 2 s\n"
+    found, reason = judge(output, 1, r"\d+ passed")
+    assert found == verdict and reason == f"E {' '.join(why.split())}"
+
+
+@pytest.mark.parametrize(
+    "silicon, agreeing",
+    [
+        ("12.5us", {"pass"}),
+        ("Hang", {"hang", "error"}),
+        ("Hang/error", {"hang", "error"}),
+        ("Fault", {"error"}),
+        ("Correctness errors", {"wrong", "error"}),
+        ("Fails correctness", {"wrong", "error"}),
+    ],
+)
+def test_what_agrees_with_a_b200(silicon, agreeing):
+    for verdict in foreign.VERDICTS:
+        run = foreign.Run("a/b", "n", "f", "late", verdict, 1.0, "", silicon, "")
+        assert run.agrees == (verdict in agreeing)
+
+
+@pytest.mark.parametrize(
+    "silicon, lenient, agrees",
+    [("1us", "pass", True), ("1us", "wrong", False), ("Hang", "wrong", True), ("Hang", "pass", False)],
+)
+def test_what_agrees_after_an_error(silicon, lenient, agrees):
+    assert foreign.Run("a/b", "n", "f", "late", "error", 1.0, "", silicon, "", lenient).agrees is agrees
+
+
+def test_reasons_have_no_addresses_of_this_run():
+    output = "nogpu.errors.EmulatorError: store of 4 bytes at 0x559ae6f94400: past the end\n  PTX      line 3: st\n"
+    assert judge(output, 1, "") == ("error", "store of 4 bytes at 0x...: past the end; PTX line 3: st")
+
+
+def test_the_command_continues_a_file_and_names_what_is_missing(places, monkeypatch, capsys):
+    folder, save = places[0], places[0] / "runs.json"
+    tried = []
+
+    def run(program, schedule, limit, sessions):
+        tried.append((program.file.stem, schedule))
+        return foreign.Run(program.repository, program.name, "ours", schedule, "pass", 1.0, "", program.silicon, "")
+
+    monkeypatch.setattr(foreign, "run", run)
+    arguments = [str(folder), "--lists", str(folder), "--save", str(save), "--only", "right"]
+    assert command.main([*arguments, "--schedule", "late"]) == 0
+    assert "git clone https://github.com/absent/one" in capsys.readouterr().out
+    assert command.main([*arguments, "--schedule", "late,eager"]) == 0
+    assert tried == [("right", "late"), ("right", "eager")]
+    assert "2 of 2 agree" in capsys.readouterr().out
+    assert [each["schedule"] for each in json.loads(save.read_text())["runs"]] == ["late", "eager"]
+    one_list = str(folder / "list.toml")
+    assert command.main([str(folder), "--lists", one_list, "--only", "hangs", "--schedule", "late"]) == 1
+
+
+def test_the_lists_are_complete():
+    """Every list of the repository can be read; the programs themselves are not here."""
+    missing = set()
+    assert list(foreign.programs(foreign.LISTS / "nothing", missing)) == []
+    assert "gau-nernst/learn-cuda" in missing and len(missing) > 5
+
+
+def test_the_table_of_measurements(tmp_path):
+    def entry(name, schedule, verdict, silicon, **more):
+        fields = {"repository": "a/b", "framework": "f", "seconds": 1.0, "reason": "", "note": ""}
+        return {**fields, "name": name, "schedule": schedule, "verdict": verdict, "silicon": silicon, **more}
+
+    saved = [
+        entry("x/one.py", "late", "pass", "3.5us"),
+        entry("x/one.py", "eager", "error", "3.5us", lenient="pass", reason="a rule | broken; PTX line 7: bad"),
+        entry("x/two.py", "late", "hang", "Hang", reason="the kernel hangs"),
+        entry("x/three.py", "late", "wrong", "9us", note="their bug"),
+    ]
+    (tmp_path / "foreign-x.json").write_text(json.dumps({"command": ["f"], "torch": "1", "runs": saved}))
+    text = foreign_programs(tmp_path, "x")
+    lines = text.splitlines()
+    assert lines[0] == "| program | late | eager | B200, published | agrees | finding | why |"
+    assert lines[2] == "| one.py | pass | error, lenient pass | 3.5us | yes | a rule \\| broken; PTX line 7: bad |  |"
+    assert lines[3] == "| two.py | hang | - | Hang | yes | the kernel hangs |  |"
+    assert lines[4] == "| three.py | wrong | - | 9us | **not** under late |  | their bug |"
+    assert "Programs that agree with the B200, late: 2 of 3; eager: 1 of 1." in text
+    assert "python -m workshop.foreign" in foreign_programs(tmp_path, "y")
+
+
+def test_the_table_of_lists(tmp_path):
+    def entry(name, schedule, verdict, silicon="", **more):
+        fields = {"repository": "a/b", "framework": "f", "seconds": 1.0, "reason": "", "note": ""}
+        return {**fields, "name": name, "schedule": schedule, "verdict": verdict, "silicon": silicon, **more}
+
+    first = [
+        *(entry("x/one.py", schedule, "pass", note="a doubt") for schedule in ("late", "eager")),
+        entry("x/two.py --size 3", "late", "pass"),
+        entry("x/two.py --size 3", "eager", "error", lenient="pass", reason="a rule | broken"),
+    ]
+    second = [
+        entry("y/three.py", "late", "wrong", reason="not close", note="their bug"),
+        entry("y/one.py", "late", "pass"),
+    ]
+    for name, runs in ("x", first), ("y", second), ("known", [entry("z.py", "late", "hang", "Hang")]):
+        (tmp_path / f"foreign-{name}.json").write_text(json.dumps({"command": ["f"], "torch": "1", "runs": runs}))
+    counts, _, rows = foreign_lists(tmp_path, "").partition("\n\n")
+    assert counts.splitlines() == [
+        "| list | programs | late | eager | under each of them |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        "| x | 2 | 2 of 2 | 1 of 2 | 1 |",
+        "| y | 2 | 1 of 2 | - | - |",
+        "| **all** | 4 | 3 of 4 | 1 of 2 | - |",
+    ]
+    assert rows.splitlines()[2:] == [
+        "| two.py --size 3 | x | pass | error, lenient pass | a rule \\| broken |",
+        "| three.py | y | wrong | - | their bug |",
+    ]
+    assert "workshop.foreign" in foreign_lists(tmp_path / "nothing", "")

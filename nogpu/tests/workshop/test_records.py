@@ -1,0 +1,33 @@
+"""Files in which commands save their figures."""
+
+import json
+
+import pytest
+
+from workshop import records
+
+
+def test_paths_are_shortened(tmp_path):
+    command = records.versions(["--best", f"gemm={tmp_path / 'v4.py'}", "--set", "l2_rate=3"])["command"]
+    assert command == ["--best", "gemm=v4.py", "--set", "l2_rate=3"]
+
+
+def test_without_nvidia_smi_the_driver_is_unknown(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert records.driver_and_clocks() == "unknown"
+
+
+@pytest.mark.parametrize("rows", [{"a": [1], "b": [2, 3]}, [{"a": 1}, {"b": 2}], {}, []])
+def test_rows_have_a_line_each(tmp_path, rows):
+    record = {"torch": "2", "rows": rows}
+    records.write(tmp_path / "file.json", record, "rows")
+    assert json.loads((tmp_path / "file.json").read_text()) == record == records.load(tmp_path / "file.json")
+    assert len((tmp_path / "file.json").read_text().splitlines()) == 4 + max(len(rows), 1)
+
+
+def test_files_that_are_none(tmp_path):
+    records.write(None, {})
+    assert records.load(None) is None is records.load(tmp_path / "nothing.json")
+    (tmp_path / "broken.json").write_text("{")
+    with pytest.raises(records.MeasurementError, match="broken.json"):
+        records.load(tmp_path / "broken.json")

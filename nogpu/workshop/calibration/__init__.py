@@ -1,0 +1,1 @@
+"""Microbenchmarks of a chip: kernels (.cu), launches, and how a figure follows from a kernel's record."""

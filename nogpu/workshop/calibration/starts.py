@@ -1,0 +1,160 @@
+"""Constants of launches: periods of empty kernels, when CTAs start and end, clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from workshop.calibration.launches import (
+    END,
+    END_NS,
+    OWN_A,
+    OWN_B,
+    SHARED,
+    SM,
+    START,
+    START_NS,
+    SUM,
+    Launch,
+    Measurement,
+    Records,
+    Sizes,
+)
+
+EARLY, WAITS = 1, 2  # bits of a mode
+STAMPED = 12  # launches of a `stamp` measurement
+DURATION = 4000  # cycles of a CTA
+READ_LAUNCHES, READ_BYTES = 40, 48 << 10  # of a loop of reading launches; bytes of each CTA
+AT_HAND, LATER = 4, 8  # gaps at the start of the loop; number of the first of those behind
+
+
+def measurements(sizes: Sizes, sms: int) -> Iterator[Measurement]:
+    """Every measurement of this module."""
+    sms = sizes.sms or sms
+    yield from clocks(sizes, sms)
+    yield from stamps(sizes, sms)
+    yield from periods(sizes, sms)
+    yield from reads(sizes, sms)
+
+
+def clocks(sizes: Sizes, sms: int) -> Iterator[Measurement]:
+    """Clocks under load, by the SMs' cycles over the GPU's nanoseconds."""
+    box = 16 << 10
+    boxes = max(8 * sizes.moved // sms // box, 2)
+    arguments = ("rows:128", "out", "data", 32 * box * sms, boxes, box, 8, 1)
+    loads = Launch("tma", "tma_read_bulk", arguments, sms, 64, 8 * box)
+    fma = Launch("issue", "rate_fma_f32", ("out", 100 * sizes.rounds, 3), sms, 512)
+    for name, launch in (("loads", loads), ("fma", fma)):
+        yield Measurement(f"clock.{name}", "cycles per ns", launch, clock)
+
+
+def clock(records: Records) -> float:
+    ns = records[:, END_NS] - records[:, START_NS]
+    return float((records[:, END] - records[:, START]).sum() / max(ns.sum(), 1))
+
+
+def periods(sizes: Sizes, sms: int) -> Iterator[Measurement]:
+    """Empty kernels back to back. figure None: the time is the host's events'."""
+    for mode, kind in (
+        (0, "in_turn"),
+        (EARLY, "early_no_wait"),
+        (EARLY | WAITS, "early"),
+        (WAITS, "programmatic_late"),
+    ):
+        for ctas, grid in ((1, "1"), (sms, "sms"), (2 * sms, "2_sms"), (8 * sms, "8_sms")):
+            for block in (32, 256):
+                for cluster in (1, 2, 4):
+                    for shared in (0, SHARED):
+                        size = max(ctas // cluster, 1) * cluster
+                        launch = Launch("launch", "empty", (mode,), size, block, shared, cluster, bool(mode))
+                        name = (
+                            f"launch.period.{kind}.grid_{grid}.block_{block}.cluster_{cluster}.shared_{shared >> 10}K"
+                        )
+                        yield Measurement(name, "us per launch", launch, None, launches=sizes.launches)
+    for ctas, grid in ((1, "1"), (sms, "sms")):
+        launch = Launch("launch", "empty", (0,), ctas, 256)
+        yield Measurement(f"launch.alone.grid_{grid}.block_256", "us between events", launch, None)
+
+
+def reads(sizes: Sizes, sms: int) -> Iterator[Measurement]:
+    """Launches back to back that read DRAM: their gaps grow once the commands that were fetched ahead are used up."""
+    count = min(READ_LAUNCHES, 2 * sizes.launches)
+    launch = Launch("launch", "read_stamp", ("out", "data", "number", min(READ_BYTES, sizes.moved_sm)), sms, 256)
+    yield Measurement("launch.reads_in_turn", "ns", launch, gap_figures, flush="reads", launches=count)
+
+
+def gap_figures(records: Records) -> dict[str, float]:
+    """Nanoseconds from the last end of a launch to the next one's first start: of the first gaps, of the later ones."""
+    by_launch = [records[records[:, OWN_A] == number] for number in np.unique(records[:, OWN_A])]
+    gaps = [float(b[:, START_NS].min() - a[:, END_NS].max()) for a, b in zip(by_launch, by_launch[1:])]
+    return {"early_gap": float(np.median(gaps[:AT_HAND])), "late_gap": float(np.mean(gaps[LATER:] or gaps))}
+
+
+def stamps(sizes: Sizes, sms: int) -> Iterator[Measurement]:
+    launches = min(STAMPED, sizes.launches)
+    duration = DURATION if sizes.launches > 2 else 10
+    for name, mode, grid, shared, cluster in (
+        ("in_turn", 0, sms, SHARED, 1),
+        ("in_turn.cluster_2", 0, sms // 2 * 2, SHARED, 2),
+        ("in_turn.cluster_4", 0, sms // 4 * 4, SHARED, 4),
+        ("in_turn.waves", 0, 8 * sms, SHARED, 1),
+        ("in_turn.waves_small", 0, 64 * sms, 0, 1),
+        ("early", EARLY | WAITS, sms, 0, 1),
+        ("early.cluster_2", EARLY | WAITS, sms // 2 * 2, 0, 2),
+        ("early_full", EARLY | WAITS, sms, SHARED, 1),
+        ("early_no_wait", EARLY, sms, 0, 1),
+    ):
+        if grid * launches * 64 > 4 << 20:
+            count = (4 << 20) // 64 // grid
+        else:
+            count = launches
+        launch = Launch("launch", "stamp", ("out", "number", mode, duration), grid, 32, shared, cluster, bool(mode))
+        yield Measurement(f"starts.{name}", "as named", launch, stamp_figures, launches=count)
+
+
+def stamp_figures(records: Records) -> dict[str, float]:
+    """What launches' stamps say; medians over launches but the first.
+
+    skew_ns: first to last start of a launch. after_last_ns: from the last end of a launch to the first start of the
+    next. waited_ns: from the last end of a launch to the first return of griddepcontrol.wait in the next. same_sm:
+    cycles from the end of a CTA on an SM to the next launch's first start there; same_sm_wave: to a later start of a
+    CTA of the same launch. cycles_per_ns: the clock. at_once: CTAs of a launch that start before its first one ends.
+    neighbours: share of the CTAs with even numbers whose next CTA is on the other SM of a pair with numbers 2i, 2i + 1.
+    """
+    figures: dict[str, list[float]] = {}
+
+    def add(name: str, *values: float) -> None:
+        figures.setdefault(name, []).extend(values)
+
+    by_launch = [records[records[:, SUM] == number] for number in np.unique(records[:, SUM])]
+    for before, now in zip([None, *by_launch], by_launch):
+        start_ns = now[:, START_NS]
+        add("skew_ns", float(start_ns.max() - start_ns.min()))
+        add("at_once", float((start_ns < now[:, END_NS].min()).sum()))
+        together = now[: len(now) // 2 * 2, SM].reshape(-1, 2)
+        add("neighbours", float((together[:, 0] ^ 1 == together[:, 1]).mean()))
+        add("start_spread_ns", float(np.percentile(start_ns, 90) - np.percentile(start_ns, 10)))
+        for number in np.unique(now[:, SM]):
+            here = now[now[:, SM] == number]
+            here = here[np.argsort(here[:, START])]
+            # In the order of starts, each CTA takes the place of the one that ended last before it.
+            ends = np.sort(here[:, END])
+            for start in here[1:, START]:
+                earlier = ends[ends <= start]
+                if len(earlier):
+                    add("same_sm_wave_cycles", float(start - earlier[-1]))
+        if before is None:
+            continue
+        add("after_last_ns", float(start_ns.min() - before[:, END_NS].max()))
+        add("waited_ns", float(now[:, OWN_B].min() - before[:, END_NS].max()))
+        add("waited_last_ns", float(now[:, OWN_B].max() - before[:, END_NS].max()))
+        add("start_to_start_ns", float(start_ns.min() - before[:, START_NS].min()))
+        for number in np.intersect1d(now[:, SM], before[:, SM]):
+            mine, theirs = now[now[:, SM] == number], before[before[:, SM] == number]
+            add("same_sm_cycles", float(mine[:, START].min() - theirs[:, END].max()))
+            add("same_sm_waited_cycles", float(mine[:, OWN_A].min() - theirs[:, END].max()))
+    cycles, ns = records[:, END] - records[:, START], records[:, END_NS] - records[:, START_NS]
+    if ns.sum():
+        add("cycles_per_ns", float(cycles.sum() / ns.sum()))
+    return {name: float(np.median(values)) for name, values in figures.items()}

@@ -1,0 +1,1 @@
+"""The clock on what others have published of a B200: microbenchmarks, and ladders of a kernel's versions."""

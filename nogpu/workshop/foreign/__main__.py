@@ -1,0 +1,128 @@
+"""Runs programs of others on the emulator, unmodified, and compares each fate with the one published for a B200.
+
+    python -m workshop.foreign FOLDER [--only TEXT] [--schedule late,eager,random:1] [--jobs 2] [--save FILE.json]
+    python -m workshop.foreign FOLDER --sanitize [--schedule late] [--save docs/results/foreign-sanitizer.json]
+
+FOLDER holds checkouts of the repositories that the lists in workshop/foreign/lists name, each as OWNER+NAME; missing
+ones are named with the command that fetches them, and skipped. A program runs once under each schedule, in a process
+of its own. Where the emulator reports an error it runs once more with NOGPU_LENIENT=1, by which rules of order that
+a GPU does not check are warnings: a published time asks for a pass in one of the two. Verdicts:
+
+    pass          it ended with exit code 0, and with the text that its list asks for
+    wrong         it says that its results are wrong, even if its exit code is 0
+    hang          the emulator reports a hang
+    error         the emulator reports any other error
+    unsupported   the emulator says that it does not model what the program uses
+    failed        it ended with another exit code
+    time limit    it was stopped after --timeout seconds, with all processes that it had started
+
+Runs are added to --save's file as they end; a later run with the same file continues it. The table says where the
+verdict differs from the published one: a hang asks for a hang or an error that precedes it, a fault for an error, wrong
+results for wrong results or an error, none of them for a pass. Exit codes: 0 no verdict differs, 1 one does, 2 usage.
+
+--sanitize: each runs once, leniently and followed by the sanitizer, which reports every pair and goes on. `judged` in a
+program's list says of each rule what its reports are worth ("true", "doubt" or "false alarm", then why); verdicts are
+compared with nothing. Exit codes: 0 every report is judged, 1 one is not, 2 usage.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from workshop import records
+from workshop.console import command_parser, make_console, make_table
+from workshop.foreign import runs, sanitized
+from workshop.foreign.runs import LISTS, SCHEDULES, TIME_LIMIT, Program, Run
+from workshop.foreign.sanitized import Sanitized
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 1 where a verdict differs from a published one, or a report is not judged, else 0."""
+    parser = command_parser(__doc__, "workshop.foreign")
+    parser.add_argument("folder", type=Path, help="folder with the checkouts")
+    parser.add_argument("--only", default="", metavar="TEXT", help="programs whose repository or name contains it")
+    parser.add_argument("--schedule", metavar="S[,S...]", help=f"default: {','.join(SCHEDULES)}, of --sanitize: late")
+    parser.add_argument("--sanitize", action="store_true", help="what the sanitizer reports, in place of verdicts")
+    parser.add_argument("--timeout", type=float, default=TIME_LIMIT, metavar="SECONDS", help="default: %(default)g")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="programs at a time, default: %(default)s")
+    parser.add_argument("--lists", type=Path, default=LISTS, metavar="PATH", help="one list, or a folder of them")
+    records.add_save(parser)
+    options = parser.parse_args(arguments)
+    if options.jobs < 1:
+        parser.error(f"--jobs is {options.jobs}; it must be at least 1")
+    missing: set[str] = set()
+    found = runs.programs(options.folder.resolve(), missing, options.lists)
+    chosen = [each for each in found if options.only in f"{each.repository}/{each.name}"]
+    show = Show()
+    for repository in sorted(missing):
+        show(f"not there: git clone https://github.com/{repository} {options.folder / repository.replace('/', '+')}")
+    schedules = (options.schedule or (SCHEDULES[0] if options.sanitize else ",".join(SCHEDULES))).split(",")
+    # All programs under the first schedule come before the second one.
+    wanted = [(program, schedule) for schedule in schedules for program in chosen]
+    return (follow if options.sanitize else run)(wanted, options, show)
+
+
+class Show:
+    """Prints lines as they are."""
+
+    def __init__(self) -> None:
+        self.console = make_console()
+
+    def __call__(self, text: str) -> None:
+        self.console.print(text, markup=False, soft_wrap=True)
+
+
+def run(wanted: Sequence[tuple[Program, str]], options: Namespace, show: Show) -> int:
+    """Exit code 1 where a verdict differs from a published one, else 0."""
+    found = runs.load(options.save)
+    for result in runs.run_all(left(wanted, found), options.timeout, options.jobs, show.console, runs.run):
+        found.append(result)
+        lenient = f", lenient: {result.lenient}" if result.lenient else ""
+        show(f"{result.name} under {result.schedule}: {result.verdict}{lenient}, {result.seconds:.1f} s")
+        save(options.save, found)
+    save(options.save, found)
+    table = make_table(["program", "schedule", "verdict", "lenient", "B200, published", "reason"], ["s"])
+    for each in found:
+        mark = " (differs)" if each.agrees is False else ""
+        cells = (each.name, each.schedule, each.verdict, each.lenient, each.silicon + mark, each.note or each.reason)
+        table.add_row(*cells, f"{each.seconds:.1f}")
+    show.console.print(table)
+    show.console.print(runs.counts(found), markup=False)
+    return 1 if any(each.agrees is False for each in found) else 0
+
+
+def follow(wanted: Sequence[tuple[Program, str]], options: Namespace, show: Show) -> int:
+    """--sanitize. Exit code 1 where a report is not judged, else 0."""
+    entries = sanitized.judgements()
+    found = [sanitized.judged(each, entries) for each in sanitized.load(options.save)]
+    for result in runs.run_all(left(wanted, found), options.timeout, options.jobs, show.console, runs.follow):
+        found.append(sanitized.judged(result, entries))
+        show(f"{result.name} under {result.schedule}: {result.outcome}, {result.seconds:.1f} s")
+        for each in found[-1].reports:
+            verdict = each.verdict or "not judged"
+            show(f"    {each.rule} ({verdict}, {each.pairs} pairs), {each.kernel}: {each.text}")
+        save(options.save, found)
+    save(options.save, found)
+    show.console.print(sanitized.counts(found), markup=False)
+    return 1 if any(not each.verdict for run in found for each in run.reports) else 0
+
+
+def left(wanted: Sequence[tuple[Program, str]], found: Sequence[Run | Sanitized]) -> list[tuple[Program, str]]:
+    """Those that no file has."""
+    done = {(each.repository, each.name, each.schedule) for each in found}
+    return [each for each in wanted if (each[0].repository, each[0].name, each[1]) not in done]
+
+
+def save(path: Path | None, found: Sequence[Any]) -> None:
+    records.write(path, {**records.versions(), "runs": [asdict(each) for each in found]})
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # programs end with this process, as they do at Ctrl-C
+    raise SystemExit(main())

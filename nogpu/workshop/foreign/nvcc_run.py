@@ -1,0 +1,48 @@
+"""Compiles a CUDA C++ program with the emulator's nvcc, keeps it, and runs it on the emulator.
+
+    python workshop/foreign/nvcc_run.py SCHEDULE NVCC-ARGUMENTS... [-- PROGRAM-ARGUMENTS...]
+
+For programs that a single .cu file is not enough for: `python -m nogpu` takes no options of the compiler. The exit
+code is nvcc's if it fails, else the program's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+OPTIONS = ("-O2", "-lineinfo", "-lcuda")
+STANDARD = "-std=c++17"  # of a program that names none: nvcc takes one
+SOURCES = (".cu", ".cpp", ".c")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit code of nvcc or the program, which runs in this process's folder."""
+    schedule, *rest = arguments
+    split = rest.index("--") if "--" in rest else len(rest)
+    compiler, program = rest[:split], rest[split + 1 :]
+    sources = [Path(word).resolve() for word in compiler if word.endswith(SOURCES)]
+    options = [word for word in compiler if not word.endswith(SOURCES)]
+    place = hashlib.sha256(repr((os.getcwd(), sources, options)).encode()).hexdigest()[:16]
+    folder = Path(tempfile.gettempdir()) / f"nvcc-run-{place}"
+    folder.mkdir(exist_ok=True)
+    standard = [] if any(word.startswith("-std=") for word in options) else [STANDARD]
+    nvcc = [sys.executable, "-m", "nogpu", "nvcc", *OPTIONS, *standard, *options]
+    objects = [str(folder / f"{number}-{source.stem}.o") for number, source in enumerate(sources)]
+    result = str(folder / sources[0].stem)
+    # One object file after the other: those that have not changed come from the emulator's cache.
+    for source, object_ in zip(sources, objects, strict=True):
+        if code := subprocess.call([*nvcc, "-c", "-o", object_, str(source)]):
+            return code
+    if code := subprocess.call([*nvcc, "-o", result, *objects]):
+        return code
+    return subprocess.call([sys.executable, "-m", "nogpu", "--schedule", schedule, result, *program])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,250 @@
+"""Programs of others: what the lists say of them, and what becomes of each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+import sysconfig
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from workshop import records
+from workshop.foreign import sanitized
+from workshop.foreign.verdicts import ERROR, HANG, PASS, VERDICTS, WRONG, judge
+from workshop.processes import Sessions
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Result = TypeVar("Result")
+ROOT = Path(__file__).resolve().parents[2]  # on the path of programs, for workshop
+LISTS = Path(__file__).with_name("lists")  # one .toml for each family of programs
+SCHEDULES = ("late", "eager", "random:1")
+TIME_LIMIT = 900.0  # seconds of a run
+
+# What a B200 did, by a pattern of the published text -> the verdicts that agree with it.
+_AGREE = ((r"[\d.]", {PASS}), (r"(?i)hang", {HANG, ERROR}), (r"(?i)fault", {ERROR}), (r"(?i).*correct", {WRONG, ERROR}))
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program of the lists."""
+
+    framework: str
+    repository: str  # OWNER/NAME
+    name: str  # of its file in the repository, with its arguments
+    file: Path
+    command: str  # with {file}, {folder}, {lists} and {schedule}; begins with a file, or -m
+    folder: Path  # in which it runs
+    lists: Path  # folder of its list
+    environment: Mapping[str, str]  # variables that its list sets
+    expects: str  # a regular expression that its output must match
+    silicon: str  # what has been published of it on a B200: a time, or what happened; "" if nothing
+    note: str  # why it fails, or why the B200 did not notice
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of a program."""
+
+    repository: str
+    name: str
+    framework: str
+    schedule: str
+    verdict: str  # one of VERDICTS
+    seconds: float  # of both runs
+    reason: str  # the line of the output that says why, and the place in the PTX
+    silicon: str
+    note: str
+    lenient: str = ""  # the verdict with NOGPU_LENIENT=1, after an error, wrong results or a hang
+    lenient_reason: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """What becomes of the program without the rules that a GPU does not check."""
+        return self.lenient or self.verdict
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether the run comes to what is published; None if nothing is published. A failure agrees if the strict or
+        the lenient run reports it, unless the lenient one passes.
+        """
+        if not self.silicon:
+            return None
+        found = {self.outcome} if self.outcome == PASS else {self.verdict, self.outcome}
+        return any(re.match(pattern, self.silicon) and found & verdicts for pattern, verdicts in _AGREE)
+
+
+def published(path: Path) -> dict[str, str]:
+    """Name of a program -> its first time, or what happened, by a file like NVFP4_Kernels' group_gemm_timings.txt: a
+    name on a line of its own, then lines that end with `-> TIME`, or one line in words.
+    """
+    found: dict[str, str] = {}
+    name = ""
+    for line in (line.strip() for line in path.read_text().splitlines()):
+        if not line:
+            name = ""
+        elif not name:
+            name = line.removesuffix(".py")
+        else:
+            found.setdefault(name, line.rpartition("->")[2].strip())
+    return found
+
+
+def programs(folder: Path, missing: set[str], lists: Path = LISTS) -> Iterator[Program]:
+    """The programs of the lists whose repositories are in the folder; adds the others' to `missing`.
+
+    lists: a list, or a folder of them. A group of a list has one repository, framework and command: a file or -m, with
+    {file}, {folder}, {schedule}, and {lists}, the list's own folder. `environment` sets variables, in which {checkout},
+    {folder}, {lists} and {packages}, the folder of Python's packages, stand for paths; its PYTHONPATH is added to the
+    session's. `verdicts` names a file of the repository that says what happened on a B200. Programs are files, or
+    tables with `file` and whatever differs from the group.
+    """
+    paths = sorted(lists.glob("*.toml")) if lists.is_dir() else [lists]
+    groups = [(path.parent.resolve(), group) for path in paths for group in tomllib.loads(path.read_text())["group"]]
+    for place, group in groups:
+        repository = group["repository"]
+        checkout = folder / repository.replace("/", "+")
+        if not checkout.is_dir():
+            missing.add(repository)
+            continue
+        base = checkout / group.get("folder", "")
+        packages = sysconfig.get_path("purelib")
+        places = {"checkout": checkout, "folder": base, "lists": place, "packages": packages}
+        verdicts = published(base / group["verdicts"]) if "verdicts" in group else {}
+        for entry in group["programs"]:
+            item: dict[str, Any] = {**group, **({"file": entry} if isinstance(entry, str) else entry)}
+            file, arguments = base / item["file"], item.get("arguments", "")
+            yield Program(
+                framework=item["framework"],
+                repository=repository,
+                name=f"{file.relative_to(checkout)} {arguments}".strip(),
+                file=file,
+                command=item["command"].replace("{arguments}", arguments),
+                folder=base,
+                lists=place,
+                environment={name: value.format(**places) for name, value in item.get("environment", {}).items()},
+                expects=item.get("expects", ""),
+                silicon=item.get("silicon", verdicts.get(item.get("published_as", file.stem), "")),
+                note=item.get("note", ""),
+            )
+
+
+def run(program: Program, schedule: str, limit: float, sessions: Sessions) -> Run:
+    """Runs a program under a schedule, strictly and, unless it passes, leniently; each at most `limit` seconds.
+
+    A strict run may come to wrong results or hang by an order of events that is legal and that hardware never shows.
+    """
+    started = time.monotonic()
+    verdict, reason = attempt(program, schedule, limit, sessions)
+    lenient = attempt(program, schedule, limit, sessions, lenient=True) if verdict in (ERROR, WRONG, HANG) else ("", "")
+    seconds = round(time.monotonic() - started, 1)
+    return Run(
+        *(program.repository, program.name, program.framework, schedule, verdict, seconds, reason),
+        *(program.silicon, program.note, *lenient),
+    )
+
+
+def attempt(
+    program: Program, schedule: str, limit: float, sessions: Sessions, lenient: bool = False
+) -> tuple[str, str]:
+    """(verdict, reason) of one process."""
+    output, code = execute(program, schedule, limit, sessions, {"NOGPU_LENIENT": "1"} if lenient else {})
+    return judge(output.replace(f"{program.folder}/", ""), code, program.expects)
+
+
+def follow(program: Program, schedule: str, limit: float, sessions: Sessions) -> sanitized.Sanitized:
+    """Runs a program under a schedule, leniently, with the sanitizer."""
+    started, log = time.monotonic(), sanitized.Log()
+    output, code = execute(program, schedule, limit, sessions, log.settings)
+    verdict, reason = judge(output.replace(f"{program.folder}/", ""), code, program.expects)
+    seconds = round(time.monotonic() - started, 1)
+    return sanitized.Sanitized(
+        *(program.repository, program.name, program.framework, schedule, verdict, seconds, reason),
+        log.take(),
+    )
+
+
+def execute(
+    program: Program, schedule: str, limit: float, sessions: Sessions, settings: Mapping[str, str] | None = None
+) -> tuple[str, int | None]:
+    """(output, exit code) of one process; None if it was stopped. settings: the emulator's variables."""
+    places = {"file": program.file, "folder": program.folder, "lists": program.lists, "schedule": schedule}
+    words = [word.format(**places) for word in shlex.split(program.command)]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("NOGPU")}
+    own = dict(program.environment)
+    # A contest's file finds its `utils` beside it, as the contest's runner has it.
+    paths = str(ROOT), str(program.folder), str(program.file.parent), own.pop("PYTHONPATH", ""), os.getenv("PYTHONPATH")
+    environment |= own | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, paths)))} | dict(settings or {})
+    return sessions.output([sys.executable, *words], program.folder, environment, limit)
+
+
+def load(path: Path | None) -> list[Run]:
+    """The runs of a file, none where there is no file."""
+    return [Run(**run) for run in (records.load(path) or {"runs": []})["runs"]]
+
+
+def run_all(
+    wanted: Sequence[tuple[Program, str]],
+    limit: float,
+    jobs: int,
+    console: Console,
+    how: Callable[[Program, str, float, Sessions], Result],
+) -> Iterator[Result]:
+    """The runs, as they end, `jobs` at a time; on a terminal with a bar and the programs that run.
+
+    how: `run` or `follow`.
+    """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    sessions = Sessions()
+    running: dict[int, str] = {}  # by number
+    columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
+    with (
+        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar,
+        ThreadPoolExecutor(jobs) as pool,
+    ):
+        task = bar.add_task("", total=len(wanted))
+
+        def show() -> None:
+            bar.update(task, description=", ".join(running.copy().values()), refresh=True)
+
+        def one(number: int) -> Result:
+            program, schedule = wanted[number]
+            running[number] = f"{program.file.name} under {schedule}"
+            show()
+            try:
+                return how(program, schedule, limit, sessions)
+            finally:
+                del running[number]
+                show()
+
+        pending = {pool.submit(one, number) for number in range(len(wanted))}
+        try:
+            while pending:
+                ended, pending = wait(pending, return_when=FIRST_COMPLETED)
+                bar.advance(task, len(ended))
+                yield from (each.result() for each in ended)
+        finally:
+            for each in pending:
+                each.cancel()
+            sessions.end()
+
+
+def counts(runs: Sequence[Run]) -> str:
+    """The verdicts and the agreement with silicon in a sentence."""
+    verdicts = Counter(each.verdict for each in runs)
+    known = [each for each in runs if each.agrees is not None]
+    text = (
+        f"{len(runs)} runs: {', '.join(f'{verdicts[verdict]} {verdict}' for verdict in VERDICTS if verdicts[verdict])}"
+    )
+    agreeing = sum(each.agrees is True for each in known)
+    return f"{text}. {agreeing} of {len(known)} agree with what is published of a B200." if known else f"{text}."

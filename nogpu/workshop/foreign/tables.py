@@ -1,0 +1,135 @@
+"""Tables of the programs of others that `workshop.foreign` has run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from workshop.foreign import sanitized
+from workshop.foreign.runs import Run
+from workshop.foreign.verdicts import PASS
+from workshop.records import load
+from workshop.tables import command_text, markdown, missing
+
+_INSTRUCTION = re.compile(r"(\S+) of warp \d+ of CTA \S+ \S+ \S+(?: of launch \d+ \([^)]*\))? at PTX line (\d+)")
+
+SANITIZER = "foreign-sanitizer.json"
+
+
+def foreign_programs(results: Path, name: str) -> str:
+    """Programs of a list, a row each: the verdict under each schedule beside a B200's, the first finding."""
+    saved = load(results / f"foreign-{name}.json")
+    if saved is None:
+        return missing(f"python -m workshop.foreign FOLDER --save docs/results/foreign-{name}.json")
+    runs = [Run(**run) for run in saved["runs"]]
+    schedules = list(dict.fromkeys(run.schedule for run in runs))
+    rows = []
+    for program in dict.fromkeys(run.name for run in runs):
+        own = {run.schedule: run for run in runs if run.name == program}
+        first = next(iter(own.values()))
+        verdicts = [_verdict(own.get(schedule)) for schedule in schedules]
+        differing = [run.schedule for run in own.values() if run.agrees is False]
+        finding = next(filter(None, (run.reason for run in own.values())), "")
+        texts = [text.replace("|", "\\|") for text in (finding, first.note)]
+        mark = (f"**not** under {', '.join(differing)}" if differing else "yes") if first.silicon else "-"
+        rows.append([Path(program).name, *verdicts, first.silicon or "-", mark, *texts])
+    header = ["program", *schedules, "B200, published", "agrees", "finding", "why"]
+    known = [[run.agrees for run in runs if run.schedule == each and run.silicon] for each in schedules]
+    counts = "; ".join(f"{each}: {sum(map(bool, of))} of {len(of)}" for each, of in zip(schedules, known))
+    sentence = f"Programs that agree with the B200, {counts}."
+    caption = f"{sentence} {command_text('workshop.foreign', saved['command'])}; torch {saved['torch']}"
+    return f"{markdown(header, rows)}\n\n{caption}"
+
+
+def foreign_lists(results: Path, _: str) -> str:
+    """Programs that check themselves, of which nothing is published: a row for each list, then a row for each program
+    that does not pass under each schedule, with its note or its first finding.
+    """
+    found = {path: load(path) for path in sorted(results.glob("foreign-*.json"))}
+    lists = {
+        path.stem.removeprefix("foreign-"): [Run(**run) for run in saved["runs"]]
+        for path, saved in found.items()
+        if saved is not None and path.name != SANITIZER and not any(run["silicon"] for run in saved["runs"])
+    }
+    if not lists:
+        return missing("python -m workshop.foreign FOLDER --lists LIST.toml --save docs/results/foreign-LIST.json")
+    schedules = list(dict.fromkeys(run.schedule for runs in lists.values() for run in runs))
+    counted = [[name, *_counts(runs, schedules)] for name, runs in lists.items()]
+    everything = ["**all**", *_counts([run for runs in lists.values() for run in runs], schedules)]
+    refused = []
+    for name, runs in lists.items():
+        for program in dict.fromkeys(run.name for run in runs):
+            own = {run.schedule: run for run in runs if run.name == program}
+            if all(run.verdict == PASS for run in own.values()):
+                continue
+            why = next(filter(None, (text for run in own.values() for text in (run.note, run.reason))), "")
+            verdicts = [_verdict(own.get(schedule)) for schedule in schedules]
+            refused.append([_short(program), name, *verdicts, why.replace("|", "\\|")])
+    passing = markdown(["list", "programs", *schedules, "under each of them"], [*counted, everything])
+    return f"{passing}\n\n{markdown(['program', 'list', *schedules, 'why'], refused)}"
+
+
+def foreign_sanitizer(results: Path, _: str) -> str:
+    """What the sanitizer reports of the programs of others, a row for each report, and what it is worth; how many
+    programs it is silent about.
+    """
+    saved = load(results / SANITIZER)
+    if saved is None:
+        return missing(f"python -m workshop.foreign FOLDER --sanitize --save docs/results/{SANITIZER}")
+    runs = sanitized.load(results / SANITIZER)
+    frameworks = list(dict.fromkeys(run.framework for run in runs))
+    counted = [[name, *_verdicts([run for run in runs if run.framework == name])] for name in frameworks]
+    rows = [
+        [_short(run.name), report.rule, _place(report.text), report.verdict or "not judged", report.reason]
+        for run in runs
+        for report in run.reports
+    ]
+    header = ["programs of", "programs", "silent", *sanitized.VERDICTS, "no end"]
+    silence = markdown(header, [*counted, ["**all**", *_verdicts(runs)]])
+    table = markdown(["program", "rule", "where", "verdict", "why"], [[_cell(text) for text in row] for row in rows])
+    caption = f"{sanitized.counts(runs)} {command_text('workshop.foreign', saved['command'])}; torch {saved['torch']}"
+    return f"{silence}\n\n{table}\n\n{caption}"
+
+
+def _verdicts(runs: Sequence[sanitized.Sanitized]) -> list[str]:
+    """Number of programs: all, those silent to their end, those with a report of each verdict, those without an end."""
+    of = [{report.verdict for report in run.reports} for run in runs]
+    counts = (sum(verdict in each for each in of) for verdict in sanitized.VERDICTS)
+    ends = sum(run.is_silent for run in runs), *counts, sum(not run.is_whole for run in runs)
+    return [str(count) for count in (len(runs), *ends)]
+
+
+def _place(text: str) -> str:
+    """The instructions of a report, with their lines of PTX."""
+    return " behind ".join(f"{opcode}, line {line}" for opcode, line in _INSTRUCTION.findall(text)[:2])
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _counts(runs: Sequence[Run], schedules: Sequence[str]) -> list[str]:
+    """Number of programs; how many pass under each schedule, of those that ran; how many under all, if all ran."""
+    programs = {(run.repository, run.name): set[str]() for run in runs}
+    for run in runs:
+        if run.verdict == PASS:
+            programs[run.repository, run.name].add(run.schedule)
+    tried = {each: sum(run.schedule == each for run in runs) for each in schedules}
+    passed = {each: sum(each in passes for passes in programs.values()) for each in schedules}
+    texts = [f"{passed[each]} of {tried[each]}" if tried[each] else "-" for each in schedules]
+    complete = all(count == len(programs) for count in tried.values())
+    under_all = str(sum(passes >= set(schedules) for passes in programs.values())) if complete else "-"
+    return [str(len(programs)), *texts, under_all]
+
+
+def _verdict(run: Run | None) -> str:
+    if run is None:
+        return "-"
+    return f"{run.verdict}, lenient {run.lenient}" if run.lenient else run.verdict
+
+
+def _short(program: str) -> str:
+    """A program's name without its folders."""
+    file, space, arguments = program.partition(" ")
+    return f"{Path(file).name}{space}{arguments}"

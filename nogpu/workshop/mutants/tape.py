@@ -1,0 +1,149 @@
+"""The launches of a program, recorded once and repeated with other PTX, from the same memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from unittest import mock
+
+import numpy as np
+
+from nogpu.cuda.modules import Kernel
+from nogpu.errors import LENIENT
+from nogpu.execution import device as devices
+from nogpu.execution.device import Device
+from nogpu.hardware.allocations import Allocation
+from nogpu.hardware.properties import LaunchConfig
+from nogpu.ptx.module import parse
+from nogpu.sanitizer.follow import Sanitizer
+
+
+@dataclass(frozen=True)
+class Step:
+    """A launch as the host code asked for it."""
+
+    kernel: Kernel
+    config: LaunchConfig
+    values: list[bytes]
+
+
+@dataclass
+class Tape:
+    """Launches in their order; those of a list may overlap, and all are over before the next list."""
+
+    ptx: str
+    """Of the kernel of which mutants are made; launches of other kernels are repeated as they are."""
+    steps: list[list[Step]]
+    before: dict[Allocation, np.ndarray]
+    """What the device's memory had in it before the first launch."""
+    sms: int | None
+    """Of the chip; None: all of it."""
+    allowed: tuple[str, ...]
+    """Rules that the sanitizer waives."""
+    strict: bool
+    """Whether doubts are errors (`nogpu.errors.doubt`)."""
+    expected: dict[Allocation, np.ndarray] = field(default_factory=dict)
+    """What the memory has in it behind the last launch of the PTX as it is."""
+    instructions: int = 0
+    """Warp instructions of the PTX as it is, under the first schedule."""
+    kept: list[object] = field(default_factory=list)
+    """Owners of the memory."""
+
+    def run(self, ptx: str, schedule: str, sanitize: bool = False, limit: int | None = None) -> bool:
+        """Repeats the launches with a kernel's text. Returns whether the memory is as expected.
+
+        limit: of warp instructions of a launch, with those that overlap it. Raises EmulatorError.
+        """
+        device, memory = Device.current(), Device.current().memory
+        memory.put_back(self.before)
+        module = parse(ptx)
+        with _settings(device, schedule, self, sanitize, limit):
+            for overlapping in self.steps:
+                for step in overlapping:
+                    entry = (
+                        module.entries[step.kernel.name] if step.kernel.module.text == self.ptx else step.kernel.entry
+                    )
+                    device.launch(entry, step.config, step.values)
+                device.synchronize()
+        return all(np.array_equal(allocation.data, data) for allocation, data in self.expected.items())
+
+
+@contextmanager
+def _settings(device: Device, schedule: str, tape: Tape, sanitize: bool, limit: int | None) -> Iterator[None]:
+    """Within the context, launches run in this process under a schedule."""
+    names = "schedules", "workers", "sanitizer", "max_instructions", "properties"
+    before = {name: getattr(device, name) for name in names}
+    lenient = os.environ.pop(LENIENT, None)
+    try:
+        device.schedules, device.workers = (schedule,), 1
+        device.sanitizer = Sanitizer(tape.allowed) if sanitize else None
+        device.max_instructions = limit or device.max_instructions
+        device.properties = with_sms(device, tape.sms)
+        if tape.strict:
+            os.environ[LENIENT] = "0"
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(device, name, value)
+        os.environ.pop(LENIENT, None)
+        if lenient is not None:
+            os.environ[LENIENT] = lenient
+
+
+def with_sms(device: Device, sms: int | None) -> devices.DeviceProperties:
+    """The chip's properties with so many SMs, None for all."""
+    from dataclasses import replace
+
+    return device.properties if sms is None else replace(device.properties, sm_count=sms)
+
+
+def record(
+    parts: Iterable[object],
+    sms: int | None = None,
+    allowed: Sequence[str] = (),
+    strict: bool = True,
+    wanted: Callable[[str], bool] = lambda ptx: True,
+    most: int | None = None,
+) -> Tape:
+    """A tape of what a program launches. parts: the program, an iterator; what it launches between two of its items may
+    overlap. sms, allowed, strict: as of Tape. wanted: tells by its text the kernel of which mutants are made.
+    most: launches of that kernel after which the tape ends, None for all.
+
+    The launches are not run while they are recorded: the program must not use their results. Raises ValueError for a
+    program that does not launch a wanted kernel.
+    """
+    tape = Tape("", [[]], {}, sms, tuple(allowed), strict)
+    memory = Device.current().memory
+
+    def submit(
+        kernel: Kernel, config: LaunchConfig, values: list[bytes], queue: int = 0, event: int | None = None
+    ) -> None:
+        recorded = sum(step.kernel.module.text == tape.ptx for part in tape.steps for step in part)
+        if most is not None and recorded >= most:
+            return
+        if not tape.ptx and wanted(kernel.module.text):
+            tape.ptx = kernel.module.text
+        tape.steps[-1].append(Step(kernel, config, values))
+        if not tape.before:
+            tape.before = memory.contents()
+            tape.kept += [owner() for owner in devices.memory_owners]
+
+    device = Device.current()
+    with mock.patch.object(Kernel, "submit", submit), mock.patch.object(device, "properties", with_sms(device, sms)):
+        for _ in parts:
+            tape.steps.append([])
+    tape.steps = [part for part in tape.steps if part]
+    if not tape.ptx:
+        raise ValueError("the program launches no kernel of which mutants could be made")
+    return tape
+
+
+def settle(tape: Tape, schedule: str = "late") -> None:
+    """Runs the PTX as it is, for what is expected of a mutant."""
+    device = Device.current()
+    device.reset_counters()
+    tape.run(tape.ptx, schedule)
+    tape.expected = {allocation: allocation.data.copy() for allocation in tape.before}
+    tape.instructions = sum(counters.warp_instructions for counters in device.counters())

@@ -1,0 +1,78 @@
+"""Files in which commands save their figures: JSON with the circumstances that a reader needs to judge them."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+class MeasurementError(Exception):
+    """A table or a file that cannot be used; the text names it."""
+
+
+def add_save(parser: argparse.ArgumentParser) -> None:
+    """--save: a file for all figures of the command; None where it is not given."""
+    parser.add_argument("--save", type=Path, metavar="FILE.json", help="save every figure")
+
+
+def versions(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Versions of torch and the DSL where they are installed, and the command's arguments (None: of this process)."""
+    found: dict[str, Any] = {}
+    for name in ("torch", "nvidia-cutlass-dsl"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {**found, "command": list(map(shortened, sys.argv[1:] if arguments is None else arguments))}
+
+
+def shortened(argument: str) -> str:
+    """An argument, PATH or NAME=PATH, with the last part of an absolute path only: the file may be published."""
+    name, equals, path = argument.rpartition("=")
+    return f"{name}{equals}{Path(path).name}" if Path(path).is_absolute() else argument
+
+
+def driver_and_clocks() -> str:
+    """Driver version and maximum SM and memory clocks by nvidia-smi, "unknown" where it is missing or fails."""
+    query = ["--query-gpu=driver_version,clocks.max.sm,clocks.max.mem", "--format=csv,noheader"]
+    try:
+        return subprocess.run(["nvidia-smi", *query], capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def write(path: Path | None, record: dict[str, Any], rows: str = "") -> None:
+    """Writes figures, to no file where `path` is None. rows: the key whose items have a line each."""
+    if path is None:
+        return
+    text = json.dumps({name: value for name, value in record.items() if name != rows}, indent=1)
+    if rows:
+        of = record[rows]
+        begin, end = "{}" if isinstance(of, dict) else "[]"
+        items = [f"{json.dumps(key)}: {json.dumps(of[key])}" for key in of] if begin == "{" else map(json.dumps, of)
+        text = f'{text[:-2]},\n "{rows}": {begin}\n' + ",\n".join(items) + f"\n{end}}}"
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def save(path: Path | None, record: dict[str, Any]) -> None:
+    """Writes figures and says where they are."""
+    if path is not None:
+        write(path, record)
+        print(f"every figure is in {path}")
+
+
+def load(path: Path | None) -> dict[str, Any] | None:
+    """The content of a saved file, or None where there is none. Raises MeasurementError for malformed JSON."""
+    if path is None or not path.exists():
+        return None
+    try:
+        saved: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise MeasurementError(f"{path.name}: {error}") from None
+    return saved

@@ -1,1 +1,0 @@
-"""Microbenchmarks of `tools.calibrate`: kernels (.cu), launches, and how a figure follows from a kernel's record."""

@@ -1,0 +1,1 @@
+"""The choice among the kernel's configurations, beside times of each of them on random shapes."""

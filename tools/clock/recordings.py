@@ -1,0 +1,231 @@
+"""Records the launches that the clock (nogpu/docs/clock.md) is checked on, each once, in a folder that replays read.
+
+    python -m tools.clock.recordings [--truth FILE | --shapes FILE [--drawn FIRST-LAST]] [--recordings FOLDER]
+                                     [--foreign FOLDER] [--only TEXT] [--jobs N]
+
+The points of FILE (`truth`, `shapes`) name the launches and the number of SMs; a point's launches in every mode
+are one recording, but for random shapes, where those with promises are another than those without. FOLDER is in the
+user's cache unless it is named, a new one for each version of what decides a recording. --foreign names a folder that
+has the programs of others anywhere below it: the contest's starter kernel, and NVIDIA/cutlass's
+examples/python/CuTeDSL. A recording is a folder, with a file for each launch of a call
+(`nogpu.clock.trace.Trace`), or for the last launch of a program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+import multiprocessing
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+from rich.progress import Progress
+
+import nogpu
+from harness import ROOT
+from nogpu import environment, store
+from tools.clock import recorder, shapes
+from workshop.console import command_parser
+
+Point = dict[str, Any]
+
+TRUTH = ROOT / "docs/results/h200-truth.json"
+OURS = "submission.py"
+PACKAGED = {OURS, "ring.cu", "plain_read.cu"}
+# Of the clock, only what makes a recording: a replay's sources decide nothing of it.
+_RECORDING = {"trace.py", "record.py", "recipes.py", "operands.py", "dataflow.py"}
+_TOOLS = ("clock/recorder.py", "choice/times.py", "rings.py", "ring.cu")
+_OTHERS = ("submission.py", "reference.py", "task.py", *(f"tools/{name}" for name in _TOOLS))
+
+
+def name_of(point: Point) -> str:
+    """The recording of a point, which has program, configuration, problem and case (none of a program) and mode, or
+    sizes and whether there are promises in place of a case and mode.
+    """
+    if point.get("problem") is None:
+        parts = [Path(point["program"]).stem, point["configuration"]]
+    elif "sizes" in point:
+        sizes = "_".join("x".join(map(str, size)) for size in point["sizes"])
+        promises = "promised" if point["promised"] else "nothing promised"
+        parts = [point["problem"], sizes, point["configuration"], promises]
+    else:
+        parts = [point["problem"], point["case"]]
+        parts += (
+            [point["configuration"]] if point["program"] in PACKAGED else [point["program"], point["configuration"]]
+        )
+    return "-".join(re.sub(r"\W+", "_", str(part)).strip("_") for part in parts)
+
+
+def cache_folder(sms: int) -> Path:
+    """The folder of recordings with so many SMs, by these sources and this version of CuTe DSL."""
+    digest = hashlib.sha256(importlib.metadata.version("nvidia-cutlass-dsl").encode())
+    for path in [*sorted(Path(nogpu.__file__).parent.rglob("*")), *(ROOT / name for name in _OTHERS)]:
+        if path.suffix not in (".py", ".c", ".h", ".cu", ".cuh"):
+            continue
+        parts = path.relative_to(ROOT).parts
+        if parts[:4] == ("nogpu", "src", "nogpu", "clock") and (len(parts) > 5 or parts[-1] not in _RECORDING):
+            continue
+        digest.update(str(parts).encode() + path.read_bytes())
+    return store.root() / "recordings" / f"{sms}-{digest.hexdigest()[:12]}"
+
+
+def files_of(points: Iterable[Point], foreign: Path | None) -> tuple[dict[str, Path], dict[str, str]]:
+    """(the file of each program of others, why there is none of the others), by the program's name."""
+    files, reasons = {}, {}
+    for program in sorted({point["program"] for point in points} - PACKAGED):
+        found = sorted(foreign.rglob(program)) if foreign is not None else []
+        if len(found) == 1:
+            files[program] = found[0].resolve()
+        elif found:
+            reasons[program] = f"{len(found)} files below {foreign} have this name"
+        else:
+            reasons[program] = (
+                f"not below {foreign}" if foreign is not None else "of others: --foreign names its folder"
+            )
+    return files, reasons
+
+
+def record(
+    points: Sequence[Point],
+    folder: Path,
+    sms: int,
+    jobs: int,
+    foreign: Path | None = None,
+    show: Callable[[int, int, str], None] = lambda done, count, text: None,
+) -> dict[str, str]:
+    """Records what the folder lacks. Name -> why there is no recording of it.
+
+    jobs: processes. show: called with how many are done, how many there are, and what was the last.
+    """
+    files, without = files_of(points, foreign)
+    wanted = {name_of(point): point for point in points}
+    reasons = {name: without[p["program"]] for name, p in wanted.items() if p["program"] in without}
+    missing = {name: p for name, p in wanted.items() if name not in reasons and not (folder / name).is_dir()}
+    # A kernel is compiled once by the process that has all cases of a configuration.
+    units: dict[tuple[str, ...], dict[str, Point]] = {}
+    for name, point in missing.items():
+        path = files.get(point["program"])
+        key = (point["program"], str(point.get("problem")), point["configuration"])
+        units.setdefault(key, {})[name] = point if path is None else {**point, "path": str(path)}
+    folder.mkdir(parents=True, exist_ok=True)
+    programs_first = sorted(units, key=lambda key: key[1] != str(None))  # they take longest
+    done = 0
+    with (
+        _emulated(),
+        ProcessPoolExecutor(
+            jobs, multiprocessing.get_context("spawn"), initializer=recorder.start, initargs=(sms,)
+        ) as pool,
+    ):
+        running = [pool.submit(recorder.record, unit, folder) for unit in map(units.__getitem__, programs_first)]
+        for unit in as_completed(running):
+            for name, reason in unit.result().items():
+                done += 1
+                show(done, len(missing), name)
+                if reason:
+                    reasons[name] = reason
+    return reasons
+
+
+@contextlib.contextmanager
+def _emulated() -> Iterator[None]:
+    """Processes that start inside are on the emulated device, each on one core."""
+    before = dict(os.environ)
+    os.environ.update(environment(schedule="late", workers="1", lenient=True), OMP_NUM_THREADS="1")
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def record_shown(
+    points: Sequence[Point], folder: Path, sms: int, jobs: int, foreign: Path | None = None
+) -> dict[str, str]:
+    """As `record`, with a progress bar."""
+    with Progress(transient=True) as progress:
+        bar = progress.add_task("recordings", total=None)
+        return record(
+            points,
+            folder,
+            sms,
+            jobs,
+            foreign,
+            lambda done, count, text: progress.update(bar, completed=done, total=count, description=text),
+        )
+
+
+def by_program(points: Iterable[Point], reasons: dict[str, str]) -> dict[str, dict[str, int]]:
+    """Program -> reason -> number of its points that have no recording."""
+    found: dict[str, dict[str, int]] = {}
+    for point in points:
+        reason = reasons.get(name_of(point))
+        if reason is not None:
+            counts = found.setdefault(point["program"], {})
+            counts[reason] = counts.get(reason, 0) + 1
+    return found
+
+
+def show_left_out(left_out: dict[str, dict[str, int]]) -> None:
+    """Prints what `by_program` gives."""
+    for program, counts in left_out.items():
+        for reason, count in counts.items():
+            print(f"{program}: {count} points without a recording: {reason}")
+
+
+def add_recording_options(parser: argparse.ArgumentParser) -> None:
+    """--recordings, --only, --jobs."""
+    parser.add_argument("--recordings", type=Path, metavar="FOLDER", help="default: one in the user's cache")
+    parser.add_argument("--only", default="", metavar="TEXT", help='recordings with this in their names, as "gemm-2"')
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes; default: %(default)s")
+
+
+def numbers(text: str) -> range:
+    """The numbers of --drawn."""
+    first, _, last = text.partition("-")
+    if not (first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not FIRST-LAST, two numbers from 1 on, as 17-32")
+    return range(int(first), int(last) + 1)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """--truth, --shapes, --drawn, --foreign and those of `add_recording_options`."""
+    parser.add_argument(
+        "--truth", type=Path, default=TRUTH, metavar="FILE", help="default: docs/results/h200-truth.json"
+    )
+    parser.add_argument("--shapes", type=Path, metavar="FILE", help="times of tools.choice, instead of a truth")
+    text = "of --shapes only the drawn shapes with these numbers, from 1 on"
+    parser.add_argument("--drawn", type=numbers, metavar="FIRST-LAST", help=text)
+    parser.add_argument("--foreign", type=Path, metavar="FOLDER", help="that has the programs of others")
+    add_recording_options(parser)
+
+
+def chosen(options: argparse.Namespace) -> tuple[dict[str, Any], list[Point], Path]:
+    """(the truth, its points that --only leaves, folder of recordings) of a command's options."""
+    truth: dict[str, Any] = json.loads((options.shapes or options.truth).read_text(encoding="utf-8"))
+    if options.shapes:
+        truth = shapes.truth(truth, options.drawn)
+    points = [point for point in truth["points"] if options.only in name_of(point)]
+    return truth, points, options.recordings or cache_folder(truth["sms"])
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = command_parser(__doc__, "tools.clock.recordings")
+    add_options(parser)
+    options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
+    truth, points, folder = chosen(options)
+    reasons = record_shown(points, folder, truth["sms"], options.jobs, options.foreign)
+    show_left_out(by_program(points, reasons))
+    files = [file for name in {name_of(point) for point in points} - set(reasons) for file in (folder / name).iterdir()]
+    print(f"{len(files)} launches, {sum(file.stat().st_size for file in files) / 1e6:.0f} MB, are in {folder}")
+
+
+if __name__ == "__main__":
+    main()

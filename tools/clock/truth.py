@@ -1,0 +1,269 @@
+"""Times of whole kernels on a GPU, one point each: what a model of time is checked against, and never fitted to.
+
+    python -m tools.clock.truth [--problem NAME ...] [--only TEXT] [--peer FILE ...] [--example FILE] [--save FILE.json]
+    python -m tools.clock.truth --program "FILE ARGUMENTS" ... [--save FILE.json]
+
+The first form times, in every case of a problem, as `tools.compare` does: every configuration of our kernel,
+overlapping and in ordinary launches; the launches that solve() chooses, with both promises and without; plain reads
+and rings; other submissions and NVIDIA's grouped example. The second form runs a program of CuTe DSL to its end, then
+launches its last kernel again with the same arguments: alone on a flushed L2, and 20 times in a row.
+
+A point: program, configuration, problem and case or arguments, launches (a name of harness.launch_modes), mode of
+the Hopper path ("timing": tensor core omitted; none on a B200), median microseconds per launch, 10th and 90th
+percentile, number of repeats. The file is saved after each point.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import functools
+import runpy
+import shlex
+import statistics
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.launch_modes import ALONE, ORDINARY, OVERLAPPING, PROGRAMMATIC, LaunchMode
+from harness.timing import timing_inputs
+from task import PROBLEMS, Problem, TestSpec
+from tools import circumstances, compare
+from tools.peers import Kernel, load_submission
+from tools.rings import memory_rows
+from tools.rows import Row, flush_buffer, kernel_time, time_row
+from workshop import records
+from workshop.console import command_parser
+
+if TYPE_CHECKING:
+    import torch
+
+Point = dict[str, Any]
+
+REPEATS = 10
+IN_A_ROW = 20  # launches of a program's last kernel
+
+
+def point(times: list[float], **facts: Any) -> Point:
+    """The figures of one row, in microseconds per launch."""
+    times, tenth = sorted(times), len(times) // 10
+    figures = {"us": statistics.median(times), "p10": times[tenth], "p90": times[-1 - tenth]}
+    return {**facts, **{name: round(value, 4) for name, value in figures.items()}, "repeats": len(times)}
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Rows of the contest's problems
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def our_rows(submission: Any, inputs: list[Any], problem: str, hopper: bool) -> Iterator[tuple[Row, Point]]:
+    """(row, its facts) of our kernel, in its launch and in every configuration."""
+    from harness.plan_report import configuration_name, configurations
+
+    mode = "timing" if hopper else None
+
+    def both(name: str, call: Kernel, launches: LaunchMode = OVERLAPPING) -> Iterator[tuple[Row, Point]]:
+        facts = {"program": "submission.py", "configuration": name, "mode": mode}
+        yield Row(f"{name}, {launches}", call, inputs), {**facts, "launches": launches}
+        if hopper:
+            ordinary = compare.wrapped(call, compare.ordinary_launches)
+            yield Row(f"{name}, {ORDINARY}", ordinary, inputs), {**facts, "launches": ORDINARY}
+
+    yield from both("chosen", compare.promised(submission))
+    yield from both("chosen, nothing promised", submission.solve, PROGRAMMATIC)
+    for configuration in configurations(problem):
+        yield from both(configuration_name(configuration), compare.promised(submission, configuration))
+
+
+def other_rows(
+    inputs: list[Any], options: argparse.Namespace, hopper: bool, of_group: bool
+) -> Iterator[tuple[Row, Point]]:
+    """Those of --peer and --example, which take the data of a group GEMM."""
+    facts = {"mode": "timing" if hopper else None, "launches": ORDINARY}
+    if of_group:
+        for path in options.peer:
+            program = {"program": path.name, "configuration": path.parent.name}
+            yield Row(path.name, load_submission(path), inputs), {**facts, **program}
+        for name, call in compare.example_calls(options.example, hopper).items():
+            yield Row(name, call, inputs), {**facts, "program": options.example.name, "configuration": name}
+
+
+def byte_rows(nbytes: int, schedule: Any, sms: int, calls: int) -> Iterator[tuple[Row, Point]]:
+    """Plain reads and rings."""
+    for row in memory_rows(nbytes, schedule, sms, calls):
+        launches = ORDINARY if row.name in ("plain read", f"ring, {ORDINARY}") else OVERLAPPING
+        facts = {"program": "plain_read.cu" if row.name == "plain read" else "ring.cu", "configuration": row.name}
+        yield row, {**facts, "mode": None, "launches": launches, "bytes": nbytes, "sms": sms}
+
+
+@contextlib.contextmanager
+def seen_launches() -> Iterator[list[tuple[Any, ...]]]:
+    """The arguments of each gpu.launch inside."""
+    from nogpu.hopper import gpu
+
+    seen: list[tuple[Any, ...]] = []
+    original = gpu.launch
+
+    def launch(*arguments: Any) -> None:
+        seen.append(arguments)
+        original(*arguments)
+
+    gpu.launch = launch  # type: ignore[assignment]
+    try:
+        yield seen
+    finally:
+        gpu.launch = original
+
+
+def timed(row: Row, facts: Point, flush: torch.Tensor, repeats: int) -> Point:
+    """The row's point, with the launches of a call. Where the host's work could not be hidden, the profiler's sum of
+    kernels.
+    """
+    with seen_launches() as seen:
+        row.call(row.inputs[0])
+    facts = {**facts, "launched": [dataclasses.asdict(config) for _, config, *_ in seen]}
+    times, hidden = time_row(row, flush, repeats)
+    if not hidden:
+        times = [kernel_time(row) for _ in range(compare.PROFILED)]
+        facts = {**facts, "by": "profiler, kernels only"}
+    return point(times, **facts, calls=len(row.inputs))
+
+
+def case_rows(
+    problem: Problem, inputs: list[Any], options: argparse.Namespace, hopper: bool
+) -> Iterator[tuple[Row, Point]]:
+    """Every (row, its facts) of a case's inputs. options: example and peer, of the command line."""
+    import torch
+
+    import reference
+    import submission
+    from harness.plan_report import PRODUCTS
+
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    described = reference.REFERENCES[problem.name]
+    sizes = tuple(map(tuple, described.problem_sizes(inputs[0])))
+    (launched, *_) = submission.configure(sizes, sms, True, PRODUCTS[problem.name])
+    yield from our_rows(submission, inputs, problem.name, hopper)
+    yield from other_rows(inputs, options, hopper, problem is PROBLEMS["group_gemm"])
+    yield from byte_rows(sum(described.minimum_traffic(inputs[0])), launched.schedule, sms, len(inputs))
+
+
+def case_points(problem: Problem, case: int, options: argparse.Namespace, hopper: bool, show: Any) -> Iterator[Point]:
+    """Every point of a case. show: called with the name of each row before it is timed."""
+    import reference
+
+    generate = reference.REFERENCES[problem.name].generate_input
+    inputs = timing_inputs(problem, generate, TestSpec.parse(problem.benchmarks[case].line).args)
+    rows = case_rows(problem, inputs, options, hopper)
+    flush = flush_buffer()
+    for row, facts in rows:
+        if options.only not in row.name:
+            continue
+        show(f"{problem.name}, case {case}: {row.name}")
+        try:
+            yield timed(row, {**facts, "problem": problem.name, "case": case}, flush, options.repeats)
+        except Exception as error:  # of a compiler, of a file of others: the other rows are worth having
+            print(f"{problem.name}, case {case}: {row.name}: {error}"[:300], file=sys.stderr)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Programs
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def run_program(path: Path, arguments: list[str]) -> object:
+    """Run a program of CuTe DSL to its end. Returns what holds its tensors: its variables, or what ended it."""
+    argv = sys.argv
+    sys.argv = [str(path), *arguments]
+    sys.path.insert(0, str(path.parent))
+    try:
+        return runpy.run_path(str(path), run_name="__main__")
+    except SystemExit as left:
+        return left
+    except Exception as error:  # results without a tensor core are worthless, and a reference may need a B200
+        return error
+    finally:
+        sys.argv = argv
+        sys.path.remove(str(path.parent))
+
+
+def program_points(command: str, hopper: bool, repeats: int) -> Iterator[Point]:
+    """Run the program; then time its last launch, with launches in a row and alone."""
+    import torch
+    from cuda.bindings import driver
+
+    from nogpu.hopper import gpu
+
+    path, *arguments = shlex.split(command)
+    with seen_launches() as seen:
+        kept = run_program(Path(path), arguments)
+    if isinstance(kept, Exception) or (isinstance(kept, SystemExit) and kept.code):
+        print(f"{command}: ended with {kept}"[:300], file=sys.stderr)
+    if not seen:
+        print(f"{command}: no launch of a kernel was seen", file=sys.stderr)
+        return
+    function, config, parameters, _ = seen[-1]
+    launch_last = functools.partial(gpu.launch, function, config, parameters, torch.cuda.current_stream().cuda_stream)
+    flush = flush_buffer()
+    facts = {"program": Path(path).name, "configuration": " ".join(arguments), "mode": "timing" if hopper else None}
+    facts |= {"kernel": gpu.call(driver.cuFuncGetName, function).decode()}
+    in_a_row = OVERLAPPING if config.programmatic else ORDINARY
+    for launches, count in ((in_a_row, IN_A_ROW), (ALONE, 1)):
+        row = Row(path, lambda _: launch_last(), [None] * count)
+        yield timed(row, {**facts, "launches": launches}, flush, repeats)
+    del kept
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Command line
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    parser = command_parser(__doc__, "tools.clock.truth")
+    parser.add_argument("--problem", action="append", choices=PROBLEMS, help="default: every problem")
+    parser.add_argument("--only", default="", metavar="TEXT", help='rows with this in their names, such as "256x"')
+    parser.add_argument("--peer", type=Path, action="append", default=[], metavar="FILE", help="group GEMM submission")
+    parser.add_argument("--example", type=Path, metavar="FILE", help="NVIDIA's grouped_blockscaled_gemm.py")
+    parser.add_argument("--program", action="append", metavar="COMMAND", help="a program and its arguments")
+    parser.add_argument("--repeats", type=int, default=REPEATS, metavar="N", help="default: %(default)s")
+    records.add_save(parser)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options = parse_arguments(arguments)
+    hopper = circumstances.on_hopper("tools.clock.truth", arguments)
+
+    from rich.progress import Progress
+
+    points: list[Point] = []
+
+    def save() -> None:
+        record = {**circumstances.gpu(), **circumstances.versions(arguments), "points": points}
+        records.write(options.save, record, "points")
+
+    with Progress(transient=True) as progress:
+        bar = progress.add_task("", total=None)
+        show = functools.partial(progress.update, bar)
+        if options.program:
+            for command in options.program:
+                show(description=command)
+                for found in program_points(command, hopper, options.repeats):
+                    points.append(found)
+                    save()
+        else:
+            for name in options.problem or PROBLEMS:
+                for case in range(len(PROBLEMS[name].benchmarks)):
+                    describe = lambda text: show(description=text)  # noqa: E731
+                    for found in case_points(PROBLEMS[name], case, options, hopper, describe):
+                        points.append(found)
+                        save()
+    print(f"{len(points)} points" + (f" are in {options.save}" if options.save else ""))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""Tables of the mutants of the kernel, and of its silent runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tools.mutants import SURVIVORS
+from workshop import records
+from workshop.mutants import survivors
+from workshop.mutants.kinds import ROWS
+from workshop.mutants.results import load
+from workshop.mutants.score import HEADER, row_of, scores
+from workshop.tables import command_text, markdown, missing
+
+
+def mutants_table(results: Path, name: str) -> str:
+    """Mutants of docs/results/mutants.json. name: "kinds", a row for each row of kinds, or "programs"."""
+    saved = load(results / "mutants.json")
+    if saved is None:
+        return missing("python -m tools.mutants --foreign FOLDER --save docs/results/mutants.json")
+    found = scores(
+        saved.results, survivors.load(SURVIVORS), row_of if name == "kinds" else lambda result: result.program
+    )
+    names = [row for row in ROWS if row in found] if name == "kinds" else [each for each in found if each != "all"]
+    rows = [found[each].row(each) for each in (*names, "all")]
+    caption = f"{command_text('tools.mutants', saved.versions['command'])}; DSL {saved.versions['nvidia-cutlass-dsl']}"
+    return f"{markdown([name, *HEADER], rows)}\n\n{caption}"
+
+
+def silence_table(results: Path, _: str) -> str:
+    """The runs of docs/results/silence.json."""
+    saved = records.load(results / "silence.json")
+    if saved is None:
+        return missing("python -m tools.mutants --foreign FOLDER --silence 50 --save docs/results/silence.json")
+    runs = saved["runs"].values()
+    counts = len(runs), len(set().union(*runs)), sum(map(len, runs)), len(saved["reports"])
+    caption = f"{command_text('tools.mutants', saved['command'])}; DSL {saved['nvidia-cutlass-dsl']}"
+    return f"{markdown(['kernels', 'schedules', 'runs', 'reports'], [list(map(str, counts))])}\n\n{caption}"

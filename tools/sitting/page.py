@@ -1,0 +1,280 @@
+"""The page of a sitting: one HTML text with everything in it, made from what the JSON says and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from harness.launch_modes import ORDINARY
+from task import PROBLEMS
+from tools.sitting import answer, drawings
+from tools.sitting.outcomes import STATES
+
+Record = Mapping[str, Any]
+
+STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; max-width: 1000px; margin: 2em auto; padding: 0 1em; color: #222; }
+h1 { font-size: 1.6em; } h2 { font-size: 1.2em; margin-top: 2em; border-bottom: 1px solid #ccc; }
+table { border-collapse: collapse; font-size: 13px; margin: 0.8em 0; } td, th { padding: 2px 8px; text-align: right; }
+th { border-bottom: 1px solid #999; vertical-align: bottom; } td:first-child, th:first-child { text-align: left; }
+td.left { text-align: left; } .passed { color: #2c7d48; } .failed { color: #b22; font-weight: bold; }
+.cut { color: #a06b00; } .not { color: #777; } .chosen { outline: 2px solid #222; } .scroll { overflow-x: auto; }
+pre { background: #f4f4f4; padding: 0.6em; overflow-x: auto; font-size: 12px; } svg { width: 100%; height: auto; }
+"""
+CHECK_MARKS = {True: ("passed", "✓"), False: ("failed", "✗"), None: ("not", "–")}
+WORST = 2.0  # ratio to the best that is as red as a cell gets
+
+
+def page(record: Record) -> str:
+    """The whole page. record: what `session` saves as JSON."""
+    device = record.get("facts", {}).get("device", "no device")
+    sections = (
+        the_answer(record),
+        table(["", ""], summary(record), left=2),
+        remarks(record),
+        failures(record),
+        section("When each step ran", drawings.timeline(record["steps"])),
+        section("Every configuration on odd shapes", calls(record)),
+        section("The contest's cases", cases(record)),
+        *(section(f"Times: {name}", times(record, name)) for name in PROBLEMS),
+        *(section(f"Trials: {name}", trials(record, name)) for name in PROBLEMS),
+        section("Clusters that run at once", clusters(record)),
+        section("The choice of a configuration", suggestion(record)),
+        section("Fewer stages", stages(record)),
+        section("Constants of the clock's chip profile", constants(record)),
+        section("All steps", steps(record)),
+    )
+    title = f"First light: {device}"
+    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'
+    return f"{head}<h1>{escape(title)}</h1>{''.join(sections)}</html>\n"
+
+
+def the_answer(record: Record) -> str:
+    """Times beside the best published, right or wrong, and what to change."""
+    rows = answer.rows(record)
+    if not rows:
+        return ""
+    changes = [f"<li>{escape(change)}</li>" for change in answer.changes(record)]
+    what = f"<p>What to change:</p><ul>{''.join(changes)}</ul>" if changes else "<p>What to change: nothing.</p>"
+    return table(answer.NAMES, rows) + what
+
+
+def section(title: str, content: str) -> str:
+    """A part of the page; nothing without content."""
+    return f"<h2>{escape(title)}</h2>{content}" if content else ""
+
+
+def table(names: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> str:
+    """A table; a cell that starts with "<td" is taken as it is. left: columns that are aligned left."""
+    body = []
+    for row in rows:
+        cells = [
+            str(cell)
+            if str(cell).startswith("<td")
+            else f"<td{' class=left' if place < left else ''}>{escape(str(cell))}</td>"
+            for place, cell in enumerate(row)
+        ]
+        body.append(f"<tr>{''.join(cells)}</tr>")
+    if not body:
+        return ""
+    head = "".join(f"<th>{escape(name)}</th>" for name in names) if any(names) else ""
+    return f"<div class=scroll><table><tr>{head}</tr>{''.join(body)}</table></div>"
+
+
+def count(record: Record, state: str) -> int:
+    return sum(step["state"] == state for step in record["steps"])
+
+
+def summary(record: Record) -> list[tuple[str, str]]:
+    """What became of the steps, and on what: rows of name and text."""
+    checks = [check for step in record["steps"] for check in step["checks"]]
+    passed = sum(check["passed"] for check in checks)
+    states = ", ".join(f"{count(record, state)} {state}" for state in STATES)
+    not_run = [step["title"] for step in record["steps"] if step["state"] == "not run"]
+    failed = [step["title"] for step in record["steps"] if step["state"] == "failed"]
+    rows = [
+        ("steps", states + (" (interrupted)" if record.get("interrupted") else "")),
+        ("checks", f"{passed} passed, {len(checks) - passed} failed"),
+        ("failed", "; ".join(failed) or "nothing"),
+        ("not run", "; ".join(not_run) or "nothing"),
+        ("began, took", f"{record['began']}, {record.get('seconds', 0):.0f} s of at most {60 * record['minutes']:.0f}"),
+    ]
+    return rows + [(name, str(value)) for name, value in record.get("facts", {}).items()]
+
+
+def remarks(record: Record) -> str:
+    """What the device means for the figures."""
+    text = {
+        "hopper": "A Hopper GPU ran the B200's PTX: results with tensor memory and tensor core in software, times with "
+        "the tensor core omitted. They are no times of a B200.",
+        "emulator": "The emulator ran a reduced plan on a CPU. It has no times.",
+    }.get(record.get("device", ""), "")
+    return f"<p>{escape(text)}</p>" if text else ""
+
+
+def failures(record: Record) -> str:
+    """What failed, with the end of what it printed."""
+    parts = []
+    for step in record["steps"]:
+        bad = [check for check in step["checks"] if not check["passed"]]
+        if step["state"] != "failed" and not bad:
+            continue
+        parts.append(f"<h3 class=failed>{escape(step['title'])}: {escape(step['reason'])}</h3>")
+        parts.append(table(["check", "what is wrong"], [(check["name"], check["message"][:500]) for check in bad], 2))
+        if step["output"]:
+            parts.append(f"<details><summary>output</summary><pre>{escape(step['output'])}</pre></details>")
+    return section("What failed", "".join(parts))
+
+
+def mark(passed: bool | None, message: str = "") -> str:
+    """A cell for a check's end; None for a check without one."""
+    style, sign = CHECK_MARKS[passed]
+    return f'<td class={style} title="{escape(message, quote=True)}">{sign}</td>'
+
+
+def calls(record: Record) -> str:
+    """Group by check."""
+    found = [step for step in record["steps"] if step["name"].startswith("calls.")]
+    names = list(dict.fromkeys(check["name"] for step in found for check in step["checks"]))
+    rows = []
+    for step in found:
+        ends = {check["name"]: check for check in step["checks"]}
+        marks = [mark(ends[n]["passed"], ends[n]["message"]) if n in ends else mark(None) for n in names]
+        rows.append([step["title"].removeprefix("calls, "), *marks])
+    return table(["", *names], rows)
+
+
+def cases(record: Record) -> str:
+    """eval.py's modes: a row for each problem and mode, then the times that it reports."""
+    modes = [step for step in record["steps"] if step["name"].split(".")[0] in ("test", "benchmark", "leaderboard")]
+    rows, timed = [], []
+    for step in modes:
+        good = sum(check["passed"] for check in step["checks"])
+        rows.append(
+            (step["title"], step["state"], f"{good} passed, {len(step['checks']) - good} failed", step["reason"])
+        )
+        mode, problem = step["name"].split(".")
+        for figure in step["figures"]:
+            benchmark = PROBLEMS[problem].benchmarks[figure["case"]]
+            spread = f"{figure['best_us']:.2f} .. {figure['worst_us']:.2f}"
+            light, published = f"{benchmark.speed_of_light_us:.2f}", f"{benchmark.best_published_us:g}"
+            label = f"{problem} {mode}, case {figure['case']}"
+            timed.append((label, f"{figure['mean_us']:.2f}", spread, light, published, figure["message"]))
+    names = ["case", "us", "best .. worst", "speed of light", "best published", ""]
+    return table(["", "state", "cases", ""], rows, 4) + table(names, timed)
+
+
+def times(record: Record, problem: str) -> str:
+    """Bars of the rows beside ours, then every configuration's time by case."""
+    figures = answer.timed(record, "compare", problem)
+    groups: dict[str, dict[str, float]] = {}
+    for figure in figures:
+        if "configuration" not in figure:
+            label = figure["row"] + (" (host included)" if figure["host_included"] else "")
+            groups.setdefault(f"case {figure['case']}", {})[label] = figure["us"]
+    if record.get("device") == "b200":
+        for case, group in groups.items():
+            benchmark = PROBLEMS[problem].benchmarks[int(case.split()[1])]
+            group[f"best published, {ORDINARY}"] = benchmark.best_published_us
+            group["speed of light"] = benchmark.speed_of_light_us
+    return drawings.bars(groups, "us") + heat(figures)
+
+
+def trials(record: Record, problem: str) -> str:
+    """Times of trials, a column per case and launch mode."""
+    return heat([{**figure, "name": figure["trial"]} for figure in answer.timed(record, "trials", problem)])
+
+
+def clusters(record: Record) -> str:
+    """The driver's clusters beside the schedule's."""
+    found = [figure for step in record["steps"] if step["name"] == "clusters" for figure in step["figures"]]
+    names = ["configuration", "CTAs of a cluster", "SMEM bytes of a CTA", "cuOccupancyMaxActiveClusters", "slots"]
+    return table(names, ([figure[k] for k in ("name", "cluster", "smem", "active", "slots")] for figure in found))
+
+
+def heat(figures: Sequence[Mapping[str, Any]]) -> str:
+    """A row per configuration, a column per case and kind of launches; the redder, the slower than the best."""
+    cells = {
+        (figure["name"], figure["case"], figure["launches"]): figure["us"] for figure in figures if "name" in figure
+    }
+    columns = sorted({(case, launches) for _, case, launches in cells})
+    best = {
+        column: min(us for (_, case, launches), us in cells.items() if (case, launches) == column) for column in columns
+    }
+    rows = []
+    for shape in dict.fromkeys(shape for shape, _, _ in cells):
+        row = [shape]
+        for column in columns:
+            us = cells.get((shape, *column))
+            row.append("<td>–</td>" if us is None else heat_cell(us, us / best[column]))
+        rows.append(row)
+    return table(["us, launches", *(f"case {case}, {launches}" for case, launches in columns)], rows)
+
+
+def heat_cell(us: float, ratio: float) -> str:
+    share = min((ratio - 1) / (WORST - 1), 1)
+    colour = f"hsl({120 - 120 * share:.0f} 60% {92 - 12 * share:.0f}%)"
+    return f'<td style="background:{colour}" title="{ratio:.3f} of the best">{us:.2f}</td>'
+
+
+def suggestion(record: Record) -> str:
+    """Present and suggested constants, then chosen and best configuration of every case."""
+    found = [f["suggestion"] for step in record["steps"] for f in step["figures"] if "suggestion" in f]
+    if not found:
+        return ""
+    (last,) = found[-1:]
+    values = [(name, f"{value:g}", f"{last['suggested'][name]:g}") for name, value in last["constants"].items()]
+    means = f"{last['ratio']:.4f}", f"{last['suggested ratio']:.4f}"
+    values.append(("chosen time / best time, geometric mean", *means))
+    rows = [
+        (
+            *(f"{case['problem']}, case {case['case']}, {case['launches']}", case["chosen"]),
+            *(f"{case['chosen us']:.2f}", case["best"], f"{case['best us']:.2f}", f"{case['ratio']:.3f}"),
+            *(case["suggested"], f"{case['suggested ratio']:.3f}", case["configurations"]),
+        )
+        for case in last["cases"]
+    ]
+    names = ["", "chosen", "us", "best", "us", "ratio", "with the suggestion", "ratio", "configurations"]
+    return table(["constant of submission.py", "present", "suggested"], values) + table(names, rows)
+
+
+def stages(record: Record) -> str:
+    """Time by number of stages: a picture for each case and kind of launches."""
+    parts = []
+    for problem in PROBLEMS:
+        series: dict[str, dict[str, list[tuple[float, float]]]] = {}
+        for figure in answer.timed(record, "stages", problem):
+            title = f"{problem}, case {figure['case']}, {figure['launches']}"
+            of_shape = series.setdefault(title, {}).setdefault(figure["name"], [])
+            of_shape.append((figure["stages"], figure["us"]))
+        for title, of_case in series.items():
+            parts.append(f"<h3>{escape(title)}</h3>{drawings.lines(of_case, 'stages', 'us')}")
+    return "".join(parts)
+
+
+def constants(record: Record) -> str:
+    """The profile's constants, measured and of the committed profile."""
+    measured = [figure for step in record["steps"] if step["name"] == "calibrate" for figure in step["figures"]]
+    profiles = [f["profile"] for step in record["steps"] for f in step["figures"] if "profile" in f]
+    count_text = f"<p>{len(measured)} constants were measured; the JSON has all of them.</p>" if measured else ""
+    rows = [
+        (name, f"{entry['value']:g}", entry["unit"], entry["source"])
+        for profile in profiles[-1:]
+        for name, entry in profile["constants"].items()
+    ]
+    return count_text + table(["constant of the profile", "value", "unit", "source"], rows)
+
+
+def steps(record: Record) -> str:
+    """Every step with its state, time and reason."""
+    rows = [
+        (
+            step["title"],
+            f"<td class={step['state'].split()[0]}>{step['state']}</td>",
+            f"{step['seconds']:.1f}",
+            f"<td class=left>{escape(step['reason'])}</td>",
+        )
+        for step in record["steps"]
+    ]
+    return table(["step", "state", "s", ""], rows)

@@ -1,0 +1,130 @@
+"""What the process of a step does; it writes events to the file that LIGHT_RESULTS names (`outcomes`).
+
+python -m tools.sitting.work which                     the device that there is
+python -m tools.sitting.work survey                    device, driver, versions, hash of submission.py, check groups
+python -m tools.sitting.work calls GROUP [CHECK ...]   checks of a group of `calls`
+python -m tools.sitting.work compare PROBLEM           times: ours, baseline, memory, every configuration
+python -m tools.sitting.work trials PROBLEM            times of edits of submission.py
+python -m tools.sitting.work stages PROBLEM            times with fewer stages
+python -m tools.sitting.work clusters                  clusters that run at once
+python -m tools.sitting.work profile CONSTANTS.json    the clock's chip profile, from measured constants
+python -m tools.sitting.work suggest FIGURES.json      better constants for the choice
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from harness import devices
+from tools.sitting.outcomes import Writer, is_skipped
+
+
+def which(writer: Writer) -> None:
+    writer.figure(device=devices.choose_device(None).name)
+
+
+def survey(writer: Writer) -> None:
+    import torch
+
+    from tools import circumstances
+    from tools.sitting import calls
+
+    facts = {
+        **circumstances.gpu(),
+        "capability": ".".join(map(str, torch.cuda.get_device_capability())),
+        **circumstances.versions([]),
+        "cuda of torch": torch.version.cuda,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+    }
+    del facts["command"]
+    writer.figure(facts=facts, groups={name: list(checks) for name, checks in calls.groups().items()})
+
+
+def run_calls(writer: Writer, group: str, *names: str) -> None:
+    """Each check once; one that raises is reported, and the next follows unless the device has failed with it."""
+    from tools.sitting import calls
+    from tools.sitting.context import leave_if_lost
+
+    for name, check in calls.groups()[group].items():
+        if is_skipped(name) or (names and name not in names):
+            continue
+        writer.begin(name)
+        began = time.monotonic()
+        try:
+            check()
+        except Exception as error:  # of the kernel, the compiler, the driver
+            writer.end(name, False, f"{type(error).__name__}: {error}")
+            leave_if_lost(name)
+        else:
+            writer.end(name, True, f"{time.monotonic() - began:.1f} s")
+
+
+def compare(writer: Writer, problem: str) -> None:
+    from tools.sitting import times
+
+    times.compare(writer, problem)
+
+
+def trials(writer: Writer, problem: str) -> None:
+    from tools.sitting import times
+
+    times.trials(writer, problem)
+
+
+def stages(writer: Writer, problem: str) -> None:
+    from tools.sitting import times
+
+    times.stages(writer, problem)
+
+
+def clusters(writer: Writer) -> None:
+    from tools.sitting import clusters
+
+    for figure in clusters.figures(devices.has_hopper()):
+        writer.figure(**figure)
+
+
+def profile(writer: Writer, constants: str) -> None:
+    """The profile of the chip that the constants are of, on the basis of the committed one."""
+    from nogpu.clock import PROFILES
+    from workshop.calibration import profile as chip_profile
+
+    record = json.loads(Path(constants).read_text(encoding="utf-8"))
+    base = PROFILES / ("b200.json" if record["arch"] == "sm_100a" else "h200.json")
+    data = chip_profile.derived(json.loads(base.read_text(encoding="utf-8")), chip_profile.measured_of([record]))
+    writer.figure(profile=data, base=base.name)
+
+
+def suggest(writer: Writer, figures: str) -> None:
+    from tools.sitting.suggest import suggestion
+
+    record = json.loads(Path(figures).read_text(encoding="utf-8"))
+    writer.figure(suggestion=suggestion(record["figures"], record["sms"]))
+
+
+KINDS: dict[str, Callable[..., None]] = {
+    "which": which,
+    "survey": survey,
+    "calls": run_calls,
+    "compare": compare,
+    "trials": trials,
+    "stages": stages,
+    "clusters": clusters,
+    "profile": profile,
+    "suggest": suggest,
+}
+
+
+def main() -> None:
+    kind, *arguments = sys.argv[1:]
+    KINDS[kind](Writer(), *arguments)
+
+
+if __name__ == "__main__":
+    main()
