@@ -1,6 +1,6 @@
 # make eval        the contest's ten tests: on a B200 or a Hopper GPU if there is one, else in the emulator, three schedules,
 #                  the first of them under the sanitizer;
-#                  PROBLEM=dual_gemm, gemm, gemv or all runs another problem's tests, or all forty; make -j4 eval-each side by side
+#                  PROBLEM=dual_gemm, gemm, gemv or all runs another problem's tests, or all forty
 # make test        the project's own tests, the emulator's first, without those that take long; no GPU needed; SLOW=1 runs
 #                  these, too, TESTS="tests/kernel ..." and NOGPU_TESTS=... some of them, empty ones none
 # make affected    the tests nearest to what has changed since the last commit, or since BASE=main; FILES="submission.py" names it
@@ -30,8 +30,7 @@ SECONDS ?= 60
 BASE ?= HEAD
 SEED ?= 1
 PROBLEM ?= group_gemm
-EACH := $(addprefix eval-,dual_gemm gemm group_gemm gemv)
-EVAL = $(BIN)/python eval.py test --schedule $(SCHEDULES) --sanitize --sanitize-schedule $(SANITIZED)
+EACH := $(foreach problem,dual_gemm gemm group_gemm gemv,$(problem)@4.5.2 $(problem)@4.8.1)
 TESTS ?= tests
 NOGPU_TESTS ?= tests
 # The tests that take long are those of `make check`, and of `make test SLOW=1`.
@@ -46,16 +45,19 @@ NOGPU_DSL_TESTS := $(addprefix tests/test_,runtime.py torch_device.py)
 # Without compiled modules on disk every process would compile the emulator's Python files anew: one to two seconds each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: eval eval-each $(EACH) test affected benchmark report b200 soak lint check lock clean
+.PHONY: eval set-up eval-each $(EACH) test affected benchmark report b200 soak lint check lock clean
 
 eval: $(READY)
-	$(EVAL) --problem $(PROBLEM)
+	$(BIN)/python eval.py test --problem $(PROBLEM) --schedule $(SCHEDULES) --sanitize \
+	  --sanitize-schedule $(SANITIZED)
 
-# A sanitized launch runs in one process: the problems run side by side.
+set-up: $(READY)
+
+# A sanitized launch runs in one process: with --jobs the problems run side by side, the longest first.
 eval-each: $(EACH)
 
-$(EACH): eval-%: $(READY)
-	$(EVAL) --problem $*
+$(EACH):
+	@$(MAKE) --no-print-directory eval PROBLEM=$(word 1,$(subst @, ,$@)) DSL=$(word 2,$(subst @, ,$@)) SCHEDULES=late
 
 benchmark: $(READY)
 	$(BIN)/python eval.py benchmark --problem $(PROBLEM)
@@ -94,10 +96,10 @@ check:
 	$(call step,lint)
 	$(call step,test SLOW=1)
 	$(call step,eval)
-	$(call step,--jobs 4 --output-sync eval-each SCHEDULES=late)
+	$(call step,set-up DSL=4.5.2)
+	$(call step,--jobs 4 --output-sync eval-each)
 	$(call step,benchmark PROBLEM=all)
 	$(call step,soak)
-	$(call step,--jobs 4 --output-sync eval-each SCHEDULES=late DSL=4.5.2)
 	$(call step,test SLOW=1 DSL=4.5.2 NOGPU_TESTS="$(NOGPU_DSL_TESTS)" TESTS="$(DSL_TESTS)")
 	$(call step,soak DSL=4.5.2)
 

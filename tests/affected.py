@@ -13,7 +13,7 @@ import grimp
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = {"nogpu": ("nogpu", "tests"), ".": ("harness", "tools", "nogpu", "tests")}  # by the folder of the tests
-MOST = 8
+MOST = 12
 
 
 def git(*words):

@@ -236,6 +236,7 @@ def test_progress_is_shown(monkeypatch):
     assert shown == [("exploring k", "runs"), (1, 2, 0), (2, 2, 0), "closed"]
 
 
+@pytest.mark.slow
 def test_programs_are_explored(tmp_path):
     """--explore N prints the schedule, which --schedule takes."""
     ptx = module(locks((4, 8), (8, 4)))

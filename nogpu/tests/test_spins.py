@@ -9,7 +9,7 @@ from nogpu.execution.device import Device, LaunchConfig
 from nogpu.hardware.properties import DeviceProperties
 from tests.support.small_kernels import entry, launch, store
 
-SCHEDULES = ["late", "random:1", *(pytest.param(each, marks=pytest.mark.slow) for each in ("eager", "random:2"))]
+SCHEDULES = ["late", *(pytest.param(each, marks=pytest.mark.slow) for each in ("eager", "random:1", "random:2"))]
 # Warp instructions after which a test fails whose spin does not end, or is not named a hang.
 BOUND, HANG_BOUND = 30_000_000, 3_000_000
 

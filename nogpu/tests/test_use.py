@@ -128,12 +128,13 @@ assert on_the_host.sum() == 3
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("imports", "checks"),
     [
-        pytest.param("from torch.utils import dlpack", "torch_checks", marks=pytest.mark.slow),
+        ("from torch.utils import dlpack", "torch_checks"),
         ("from torch import autograd", "torch_gradient_checks"),
-        pytest.param("import triton.language", "triton_checks", marks=pytest.mark.slow),
+        ("import triton.language", "triton_checks"),
     ],
 )
 def test_activation_behind_imports(imports, checks):

@@ -110,6 +110,7 @@ def custom_kernel(data):
 """
 
 
+@pytest.mark.slow
 def test_a_clock_shows_modelled_times(tmp_path):
     (tmp_path / "specs.txt").write_text(spec_line("good"))
     submission = tmp_path / "launches.py"
@@ -224,6 +225,7 @@ def test_benchmark_of_another_problem_on_the_emulator(tmp_path):
     assert run.stdout.endswith("1 passed, 0 failed\n")
 
 
+@pytest.mark.slow
 def test_the_submissions_error_stands_before_the_references(tmp_path):
     """The reference, which raises for this K, too, runs during the call; the next case has its own replies."""
     (tmp_path / "specs.txt").write_text(
@@ -234,6 +236,7 @@ def test_the_submissions_error_stands_before_the_references(tmp_path):
     assert "k is 72; it must be 64 to " in run.stdout and run.stdout.endswith("1 passed, 1 failed\n")
 
 
+@pytest.mark.slow
 def test_one_failure_of_every_case_is_shown_once(tmp_path):
     specs = write_specs(tmp_path / "specs.txt", ["good", "good", "good"])
     submission = SUBMISSIONS / "broken_import.py"
@@ -338,6 +341,7 @@ def copy_harness(folder):
     shutil.copy(BEHAVIOURS, folder / "submission.py")
 
 
+@pytest.mark.slow
 def test_four_files_and_the_harness_are_enough_under_an_emulator_from_elsewhere(tmp_path):
     copy_harness(tmp_path)
     specs = write_specs(tmp_path / "specs.txt", ["good"])

@@ -108,11 +108,12 @@ def test_all_passed(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("problem", "line", "message"),
     [
-        pytest.param("dual_gemm", "m: 128; n: 128; k: 256; l: 2; seed: 3", "", marks=pytest.mark.slow),
-        pytest.param("gemm", "m: 40; n: 136; k: 208; l: 2; seed: 3", "bit-exact", marks=pytest.mark.slow),
+        ("dual_gemm", "m: 128; n: 128; k: 256; l: 2; seed: 3", ""),
+        ("gemm", "m: 40; n: 136; k: 208; l: 2; seed: 3", "bit-exact"),
         ("gemv", "m: 40; k: 208; l: 2; seed: 3", "bit-exact"),
     ],
 )
@@ -144,6 +145,7 @@ def test_benchmark_counts_and_never_times(tmp_path):
     assert {key.split(".")[-1] for key in log if "." in key} == {"spec", "status", "message", "error"}
 
 
+@pytest.mark.slow
 def test_leaderboard_ends_at_the_first_failure(tmp_path):
     specs = write_specs(tmp_path / "specs.txt", ["good", "wrong", "good"])
     code, log, _ = run_protocol("leaderboard", specs, "--submission", BEHAVIOURS, *OPTIONS)

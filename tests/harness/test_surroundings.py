@@ -14,7 +14,6 @@ import pytest
 from nogpu import store
 from tests.support.commands import BEHAVIOURS, ROOT, clean_environment, run_eval, write_specs
 from tests.support.emulated import copy_libraries
-from tests.support.slow import sampled
 
 NOBODY = 65534
 # A program that runs a command as another user, in a mount namespace in which that user can read folders below homes:
@@ -74,8 +73,9 @@ def test_a_checkout_whose_path_has_spaces_and_other_alphabets(tmp_path):
     assert process.stdout.startswith(f"group_gemm test · NVIDIA B200 (emulated) · {within}/наша submission.py · ")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="the other tests are run by an ordinary user already")
-@pytest.mark.parametrize("home", sampled(["theirs", "/nonexistent"], 2))
+@pytest.mark.parametrize("home", ["theirs", "/nonexistent"])
 def test_another_user(home):
     """A user without a home gets the temporary folder."""
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
@@ -179,6 +179,7 @@ def test_an_interruption_while_it_compiles(tmp_path):
     assert not [path for path in tmp_path.rglob("*") if path.name.startswith("scratch-") or path.suffix == ".so"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/syscall").exists(), reason="needs the system's list of calls")
 def test_an_interruption_while_it_reports(tmp_path):
     """Nobody reads the process's output."""

@@ -24,7 +24,7 @@ def solve_and_compare(sizes, seed=1, solve=submission.solve):
         assert torch.equal(ours.view(torch.int16), theirs.view(torch.int16)), f"group {group} of {sizes}"
 
 
-@pytest.fixture(params=sampled(SINGLE, 5), ids=label)
+@pytest.fixture(params=sampled(SINGLE, 7), ids=label)
 def configuration(request):
     """Each configuration of one product; test_problems.py has the others."""
     return request.param

@@ -33,7 +33,7 @@ def recorded(name):
     return found
 
 
-@pytest.mark.parametrize(("name", "kind", "number"), sampled(SAMPLE, 2, names=3))
+@pytest.mark.parametrize(("name", "kind", "number"), sampled(SAMPLE, 4, names=3))
 def test_a_mutant_is_noticed_or_listed(name, kind, number):
     """One schedule suffices to notice each of these mutants."""
     of = recorded(name)

@@ -147,6 +147,7 @@ def timed(monkeypatch):
     return names
 
 
+@pytest.mark.slow
 def test_every_configuration_is_timed_in_the_order_of_the_choice(writer, tmp_path, timed):
     times.compare(writer, "group_gemm")
     found = read_events(tmp_path / "events")

@@ -28,7 +28,7 @@ needs_tools = pytest.mark.skipif(
 
 SMALL, LARGEST = ([p for p in PLANS if (p.groups <= report.CONTEST_GROUPS) == small] for small in (True, False))
 # The largest launches take seconds to compile.
-COMPILED = sampled(SMALL, 7) + [pytest.param(plan, marks=pytest.mark.slow) for plan in LARGEST]
+COMPILED = sampled(SMALL, 11) + [pytest.param(plan, marks=pytest.mark.slow) for plan in LARGEST]
 LOWERED = [plan for plan in PLANS if plan.groups == report.CONTEST_GROUPS]
 
 

@@ -249,6 +249,7 @@ def test_a_mode_with_a_case_that_does_not_fit_is_left_out():
     assert "submit gemv.sm1-tile16-x1-n1 nvfp4_gemv test" in variants.script(few, ["test"]).splitlines()
 
 
+@pytest.mark.slow
 def test_the_command_as_the_page_has_it(tmp_path):
     command = [sys.executable, ROOT / "tools" / "variants.py", "write", tmp_path / "out", "--problem", "gemv"]
     process = subprocess.run(

@@ -62,7 +62,7 @@ def flat(result):
     return " ".join(without_comments(result.ptx).split())
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [MODES[0], *(pytest.param(each, marks=pytest.mark.slow) for each in MODES[1:])])
 @pytest.mark.parametrize(
     "body",
     [

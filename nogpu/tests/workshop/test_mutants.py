@@ -214,6 +214,7 @@ class Silent:
         return ptx == "right"
 
 
+@pytest.mark.slow
 def test_silence_goes_on_where_it_ended_in_the_same_emulator(tmp_path, monkeypatch):
     path = tmp_path / "silence.json"
     monkeypatch.setattr(silence.tape, "settle", lambda recorded: None)
