@@ -9,7 +9,10 @@ import pytest
 from nogpu import headers, toolchain
 from nogpu.clock import costs, recipes, record, replay
 from nogpu.compiler.rowcode import image
+from nogpu.cuda_programs import launches, modules
 from nogpu.hardware import copying, native, routes, store_marks
+from nogpu.hardware.tensor import multiply
+from nogpu.host import runtime
 
 MIRRORS = [
     ("native/engine.h", "Context", native.Context),
@@ -28,6 +31,13 @@ MIRRORS = [
     ("native/trace.c", "Trace", record._Records),
     ("native/trace.c", "Recorder", record._Recorder),
     ("native/trace.c", "Recipe", recipes.RECIPE),
+    ("native/mma.h", "Operand", multiply._Operand),
+    ("native/mma.h", "Mma", multiply._Call),
+    ("host/shim.c", "Launch", runtime.Launch),
+    ("host/shim.c", "TensorMapArguments", runtime.TensorMapArguments),
+    ("host/shim.c", "Attribute", launches.Attribute),
+    ("host/shim.c", "Config", launches.Config),
+    ("cuda_programs/runtime/runtime.h", "Record", modules.Record),
     ("clock/native/clock.h", "Launch", replay._Launch),
     ("clock/native/clock.h", "Span", replay.SPAN),
     ("clock/native/clock.h", "Instruction", costs.INSTRUCTION),

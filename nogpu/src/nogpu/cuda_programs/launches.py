@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 
+from nogpu import headers
 from nogpu.cuda_programs import modules, status
 from nogpu.cuda_programs.backends import current, strings
 from nogpu.cuda_programs.entries import ADDRESS, HANDLE, QUEUE, SIZE, U64, UINT, check_queue, entry
@@ -23,23 +24,14 @@ _Host = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _Callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
 
 
+@headers.mirrors("host/shim.c")
 class Attribute(ctypes.Structure):
     """cudaLaunchAttribute, CUlaunchAttribute."""
 
-    _fields_ = [("id", ctypes.c_int32), ("padding", ctypes.c_int32), ("words", ctypes.c_uint32 * 16)]
 
-
+@headers.mirrors("host/shim.c", attributes=ctypes.POINTER(Attribute))
 class Config(ctypes.Structure):
     """cudaLaunchConfig_t."""
-
-    _fields_ = [
-        ("grid", ctypes.c_uint32 * 3),
-        ("block", ctypes.c_uint32 * 3),
-        ("shared", ctypes.c_size_t),
-        ("queue", ctypes.c_size_t),
-        ("attributes", ctypes.POINTER(Attribute)),
-        ("count", ctypes.c_uint32),
-    ]
 
 
 class DriverConfig(ctypes.Structure):

@@ -12,6 +12,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
+from nogpu import headers
 from nogpu.compiler.linking import link
 from nogpu.cuda_programs import fatbin, status
 from nogpu.errors import EmulatorError
@@ -20,20 +21,14 @@ from nogpu.ptx.ir import Entry
 from nogpu.ptx.ir import Module as Parsed
 from nogpu.ptx.module import parse
 
-# runtime.h
-_MODULE, _FUNCTION, _VARIABLE, _MANAGED, _UNREGISTER = range(1, 6)
+_RUNTIME = "cuda_programs/runtime/runtime.h"
+_MODULE, _FUNCTION, _VARIABLE = headers.constants(_RUNTIME, "RECORD_MODULE", "RECORD_FUNCTION", "RECORD_VARIABLE")
+_MANAGED, _UNREGISTER = headers.constants(_RUNTIME, "RECORD_MANAGED", "RECORD_UNREGISTER")
 
 
+@headers.mirrors(_RUNTIME)
 class Record(ctypes.Structure):
-    """record_t of runtime.h."""
-
-    _fields_ = [
-        ("kind", ctypes.c_size_t),
-        ("module", ctypes.c_size_t),
-        ("host", ctypes.c_size_t),
-        ("name", ctypes.c_char_p),
-        ("size", ctypes.c_size_t),
-    ]
+    """What the program has registered before main."""
 
 
 class Module:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from nogpu import toolchain
+from nogpu import headers, toolchain
 from nogpu.compiler import stored
 from nogpu.errors import EmulatorError, Fault
 from nogpu.execution.device import Device, LaunchConfig
@@ -35,33 +35,17 @@ if TYPE_CHECKING:
 SUCCESS, LAUNCH_FAILURE = 0, 719  # cudaError_t
 # cudaFuncAttribute
 MAX_DYNAMIC_SHARED_BYTES, SHARED_CARVEOUT, NONPORTABLE_CLUSTER = 8, 9, 14
+_LONGS, _WORDS = ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint32)
 
 
+@headers.mirrors("host/shim.c")
 class Launch(ctypes.Structure):
-    """launch_t of shim.c."""
-
-    _fields_ = [
-        ("grid", ctypes.c_uint32 * 3),
-        ("block", ctypes.c_uint32 * 3),
-        ("cluster", ctypes.c_uint32 * 3),
-        ("programmatic", ctypes.c_uint32),
-        ("cooperative", ctypes.c_uint32),
-        ("unknown_attribute", ctypes.c_int32),
-        ("dynamic_shared_bytes", ctypes.c_uint64),
-        ("event", ctypes.c_void_p),
-        ("queue", ctypes.c_size_t),
-    ]
+    """A launch that the host code has asked for."""
 
 
+@headers.mirrors("host/shim.c", dims=_LONGS, strides=_LONGS, box=_WORDS, element_strides=_WORDS)
 class TensorMapArguments(ctypes.Structure):
-    """tensor_map_t of shim.c: the arguments of cuTensorMapEncodeTiled."""
-
-    _fields_ = [
-        *((name, ctypes.c_uint32) for name in ("data_type", "rank", "interleave", "swizzle", "l2_promotion", "fill")),
-        ("address", ctypes.c_uint64),
-        *((name, ctypes.POINTER(ctypes.c_uint64)) for name in ("dims", "strides")),
-        *((name, ctypes.POINTER(ctypes.c_uint32)) for name in ("box", "element_strides")),
-    ]
+    """The arguments of cuTensorMapEncodeTiled."""
 
 
 @dataclass
