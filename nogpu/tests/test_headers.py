@@ -9,7 +9,9 @@ import pytest
 from nogpu import headers, toolchain
 from nogpu.clock import costs, recipes, record, replay
 from nogpu.compiler.rowcode import image
+from nogpu.cuda.programs import modules
 from nogpu.hardware import copying, native, routes, store_marks
+from nogpu.hardware.tensor import multiply
 
 MIRRORS = [
     ("native/engine.h", "Context", native.Context),
@@ -28,6 +30,9 @@ MIRRORS = [
     ("native/trace.c", "Trace", record._Records),
     ("native/trace.c", "Recorder", record._Recorder),
     ("native/trace.c", "Recipe", recipes.RECIPE),
+    ("native/mma.h", "Operand", multiply._Operand),
+    ("native/mma.h", "Mma", multiply._Call),
+    ("cuda/programs/runtime/runtime.h", "Record", modules.Record),
     ("clock/native/clock.h", "Launch", replay._Launch),
     ("clock/native/clock.h", "Span", replay.SPAN),
     ("clock/native/clock.h", "Instruction", costs.INSTRUCTION),

@@ -2,16 +2,13 @@
 
 import ctypes
 import math
-import re
 import subprocess
 import sys
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-import nogpu
 from nogpu import toolchain
 from nogpu.arithmetic.numerics import DECODED, E2M1, UE4M3
 from nogpu.errors import Fault
@@ -85,20 +82,6 @@ def assert_bound(actual, a, b, before=None, rows=16):
                 continue
             # A float32 next to a number below the normal ones is up to half a unit of 2**-149 away.
             assert abs(Fraction(float(actual[i, j])) - exact) <= bound + Fraction(1, 2**150)
-
-
-def test_structures_are_those_of_the_header():
-    text = (Path(nogpu.__file__).parent / "native" / "mma.h").read_text()
-    text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
-    sizes = {"int32_t": 4, "uint32_t": 4, "*": 8, "struct emu_operand": ctypes.sizeof(multiply._Operand)}
-    for name, mirror in (("emu_operand", multiply._Operand), ("emu_mma", multiply._Call)):
-        body = re.search(rf"struct {name} {{(.*?)\n}};", text, re.DOTALL)[1]
-        fields = []
-        for kind, star, names in re.findall(r"(?:const )?((?:struct )?\w+) (\*?)([^;]+);", body):
-            for field in names.split(","):
-                plain, *counts = re.findall(r"\w+", field)
-                fields.append((plain, sizes[star or kind] * math.prod(map(int, counts))))
-        assert fields == [(field, ctypes.sizeof(kind)) for field, kind in mirror._fields_]
 
 
 def test_a_missing_compiler_is_an_error_of_the_instruction(tmp_path, monkeypatch):
@@ -358,8 +341,8 @@ def test_cpus_without_vectors_or_fused_products_compute_the_same_sums(amx, monke
     options = tuple(option for option in toolchain._FOLDER_OPTIONS if option != "-march=native")
     monkeypatch.setattr(toolchain, "_FOLDER_OPTIONS", options)
     plain = ctypes.PyDLL(str(toolchain.build.__wrapped__("native")))
-    plain.emu_mma.argtypes = [ctypes.c_void_p] * 5
-    plain.emu_mma_amx(0)
+    plain.mma.argtypes = [ctypes.c_void_p] * 5
+    plain.use_amx(0)
     native = multiply._library()
     cases = [
         *(("mxf4nvf4", {"scale": scale, "block": 16}) for scale in ("ue4m3", "ue8m0")),

@@ -116,7 +116,7 @@ def test_an_error_in_one_file_keeps_the_others(folder, compiled):
 
 def test_a_damaged_object_is_compiled_anew(folder, compiled, capfd):
     compiled()
-    (damaged,) = (store.root() / "objects").glob("two-*.o")
+    (damaged,) = (store.root() / "library_objects").glob("two-*.o")
     damaged.write_bytes(damaged.read_bytes()[:-40])
     (folder / "six.c").write_text('#include "parts.h"\nint six(void) { return THREE * two(); }\n')
     assert compiled() == ["six.c", "two.c"]
@@ -136,7 +136,7 @@ def test_another_cpu_builds_its_own(folder, tmp_path, monkeypatch):
     assert before not in libraries and len(libraries) == 4 and build(folder) in libraries
     cpu.unlink()
     assert build(folder) in libraries
-    assert len(list((store.root() / "objects").glob("two-*"))) == 5, "objects, too"
+    assert len(list((store.root() / "library_objects").glob("two-*"))) == 5, "objects, too"
 
 
 def test_options_count(folder, monkeypatch):

@@ -14,16 +14,15 @@ Mirror = TypeVar("Mirror", bound=type[ctypes.Structure])
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _INCLUDE = re.compile(r'#include "(.+)"')
-_ENUM = re.compile(r"\benum (\w*) ?\{([^}]*)\}")
-_STRUCT = re.compile(r"\bstruct (\w*) ?\{(.*?)\} ?(\w*);", re.DOTALL)
+_ENUM = re.compile(r"enum (\w*) ?\{([^}]*)\}")
+_STRUCT = re.compile(r"struct (\w*) ?\{(.*?)\} ?(\w*);", re.DOTALL)
 _DECLARATION = re.compile(r"(?:const |struct )*(\w+) (.+)")
 _FUNCTION = re.compile(r"\(\*(\w+)\)")
 _DECLARATOR = re.compile(r"(.*?)(\w+)((?:\[[^]]+\])*)")
 _NUMBERS = {
     **{f"u{bits}": getattr(ctypes, f"c_uint{bits}") for bits in (8, 16, 32, 64)},
     **{f"s{bits}": getattr(ctypes, f"c_int{bits}") for bits in (8, 16, 32, 64)},
-    **{"float": ctypes.c_float, "f32": ctypes.c_float, "double": ctypes.c_double, "f64": ctypes.c_double},
-    "word": ctypes.c_size_t,
+    **{"f32": ctypes.c_float, "f64": ctypes.c_double, "word": ctypes.c_size_t},
 }
 
 
@@ -52,7 +51,7 @@ def _read(path: Path) -> _Source:
         names = []
         for item in filter(None, map(str.strip, items.split(","))):
             name, _, expression = item.partition(" = ")
-            value = eval(expression, {}, found.constants) if expression else value + 1
+            value = _value(expression, found.constants) if expression else value + 1
             names.append(name)
             found.constants[name] = value
         found.enumerations[tag] = tuple(names)
@@ -60,6 +59,11 @@ def _read(path: Path) -> _Source:
     return found
 
 
+def _value(expression: str, known: dict[str, int]) -> int:
+    return int(expression) if expression.isdigit() else eval(expression, {}, known)
+
+
+@cache
 def _source(name: str) -> _Source:
     return _read(Path(__file__).resolve().parent / name)
 
@@ -92,7 +96,7 @@ def _fields(source: str, name: str) -> list[tuple[str, Any]]:
             else:
                 kind = _NUMBERS.get(base) or structure(source, base)
             for count in reversed(re.findall(r"[^][]+", counts)):
-                kind = kind * eval(count, {}, found.constants)
+                kind = kind * _value(count, found.constants)
             fields.append((field, kind))
     return fields
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from nogpu import store
 from nogpu.store import SetupError
 
-FOLDER, OBJECTS = "libraries", "objects"  # of the cache
+FOLDER, OBJECTS = "libraries", "library_objects"  # of the cache
 _MOST_OBJECTS = 400
 HERE = Path(__file__).resolve().parent
 CPU_DESCRIPTION = Path("/proc/cpuinfo")

@@ -34,10 +34,8 @@ static Allocation *allocation_at(Context *ctx, u64 address) {
     s64 low = 0, high = ctx->allocation_count;
     while (low < high) {
         s64 middle = (low + high) / 2;
-        if (all[middle].start <= address)
-            low = middle + 1;
-        else
-            high = middle;
+        if (all[middle].start <= address) low = middle + 1;
+        else high = middle;
     }
     if (low == 0 || address >= all[low - 1].end) return 0;
     ctx->recent = low - 1;
@@ -191,8 +189,7 @@ static int is_unwritten(const Context *ctx, const Op *op, const Access *access, 
     for (int l = 0; l < (access->by_lane ? LANES : 1); l++) {
         if (access->by_lane && !(mask >> l & 1)) continue;
         u8 *bytes = ctx->unwritten + (at[l] - origin);
-        if (access->is_store)
-            memset(bytes, 0, width);
+        if (access->is_store) memset(bytes, 0, width);
         else
             for (u64 i = 0; i < width; i++) found |= bytes[i];
     }

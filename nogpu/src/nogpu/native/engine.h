@@ -6,27 +6,13 @@
 
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "types.h"
 
 #define FULL 0xffffffffu
 
 enum { LANES = 32, WARPS = 32 };  // of a warp; of a CTA, at most
 
 enum { SHARED_BASE = 0x400, RANK_SHIFT = 24 };  // of shared addresses (hardware/memory.py)
-
-typedef uint8_t u8;
-typedef uint16_t u16;
-typedef uint32_t u32;
-typedef uint64_t u64;
-typedef int8_t s8;
-typedef int16_t s16;
-typedef int32_t s32;
-typedef int64_t s64;
-typedef _Float16 f16;
-typedef float f32;
-typedef double f64;
 
 // A live allocation of global memory; arrays of them are in order of the addresses and end with an empty one.
 typedef struct {
@@ -235,10 +221,8 @@ static inline void write_mask(Context *ctx, const Op *op, u32 bits) {
 }
 
 static inline void write_truth(Context *ctx, const Op *op, int holds) {
-    if (op->flags & TO_ROW)
-        write_mask(ctx, op, holds ? FULL : 0);
-    else
-        *AT(u64, d) = holds != 0;
+    if (op->flags & TO_ROW) write_mask(ctx, op, holds ? FULL : 0);
+    else *AT(u64, d) = holds != 0;
 }
 
 #define COMMIT(BITS)                                                                   \

@@ -33,8 +33,7 @@ KERNEL(tile_load) {
     u64 barrier = operand(ctx, operands, 2, lane);
     const Route *route = &loads->routes[place(destination, map, barrier, ctx->shared)];
     if (route->destination != destination || route->map != map || route->barrier != barrier) return to_python(ctx, op);
-    if (route->shared != ctx->shared || route->rank != operands->rank)
-        return to_python(ctx, op);
+    if (route->shared != ctx->shared || route->rank != operands->rank) return to_python(ctx, op);
     if (ctx->barriers[route->target->offset >> 3] != route->target) return to_python(ctx, op);
     Load *load = &loads->pending[(loads->first + loads->count) % PENDING];
     memset(load->at, 0, sizeof load->at);

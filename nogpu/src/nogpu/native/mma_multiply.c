@@ -1,7 +1,7 @@
-/* Products of decoded operands: with AMX where the CPU has it and bfloat16 holds the operands, else by vectors.
- *
- * Both sum in float, from zero, each in its own order. AMX takes subnormals for zero: its operands have none, and D is
- * added outside of it. */
+// Products of decoded operands: with AMX where the CPU has it and bfloat16 holds the operands, else by vectors.
+//
+// Both sum in float, from zero, each in its own order. AMX takes subnormals for zero: its operands have none, and D is
+// added outside of it.
 
 #include "mma.h"
 
@@ -11,8 +11,8 @@
 #include <arm_neon.h>
 #endif
 
-/* A vector of the CPU's size, and a b + c with one rounding where the CPU has it: products of two elements are exact in
- * float, so the other CPUs get the same sums. */
+// A vector of the CPU's size, and a b + c with one rounding where the CPU has it: products of two elements are exact in
+// float, so the other CPUs get the same sums.
 #if defined(__AVX512F__)
 enum { VECTOR = 64, ROWS = 8, VECTORS = 2 };
 #define FUSED_f32(a, b, c) ((v_f32)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
@@ -31,27 +31,26 @@ enum { VECTOR = 16, ROWS = 4, VECTORS = 2 };
 #define FUSED_f64(a, b, c) ((a) * (b) + (c))
 #endif
 
-typedef float v_f32 __attribute__((vector_size(VECTOR)));
-typedef double v_f64 __attribute__((vector_size(VECTOR)));
+typedef f32 v_f32 __attribute__((vector_size(VECTOR)));
+typedef f64 v_f64 __attribute__((vector_size(VECTOR)));
 typedef v_f32 v_f32_in_memory __attribute__((aligned(4), may_alias));
 typedef v_f64 v_f64_in_memory __attribute__((aligned(8), may_alias));
 
-static void store_f32(float *to, v_f32 values) { *(v_f32_in_memory *)to = values; }
+static void store_f32(f32 *to, v_f32 values) { *(v_f32_in_memory *)to = values; }
 
-static void store_f64(float *to, v_f64 values) {
-    for (unsigned lane = 0; lane < VECTOR / sizeof *to / 2; lane++)
-        to[lane] = values[lane];
+static void store_f64(f32 *to, v_f64 values) {
+    for (unsigned lane = 0; lane < VECTOR / sizeof *to / 2; lane++) to[lane] = values[lane];
 }
 
-/* sums[EMU_STRIP][EMU_BLOCK] = a[EMU_STRIP][k] panel[k][EMU_PANEL], in blocks of ROWS by VECTORS kept in registers. */
+// sums[STRIP][BLOCK] = a[STRIP][k] panel[k][PANEL], in blocks of ROWS by VECTORS kept in registers.
 #define DEFINE_PRODUCT(type, real)                                                                                   \
-    static void multiply_##type(const real *a, int k, const real *panel, float *sums) {                              \
+    static void multiply_##type(const real *a, int k, const real *panel, f32 *sums) {                              \
         enum { LANES = VECTOR / sizeof(real), WIDTH = LANES * VECTORS };                                             \
-        for (int column = 0; column < EMU_PANEL; column += WIDTH)                                                    \
-            for (int row = 0; row < EMU_STRIP; row += ROWS) {                                                        \
+        for (int column = 0; column < PANEL; column += WIDTH)                                                    \
+            for (int row = 0; row < STRIP; row += ROWS) {                                                        \
                 v_##type sum[ROWS][VECTORS] = {0};                                                                   \
                 for (int i = 0; i < k; i++) {                                                                        \
-                    const v_##type##_in_memory *b = (const void *)(panel + i * EMU_PANEL + column);                  \
+                    const v_##type##_in_memory *b = (const void *)(panel + i * PANEL + column);                  \
                     for (int r = 0; r < ROWS; r++) {                                                                 \
                         v_##type element = a[(row + r) * k + i] - (v_##type){0};                                     \
                         for (int v = 0; v < VECTORS; v++)                                                            \
@@ -60,27 +59,27 @@ static void store_f64(float *to, v_f64 values) {
                 }                                                                                                    \
                 for (int r = 0; r < ROWS; r++)                                                                       \
                     for (int v = 0; v < VECTORS; v++)                                                                \
-                        store_##type(sums + (row + r) * EMU_BLOCK + column + v * LANES, sum[r][v]);                  \
+                        store_##type(sums + (row + r) * BLOCK + column + v * LANES, sum[r][v]);                  \
             }                                                                                                        \
     }
 
-DEFINE_PRODUCT(f32, float)
-DEFINE_PRODUCT(f64, double)
+DEFINE_PRODUCT(f32, f32)
+DEFINE_PRODUCT(f64, f64)
 
 #if defined(__AMX_BF16__) && defined(__AVX512BW__) && defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) */
+enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };  // arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
 enum { TILE_ROWS = 16, TILE_BYTES = 64, TILE_K = 32 };
 
 static int has_amx(void) { return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0; }
 
-/* Of all eight tiles. It is constant data because GCC takes the instruction for a reader of its first bytes only. */
+// Of all eight tiles. It is constant data because GCC takes the instruction for a reader of its first bytes only.
 static const struct {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
+    u8 palette, start_row, reserved[14];
+    u16 row_bytes[16];
+    u8 rows[16];
 } configuration = {
     .palette = 1,
     .row_bytes = {TILE_BYTES, TILE_BYTES, TILE_BYTES, TILE_BYTES, TILE_BYTES, TILE_BYTES, TILE_BYTES, TILE_BYTES},
@@ -89,52 +88,51 @@ static const struct {
 
 static void begin_bf16(void) {
     _tile_loadconfig(&configuration);
-    /* Operands are in memory: GCC does not know that tiles are loaded from it. */
+    // Operands are in memory: GCC does not know that tiles are loaded from it.
     __asm__ volatile("" ::: "memory");
 }
 
 static void end_bf16(void) { _tile_release(); }
 
-/* sums[EMU_STRIP][EMU_BLOCK] = a[EMU_STRIP][k] panel[k / 2][EMU_PANEL], elements in pairs: two by two tiles. */
-static void multiply_bf16(const uint16_t *a, int k, const uint32_t *panel, float *sums) {
-    float *lower = sums + TILE_ROWS * EMU_BLOCK;
+// sums[STRIP][BLOCK] = a[STRIP][k] panel[k / 2][PANEL], elements in pairs: two by two tiles.
+static void multiply_bf16(const u16 *a, int k, const u32 *panel, f32 *sums) {
+    f32 *lower = sums + TILE_ROWS * BLOCK;
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
     for (int i = 0; i < k; i += TILE_K) {
-        const uint32_t *b = panel + i / 2 * EMU_PANEL;
+        const u32 *b = panel + i / 2 * PANEL;
         _tile_loadd(4, a + i, k * 2);
         _tile_loadd(5, a + TILE_ROWS * k + i, k * 2);
-        _tile_loadd(6, b, EMU_PANEL * 4);
-        _tile_loadd(7, b + TILE_ROWS, EMU_PANEL * 4);
+        _tile_loadd(6, b, PANEL * 4);
+        _tile_loadd(7, b + TILE_ROWS, PANEL * 4);
         _tile_dpbf16ps(0, 4, 6);
         _tile_dpbf16ps(1, 4, 7);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
     }
-    _tile_stored(0, sums, EMU_BLOCK * 4);
-    _tile_stored(1, sums + TILE_ROWS, EMU_BLOCK * 4);
-    _tile_stored(2, lower, EMU_BLOCK * 4);
-    _tile_stored(3, lower + TILE_ROWS, EMU_BLOCK * 4);
+    _tile_stored(0, sums, BLOCK * 4);
+    _tile_stored(1, sums + TILE_ROWS, BLOCK * 4);
+    _tile_stored(2, lower, BLOCK * 4);
+    _tile_stored(3, lower + TILE_ROWS, BLOCK * 4);
 }
 
-/* 16 bytes are 32 elements, of two blocks of 16: one shuffle of a table of twice 16 products takes them all. */
-void emu_pairs_to_bf16(const struct emu_operand *operand, int rows, const uint8_t *packed, const uint32_t *codes,
-                         uint16_t *out) {
+// 16 bytes are 32 elements, of two blocks of 16: one shuffle of a table of twice 16 products takes them all.
+void pairs_to_bf16(const Operand *operand, int rows, const u8 *packed, const u32 *codes, u16 *out) {
     const __m128i low = _mm_set1_epi8(15), second = _mm_set1_epi8(16);
-    int shift = operand->scale_count == 4 ? 8 : 0; /* to the second block's factor, if it has one of its own */
+    int shift = operand->scale_count == 4 ? 8 : 0;  // to the second block's factor, if it has one of its own
     for (int row = 0; row < rows; row++)
         for (int half = 0; half < 2; half++) {
-            uint32_t factors = codes[row] >> (8 + shift) * half;
+            u32 factors = codes[row] >> (8 + shift) * half;
             __m256i table = _mm256_loadu_si256((const void *)(operand->products + 16 * (factors & 0xFF)));
             __m256i next = _mm256_loadu_si256((const void *)(operand->products + 16 * (factors >> shift & 0xFF)));
-            __m128i bytes = _mm_loadu_si128((const void *)(packed + row * EMU_ROW_BYTES + EMU_CHUNK * half));
+            __m128i bytes = _mm_loadu_si128((const void *)(packed + row * ROW_BYTES + CHUNK * half));
             __m128i even = _mm_and_si128(bytes, low), odd = _mm_and_si128(_mm_srli_epi16(bytes, 4), low);
             __m256i index = _mm256_set_m128i(_mm_or_si128(_mm_unpackhi_epi8(even, odd), second),
                                              _mm_unpacklo_epi8(even, odd));
             __m512i tables = _mm512_inserti64x4(_mm512_castsi256_si512(table), next, 1);
-            _mm512_storeu_si512(out + row * EMU_MAX_K + 32 * half,
+            _mm512_storeu_si512(out + row * MAX_K + 32 * half,
                                 _mm512_permutexvar_epi16(_mm512_cvtepu8_epi16(index), tables));
         }
 }
@@ -143,37 +141,35 @@ void emu_pairs_to_bf16(const struct emu_operand *operand, int rows, const uint8_
 
 static int has_amx(void) { return 0; }
 
-/* Never called: without AMX nothing is decoded to bfloat16. */
+// Never called: without AMX nothing is decoded to bfloat16.
 static void begin_bf16(void) {}
 
 static void end_bf16(void) {}
 
-static void multiply_bf16(const uint16_t *a, int k, const uint32_t *panel, float *sums) {
+static void multiply_bf16(const u16 *a, int k, const u32 *panel, f32 *sums) {
     (void)a, (void)k, (void)panel, (void)sums;
 }
 
-void emu_pairs_to_bf16(const struct emu_operand *operand, int rows, const uint8_t *packed, const uint32_t *codes,
-                       uint16_t *out) {
+void pairs_to_bf16(const Operand *operand, int rows, const u8 *packed, const u32 *codes, u16 *out) {
     (void)operand, (void)rows, (void)packed, (void)codes, (void)out;
 }
 
 #endif
 
-static int amx = -1; /* unknown */
+static int amx = -1;  // unknown
 
-int emu_amx(void) {
-    if (amx < 0)
-        amx = has_amx();
+int multiplies_by_amx(void) {
+    if (amx < 0) amx = has_amx();
     return amx;
 }
 
-int emu_mma_amx(int wanted) {
+int use_amx(int wanted) {
     amx = wanted && has_amx();
     return amx;
 }
 
-typedef uint32_t four __attribute__((vector_size(16)));
-typedef uint64_t two __attribute__((vector_size(16)));
+typedef u32 Four __attribute__((vector_size(16)));
+typedef u64 Two __attribute__((vector_size(16)));
 
 #ifdef __clang__
 #define SHUFFLE(type, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
@@ -181,61 +177,51 @@ typedef uint64_t two __attribute__((vector_size(16)));
 #define SHUFFLE(type, a, b, ...) __builtin_shuffle(a, b, (type){__VA_ARGS__})
 #endif
 
-/* to[columns][EMU_PANEL] = from[4][columns]. */
-static void transpose_words(const uint32_t *from, int columns, uint32_t *to) {
+// to[columns][PANEL] = from[4][columns].
+static void transpose_words(const u32 *from, int columns, u32 *to) {
     for (int column = 0; column < columns; column += 4) {
-        four row[4];
-        for (int i = 0; i < 4; i++)
-            memcpy(&row[i], from + i * columns + column, sizeof row[i]);
-        two low01 = (two)SHUFFLE(four, row[0], row[1], 0, 4, 1, 5);
-        two high01 = (two)SHUFFLE(four, row[0], row[1], 2, 6, 3, 7);
-        two low23 = (two)SHUFFLE(four, row[2], row[3], 0, 4, 1, 5);
-        two high23 = (two)SHUFFLE(four, row[2], row[3], 2, 6, 3, 7);
-        two out[4] = {
-            SHUFFLE(two, low01, low23, 0, 2),
-            SHUFFLE(two, low01, low23, 1, 3),
-            SHUFFLE(two, high01, high23, 0, 2),
-            SHUFFLE(two, high01, high23, 1, 3),
+        Four row[4];
+        for (int i = 0; i < 4; i++) memcpy(&row[i], from + i * columns + column, sizeof row[i]);
+        Two low01 = (Two)SHUFFLE(Four, row[0], row[1], 0, 4, 1, 5);
+        Two high01 = (Two)SHUFFLE(Four, row[0], row[1], 2, 6, 3, 7);
+        Two low23 = (Two)SHUFFLE(Four, row[2], row[3], 0, 4, 1, 5);
+        Two high23 = (Two)SHUFFLE(Four, row[2], row[3], 2, 6, 3, 7);
+        Two out[4] = {
+            SHUFFLE(Two, low01, low23, 0, 2),
+            SHUFFLE(Two, low01, low23, 1, 3),
+            SHUFFLE(Two, high01, high23, 0, 2),
+            SHUFFLE(Two, high01, high23, 1, 3),
         };
-        for (int i = 0; i < 4; i++)
-            memcpy(to + (column + i) * EMU_PANEL, &out[i], sizeof out[i]);
+        for (int i = 0; i < 4; i++) memcpy(to + (column + i) * PANEL, &out[i], sizeof out[i]);
     }
 }
 
-/* rows: [n][k]. Each part of N begins a panel. N and its parts are multiples of 8. */
-void emu_arrange(const struct emu_mma *call, enum emu_precision precision, const union emu_matrix *rows,
-                 union emu_matrix *panels) {
-    int k = call->k, words = precision == EMU_IN_BF16 ? k / 2 : k, count = call->n / call->parts;
-    int part_panels = (count + EMU_PANEL - 1) / EMU_PANEL;
+// rows: [n][k]. Each part of N begins a panel. N and its parts are multiples of 8.
+void arrange_panels(const Mma *call, Precision precision, const Matrix *rows, Matrix *panels) {
+    int k = call->k, words = precision == IN_BF16 ? k / 2 : k, count = call->n / call->parts;
+    int part_panels = (count + PANEL - 1) / PANEL;
     for (int row = 0; row < call->n; row += 4) {
-        int panel = row / count * part_panels + row % count / EMU_PANEL, column = row % count % EMU_PANEL;
-        int to = panel * words * EMU_PANEL + column;
-        if (precision != EMU_IN_DOUBLE) {
+        int panel = row / count * part_panels + row % count / PANEL, column = row % count % PANEL;
+        int to = panel * words * PANEL + column;
+        if (precision != IN_DOUBLE) {
             transpose_words(rows->words + row * words, words, panels->words + to);
             continue;
         }
         for (int i = 0; i < 4; i++)
-            for (int j = 0; j < k; j++)
-                panels->f64[to + j * EMU_PANEL + i] = rows->f64[(row + i) * k + j];
+            for (int j = 0; j < k; j++) panels->doubles[to + j * PANEL + i] = rows->doubles[(row + i) * k + j];
     }
 }
 
-void emu_begin(enum emu_precision precision) {
-    if (precision == EMU_IN_BF16)
-        begin_bf16();
+void begin_products(Precision precision) {
+    if (precision == IN_BF16) begin_bf16();
 }
 
-void emu_end(enum emu_precision precision) {
-    if (precision == EMU_IN_BF16)
-        end_bf16();
+void end_products(Precision precision) {
+    if (precision == IN_BF16) end_bf16();
 }
 
-void emu_multiply(enum emu_precision precision, const union emu_matrix *a, int row, int k,
-                  const union emu_matrix *panels, int panel, float *sums) {
-    if (precision == EMU_IN_BF16)
-        multiply_bf16(a->bf16 + row * k, k, panels->words + panel * (k / 2) * EMU_PANEL, sums);
-    else if (precision == EMU_IN_FLOAT)
-        multiply_f32(a->f32 + row * k, k, panels->f32 + panel * k * EMU_PANEL, sums);
-    else
-        multiply_f64(a->f64 + row * k, k, panels->f64 + panel * k * EMU_PANEL, sums);
+void multiply_panel(Precision precision, const Matrix *a, int row, int k, const Matrix *panels, int panel, f32 *sums) {
+    if (precision == IN_BF16) multiply_bf16(a->bf16 + row * k, k, panels->words + panel * (k / 2) * PANEL, sums);
+    else if (precision == IN_FLOAT) multiply_f32(a->singles + row * k, k, panels->singles + panel * k * PANEL, sums);
+    else multiply_f64(a->doubles + row * k, k, panels->doubles + panel * k * PANEL, sums);
 }

@@ -195,8 +195,7 @@ static void record_as(const Recorder *recorder, Context *ctx, const Recipe *reci
     put(trace, 0);
     switch (recipe->kind) {
     case WORDS:
-        for (int i = 0; i < recipe->count; i++)
-            put(trace, (u32)value_of(ctx, &recipe->values[i], __builtin_ctz(mask)));
+        for (int i = 0; i < recipe->count; i++) put(trace, (u32)value_of(ctx, &recipe->values[i], __builtin_ctz(mask)));
         break;
     case ACCESS: put_access(recorder, ctx, recipe, trace, mask); break;
     case BARRIER: put_barrier(ctx, recipe, trace, mask); break;
@@ -215,10 +214,8 @@ void record_instruction(void *watcher, Context *ctx, const Op *op) {
     const Recorder *recorder = watcher;
     const Recipe *recipe = &recorder->recipes[op->pc];
     if (!ctx->trace) return;
-    if (!ctx->mask)
-        put(ctx->trace, (u32)op->pc | IN_PART);
-    else if (recipe->kind == WAIT || !recipe->later)
-        record_as(recorder, ctx, recipe, op->pc, ctx->mask);
+    if (!ctx->mask) put(ctx->trace, (u32)op->pc | IN_PART);
+    else if (recipe->kind == WAIT || !recipe->later) record_as(recorder, ctx, recipe, op->pc, ctx->mask);
 }
 
 // An instruction that is recorded later has been executed.

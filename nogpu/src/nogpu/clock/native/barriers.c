@@ -14,7 +14,7 @@ Barrier *barrier_at(Cta *cta, u32 offset) {
     return barrier;
 }
 
-void wake_all(Sim *sim, Warp **list, double time) {
+void wake_all(Sim *sim, Warp **list, f64 time) {
     Warp *warp = *list;
     *list = 0;
     while (warp) {
@@ -25,7 +25,7 @@ void wake_all(Sim *sim, Warp **list, double time) {
 }
 
 // early: bytes of a later phase's copies may have come with this one's.
-static void complete(Sim *sim, Barrier *barrier, s32 cause, int early, double time) {
+static void complete(Sim *sim, Barrier *barrier, s32 cause, int early, f64 time) {
     while (barrier->expected > 0 && !barrier->pending && (early ? barrier->bytes <= 0 : !barrier->bytes)) {
         barrier->phase++;
         barrier->pending = barrier->expected;
@@ -60,8 +60,8 @@ static int is_early(const Barrier *barrier, s64 arrivals, s64 bytes) {
     return arrivals > barrier->pending || (bytes > 0 && !barrier->pending);
 }
 
-// Adds the arrivals of phases that have begun meanwhile.
-void take_early(Sim *sim, Cta *cta, u32 offset, double time) {
+// Arrivals of phases that have begun meanwhile.
+void take_early(Sim *sim, Cta *cta, u32 offset, f64 time) {
     Barrier *barrier = barrier_at(cta, offset);
     for (Early *first; (first = barrier->early) && !is_early(barrier, first->arrivals, first->bytes); free(first)) {
         barrier->early = first->next;
@@ -78,7 +78,7 @@ static void keep_early(Barrier *barrier, s64 arrivals, s64 bytes, s32 cause) {
     **last = (Early){0, arrivals, bytes, cause};
 }
 
-void arrive(Sim *sim, Cta *cta, u32 offset, s64 arrivals, s64 bytes, s32 cause, double time) {
+void arrive(Sim *sim, Cta *cta, u32 offset, s64 arrivals, s64 bytes, s32 cause, f64 time) {
     Barrier *barrier = barrier_at(cta, offset);
     int skips = sim->launches[cta->launch].skips;
     if (skips && is_early(barrier, arrivals, bytes)) {
@@ -93,7 +93,7 @@ void arrive(Sim *sim, Cta *cta, u32 offset, s64 arrivals, s64 bytes, s32 cause, 
     if (skips) take_early(sim, cta, offset, time);
 }
 
-void cluster_arrives(Sim *sim, Cluster *cluster, double time) {
+void cluster_arrives(Sim *sim, Cluster *cluster, f64 time) {
     cluster->time = later(cluster->time, time);
     if (cluster->arrived < cluster->alive || !cluster->arrived) return;
     cluster->arrived = 0;

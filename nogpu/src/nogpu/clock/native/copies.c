@@ -6,7 +6,7 @@ enum { TURN = 16, BOX_WORDS = 17, COMPLETES = 16 };  // lines of a turn of the e
 
 static s64 long_at(const u32 *words) { return (s64)((u64)words[1] << 32 | words[0]); }
 
-void issue_copy(Sim *sim, Warp *warp, const u32 *words, s32 pc, double time) {
+void issue_copy(Sim *sim, Warp *warp, const u32 *words, s32 pc, f64 time) {
     Cta *cta = warp->cta;
     Copy *copy = calloc(1, sizeof *copy);
     copy->cta = cta;
@@ -60,8 +60,8 @@ static s64 bytes_outside(const Copy *copy) {
     return copy->bytes > inside ? copy->bytes - inside : 0;
 }
 
-// Finds the next line of a copy: its number and sectors. Returns 0 if there is none.
-static int next_line(Copy *copy, u64 *line, u32 *sectors, double *bytes) {
+// The next line of a copy: its number and sectors. Returns 0 if there is none.
+static int next_line(Copy *copy, u64 *line, u32 *sectors, f64 *bytes) {
     while (copy->boxes) {
         const u32 *box = copy->box;
         u64 row_bytes = box[3], address = (u64)long_at(box + 1);
@@ -77,7 +77,7 @@ static int next_line(Copy *copy, u64 *line, u32 *sectors, double *bytes) {
             *line = from >> 7;
             u32 low = (u32)(from >> 5 & 3), high = (u32)((stop - 1) >> 5 & 3);
             *sectors = (0xfu >> (3 - high)) & (0xfu << low);
-            *bytes = (double)(stop - from);
+            *bytes = (f64)(stop - from);
             copy->inside += stop - from;
             return 1;
         }
@@ -99,9 +99,9 @@ static int next_line(Copy *copy, u64 *line, u32 *sectors, double *bytes) {
 
 static Sm *sm_of(Sim *sim, Cta *cta) { return &sim->sms[cta->sm]; }
 
-// The time at which bytes of a load, which left L2 at a time, are in the shared memory of its targets.
-static double delivered(Sim *sim, Copy *copy, double bytes, double back) {
-    double last = 0;
+// When bytes of a load that left L2 at a time are in the shared memory of its targets.
+static f64 delivered(Sim *sim, Copy *copy, f64 bytes, f64 back) {
+    f64 last = 0;
     for (s32 rank = 0; rank < copy->cta->cluster->size; rank++)
         if (copy->mask >> rank & 1) {
             Sm *target = sm_of(sim, copy->cta->cluster->ctas[rank]);
@@ -111,17 +111,17 @@ static double delivered(Sim *sim, Copy *copy, double bytes, double back) {
     return last;
 }
 
-static double line_of_load(Sim *sim, Copy *copy, u64 line, u32 sectors, double bytes, double time) {
-    double back = access_line(sim, copy->cta->sm, line, sectors, time, 0);
+static f64 line_of_load(Sim *sim, Copy *copy, u64 line, u32 sectors, f64 bytes, f64 time) {
+    f64 back = access_line(sim, copy->cta->sm, line, sectors, time, 0);
     return copy->kind == 4 ? back : delivered(sim, copy, bytes, back);
 }
 
-// The time at which zeros for a line outside of a tensor come from L2. Each SM asks for the line alone, at its place.
-static double line_outside(Sim *sim, Copy *copy, u64 salt, double time) {
+// A line outside of a tensor: L2 is asked for it, where it would lie, by each SM alone, and gives zeros.
+static f64 line_outside(Sim *sim, Copy *copy, u64 salt, f64 time) {
     const u32 *box = copy->last_box;
     s64 row_bytes = box[3] ? box[3] : 128, left = copy->outside - copy->filled;
     s64 row = copy->filled / row_bytes, address = long_at(box + 1) + (box[4] + row) * long_at(box + 5) + copy->filled % row_bytes;
-    double bytes = left < 128 ? (double)left : 128;
+    f64 bytes = left < 128 ? (f64)left : 128;
     copy->filled += 128;
     return delivered(sim, copy, bytes, zeros_of_l2(sim, copy->cta->sm, ((u64)address >> 7) + salt, bytes, time));
 }
@@ -131,7 +131,7 @@ void run_engine(Sim *sim, s32 number) {
     Sm *sm = &sim->sms[number];
     const Chip *chip = &sim->chip;
     Copy *copy = sm->copies;
-    double time = later(sim->now, sm->engine);
+    f64 time = later(sim->now, sm->engine);
     if (!copy->entered) {
         copy->entered = 1;
         copy->began = time;
@@ -151,10 +151,10 @@ void run_engine(Sim *sim, s32 number) {
     }
     u64 salt = sim->launches[copy->cta->launch].salt, line;
     u32 sectors;
-    double bytes;
+    f64 bytes;
     int done = 0;
     if (copy->kind == 3) {
-        copy->last = to_peer(sim, sm, (double)copy->bytes, time);
+        copy->last = to_peer(sim, sm, (f64)copy->bytes, time);
         time = sm->remote;
         done = 1;
     }
@@ -171,7 +171,7 @@ void run_engine(Sim *sim, s32 number) {
         if (copy->kind == 2) {
             time += chip->tma_store_line * bytes / 128;
             copy->read = time;
-            double out = serve(&sm->out, time, bytes);
+            f64 out = serve(&sm->out, time, bytes);
             sm->bytes_out += bytes;
             copy->last = later(copy->last, access_line(sim, number, line + salt, sectors, out, 1));
         } else {

@@ -117,21 +117,21 @@ void start_cta(Sim *sim, Cta *cta) {
         warp->at = starts[w];
         warp->end = starts[w + 1];
         warp->time = warp->block = sim->now;
-        warp->ready = calloc((size_t)launch->value_count + 1, sizeof(double));
+        warp->ready = calloc((size_t)launch->value_count + 1, sizeof(f64));
         post(sim, sim->now, WARP_RUNS, warp, 0, 0);
     }
 }
 
-static void next_launch(Sim *sim, s32 number, double time) {
+static void next_launch(Sim *sim, s32 number, f64 time) {
     if (number >= sim->count || sim->progress[number].state || sim->progress[number].start > 0) return;
     const Chip *chip = &sim->chip;
-    double period = chip->launch_period + chip->launch_cta * fmin(sim->launches[number - 1].ctas, chip->sms);
-    double start = later(time, sim->progress[number - 1].start + period);
+    f64 period = chip->launch_period + chip->launch_cta * fmin(sim->launches[number - 1].ctas, chip->sms);
+    f64 start = later(time, sim->progress[number - 1].start + period);
     sim->progress[number].start = start;
     post(sim, start, GRID_STARTS, 0, number, 0);
 }
 
-void start_grid(Sim *sim, s32 number, double time) {
+void start_grid(Sim *sim, s32 number, f64 time) {
     Progress *progress = &sim->progress[number];
     Launch *launch = &sim->launches[number];
     progress->state = 1;
@@ -142,12 +142,12 @@ void start_grid(Sim *sim, s32 number, double time) {
     place_clusters(sim);
 }
 
-static void triggered(Sim *sim, s32 number, double time) {
+static void triggered(Sim *sim, s32 number, f64 time) {
     if (!sim->progress[number].triggers && number + 1 < sim->count && sim->launches[number + 1].programmatic)
         next_launch(sim, number + 1, time + sim->chip.launch_overlap);
 }
 
-void trigger(Sim *sim, Cta *cta, double time) {
+void trigger(Sim *sim, Cta *cta, f64 time) {
     if (cta->triggered) return;
     cta->triggered = 1;
     sim->progress[cta->launch].triggers--;
@@ -155,7 +155,7 @@ void trigger(Sim *sim, Cta *cta, double time) {
 }
 
 // A launch ends after its last CTA and what its CTAs have left in flight.
-void end_if_over(Sim *sim, s32 number, double time) {
+void end_if_over(Sim *sim, s32 number, f64 time) {
     Progress *progress = &sim->progress[number];
     if (progress->state == 1 && !progress->alive && !progress->pending && !progress->copies && progress->end == 0) {
         progress->end = later(time, sim->now) + sim->chip.grid_end;
@@ -166,7 +166,7 @@ void end_if_over(Sim *sim, s32 number, double time) {
 
 // What an ordinary launch takes longer to start when the one ahead has read so much from DRAM that its commands and its
 // code are in L2 no more. Of the commands some have been fetched ahead.
-static double cold_start(const Sim *sim, s32 number) {
+static f64 cold_start(const Sim *sim, s32 number) {
     const Chip *chip = &sim->chip;
     if (sim->dram_read - sim->progress[number - 1].read < COLD_BYTES) return 0;
     return chip->launch_cold + (number > chip->launch_ahead ? chip->launch_fetch : 0);
@@ -187,7 +187,7 @@ void end_grid(Sim *sim, s32 number) {
     }
 }
 
-static void cta_over(Sim *sim, Cta *cta, double time) {
+static void cta_over(Sim *sim, Cta *cta, f64 time) {
     Launch *launch = &sim->launches[cta->launch];
     Progress *progress = &sim->progress[cta->launch];
     Sm *sm = &sim->sms[cta->sm];
@@ -206,7 +206,7 @@ static void cta_over(Sim *sim, Cta *cta, double time) {
     end_if_over(sim, cta->launch, later(time, cta->stores));
 }
 
-void warp_over(Sim *sim, Warp *warp, double time) {
+void warp_over(Sim *sim, Warp *warp, f64 time) {
     Cta *cta = warp->cta;
     warp->is_over = 1;
     free(warp->ready);

@@ -5,10 +5,10 @@
 
 static int before(const Event *a, const Event *b) { return a->time < b->time || (a->time == b->time && a->order < b->order); }
 
-void post(Sim *sim, double time, s32 kind, void *what, s64 a, s64 b) { post_from(sim, time, kind, 0, what, a, b); }
+void post(Sim *sim, f64 time, s32 kind, void *what, s64 a, s64 b) { post_from(sim, time, kind, 0, what, a, b); }
 
-// number: a further argument of the event's handler.
-void post_from(Sim *sim, double time, s32 kind, s32 number, void *what, s64 a, s64 b) {
+// number: a further one, for the event's handler.
+void post_from(Sim *sim, f64 time, s32 kind, s32 number, void *what, s64 a, s64 b) {
     if (sim->events == sim->room) {
         sim->room = sim->room ? 2 * sim->room : 4096;
         sim->heap = realloc(sim->heap, sizeof(Event) * (size_t)sim->room);
@@ -45,7 +45,7 @@ void fail(Sim *sim, const char *error, s64 a, s64 b, s64 c, s64 d) {
 }
 
 // Keeps a span for a timeline, if there is room.
-void note(Sim *sim, s32 kind, const Cta *cta, s32 warp, s32 pc, double start, double end) {
+void note(Sim *sim, s32 kind, const Cta *cta, s32 warp, s32 pc, f64 start, f64 end) {
     if (sim->span_count < sim->span_room)
         sim->spans[sim->span_count++] = (Span){start, end, cta->sm, cta->launch, cta->index, warp, kind, pc};
 }
@@ -64,7 +64,7 @@ static void dispatch(Sim *sim, const Event *event) {
     }
 }
 
-static Server *servers(s32 count, double rate) {
+static Server *servers(s32 count, f64 rate) {
     Server *all = calloc((size_t)count, sizeof *all);
     for (s32 i = 0; i < count; i++) all[i].capacity = rate * BUCKET;
     return all;
@@ -84,7 +84,7 @@ Sim *new_sim(const Chip *chip, const s32 *gpc_ends, s32 gpcs, Launch *launches, 
         sim->sms[i].in.capacity = chip->sm_in_rate * BUCKET;
         sim->sms[i].out.capacity = chip->sm_out_rate * BUCKET;
         sim->sms[i].l1 = calloc((size_t)chip->l1_lines, sizeof(u64));
-        sim->sms[i].l1_ready = calloc((size_t)chip->l1_lines, sizeof(double));
+        sim->sms[i].l1_ready = calloc((size_t)chip->l1_lines, sizeof(f64));
     }
     sim->l2_sets = (s64)(chip->l2_bytes / 128 / chip->l2_ways);
     sim->l2 = calloc((size_t)(sim->l2_sets * (s64)chip->l2_ways), sizeof *sim->l2);
@@ -113,8 +113,8 @@ s32 advance(Sim *sim, s64 events) {
     return sim->error ? -1 : sim->events ? 1 : 0;
 }
 
-// A figure of a launch: 0 start, 1 first CTA, 2 end, 3 state, 4 finished CTAs.
-double launch_figure(const Sim *sim, s32 launch, s32 what) {
+// Of a launch: 0 start, 1 first CTA, 2 end, 3 state, 4 CTAs that are over.
+f64 launch_figure(const Sim *sim, s32 launch, s32 what) {
     const Progress *progress = &sim->progress[launch];
     if (what == 4) return progress->state ? sim->launches[launch].ctas - progress->alive : 0;
     return what == 0 ? progress->start : what == 1 ? progress->first_cta : what == 2 ? progress->end : progress->state;
@@ -122,14 +122,14 @@ double launch_figure(const Sim *sim, s32 launch, s32 what) {
 
 // Of the chip: 0 time, 1 bytes read from DRAM, 2 written, 3 bytes of hits in L2, 4 of misses, 5 bytes into SMs, 6 out,
 // 7 cycles of all tensor cores.
-double chip_figure(const Sim *sim, s32 what) {
-    double in = 0, out = 0, tensor = 0;
+f64 chip_figure(const Sim *sim, s32 what) {
+    f64 in = 0, out = 0, tensor = 0;
     for (s32 i = 0; i < (s32)sim->chip.sms; i++) {
         in += sim->sms[i].bytes_in;
         out += sim->sms[i].bytes_out;
         tensor += sim->sms[i].busy_tensor;
     }
-    double all[] = {sim->now, sim->dram_read, sim->dram_written, sim->l2_hits, sim->l2_misses, in, out, tensor};
+    f64 all[] = {sim->now, sim->dram_read, sim->dram_written, sim->l2_hits, sim->l2_misses, in, out, tensor};
     return all[what];
 }
 

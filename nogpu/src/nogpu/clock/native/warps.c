@@ -12,14 +12,14 @@
 enum { PREDICATED = 12 };  // most instructions that a branch skips to count as predicated
 enum { AHEAD = 24 };  // cycles that a warp may be ahead of the earliest event with instructions that only compute
 
-static double next_event(const Sim *sim) { return sim->events ? sim->heap[0].time : INFINITY; }
+static f64 next_event(const Sim *sim) { return sim->events ? sim->heap[0].time : INFINITY; }
 
-static double *waited(Sim *sim, Warp *warp, s32 pc) {
+static f64 *waited(Sim *sim, Warp *warp, s32 pc) {
     Launch *launch = &sim->launches[warp->cta->launch];
     return &launch->waits[(s64)warp->index * launch->instruction_count + pc];
 }
 
-void resume(Sim *sim, Warp *warp, double time) {
+void resume(Sim *sim, Warp *warp, f64 time) {
     warp->waits = NOTHING;
     warp->next = 0;
     time = later(time, warp->time);
@@ -40,38 +40,38 @@ static void wait_for(Warp *warp, s32 what, s32 pc, Warp **list) {
     }
 }
 
-static double sources_ready(const Warp *warp, const Launch *launch, const Instruction *in) {
-    double ready = 0;
+static f64 sources_ready(const Warp *warp, const Launch *launch, const Instruction *in) {
+    f64 ready = 0;
     const u32 *value = launch->values + in->values;
     for (int i = 0; i < in->sources; i++) ready = later(ready, warp->ready[value[i]]);
     return ready;
 }
 
-static void results_at(Warp *warp, const Launch *launch, const Instruction *in, double time) {
+static void results_at(Warp *warp, const Launch *launch, const Instruction *in, f64 time) {
     const u32 *value = launch->values + in->values + in->sources;
     for (int i = 0; i < in->results; i++) warp->ready[value[i]] = time;
 }
 
-// The time at which a port or a pipe can take an instruction that comes at a time, after earlier ones. Cycles from
-// `others`, before which no other warp comes, to that time are left to other warps: one that waits for its pipe blocks none.
-static double take(double *busy, double time, double others, double cycles) {
-    double slot = later(*busy, time);
+// When a port or a pipe can take an instruction that comes at a time: when it has done those before. The cycles between
+// `others`, before which no other warp comes, and then are left to those: a warp that waits for its pipe blocks no other.
+static f64 take(f64 *busy, f64 time, f64 others, f64 cycles) {
+    f64 slot = later(*busy, time);
     *busy = later(*busy, fmin(time, others)) + cycles;
     return slot;
 }
 
-static void plain(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Instruction *in, double others) {
-    double *port = &sm->ports[warp->partition], *pipe = &sm->pipes[warp->partition][in->pipe];
-    double slot = warp->time;
+static void plain(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Instruction *in, f64 others) {
+    f64 *port = &sm->ports[warp->partition], *pipe = &sm->pipes[warp->partition][in->pipe];
+    f64 slot = warp->time;
     if (in->issue) {
         slot = take(pipe, take(port, slot, others, in->issue), others, in->interval);
         warp->time = slot + in->issue;
     }
-    double start = in->skips & SKIP_DATA ? slot : later(slot, sources_ready(warp, launch, in));
+    f64 start = in->skips & SKIP_DATA ? slot : later(slot, sources_ready(warp, launch, in));
     if (in->variant) warp->time = start + in->latency;
     warp->block = later(warp->block, start);
-    double ready = start + in->latency;
-    if (in->of_launch) {  // loads of parameters, which the first CTA of a launch on an SM gets from L2
+    f64 ready = start + in->latency;
+    if (in->of_launch) {  // the first CTA of a launch on an SM gets them from L2
         if (!sm->parameters) sm->parameters = start + sim->chip.parameter_miss;
         ready = later(ready, sm->parameters);
     }
@@ -95,21 +95,21 @@ static int skip_poll(Warp *warp, const Launch *launch, u32 pc, const u32 *words,
     return 0;
 }
 
-static void arrive_later(Sim *sim, Cta *cta, s32 track, u32 place, s64 arrivals, s64 bytes, double time) {
+static void arrive_later(Sim *sim, Cta *cta, s32 track, u32 place, s64 arrivals, s64 bytes, f64 time) {
     Cta *target = peer(cta, place);
     post_from(sim, time, ARRIVES, cta->sm << 8 | track, target, (s64)(place & 0xffffff) | arrivals << 32, bytes);
 }
 
-static double shared_access(Sim *sim, Sm *sm, u32 wavefronts, double time) {
-    double start = later(sm->shared, time);
+static f64 shared_access(Sim *sim, Sm *sm, u32 wavefronts, f64 time) {
+    f64 start = later(sm->shared, time);
     sm->shared = start + wavefronts * sim->chip.shared_wavefront;
     return sm->shared - sim->chip.shared_wavefront + sim->chip.shared_latency;
 }
 
 static void memory_access(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Instruction *in, const u32 *w, s32 n,
-                          double time) {
+                          f64 time) {
     const Chip *chip = &sim->chip;
-    double done = time;
+    f64 done = time;
     u32 space = n ? w[0] & 0xff : 4;
     if (space == 0) {
         int lines = (n - 1) / 2;
@@ -129,7 +129,7 @@ static void memory_access(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, co
         done = shared_access(sim, sm, n > 1 ? w[1] : 1, time);
         if (in->kind == ATOMIC) done += chip->shared_latency;
     } else if (space == 2) {
-        done = to_peer(sim, sm, (double)(w[0] >> 8 & 0xff) * (w[0] >> 16), time);
+        done = to_peer(sim, sm, (f64)(w[0] >> 8 & 0xff) * (w[0] >> 16), time);
         if (in->kind == STORE) warp->stored = later(warp->stored, done);
         else done += chip->remote_latency;
     } else if (space == 3) {
@@ -146,30 +146,30 @@ static Sm *partner(Sim *sim, Cta *cta) { return &sim->sms[cta->cluster->ctas[cta
 // A tensor core's products take a column of 128 rows, or in a pair of 64, at a rate, and reads of A, where that is not in
 // tensor memory or in the collector, and of its half of B from shared memory. A row of either is 32 bytes: K is 256 bits
 // of every kind.
-static double mma_cycles(const Chip *chip, const Instruction *in, const u32 *w, int pair) {
-    double rows = pair ? w[1] / 2.0 : w[1], columns = w[2];
-    double products = columns / chip->mma_columns_rate * (pair && rows <= 64 ? 0.5 : 1);
-    double operands = 32 * ((w[5] || in->variant ? 0 : rows) + (pair ? columns / 2 : columns)) / chip->mma_operand_rate;
+static f64 mma_cycles(const Chip *chip, const Instruction *in, const u32 *w, int pair) {
+    f64 rows = pair ? w[1] / 2.0 : w[1], columns = w[2];
+    f64 products = columns / chip->mma_columns_rate * (pair && rows <= 64 ? 0.5 : 1);
+    f64 operands = 32 * ((w[5] || in->variant ? 0 : rows) + (pair ? columns / 2 : columns)) / chip->mma_operand_rate;
     return later(products, operands);
 }
 
 // A tensor core takes MMAs and copies in their order, each for some cycles; products of those before go on meanwhile.
 // Returns when it takes one that comes at a time.
-static double take_tensor(Sim *sim, Sm *sm, Cta *cta, int pair, double time, double cycles) {
-    double start = later(time + sim->chip.mma_issue, sm->tensor_front);
+static f64 take_tensor(Sim *sim, Sm *sm, Cta *cta, int pair, f64 time, f64 cycles) {
+    f64 start = later(time + sim->chip.mma_issue, sm->tensor_front);
     if (pair) start = later(start, partner(sim, cta)->tensor_front);
     sm->tensor_front = start + cycles;
     if (pair) partner(sim, cta)->tensor_front = start + cycles;
     return start;
 }
 
-static void multiply(Sim *sim, Sm *sm, Cta *cta, const Instruction *in, const u32 *w, double time) {
+static void multiply(Sim *sim, Sm *sm, Cta *cta, const Instruction *in, const u32 *w, f64 time) {
     const Chip *chip = &sim->chip;
     if (!chip->tensor_core) return;
     int pair = w[4] == 2 && cta->cluster->size > 1;
-    double start = later(take_tensor(sim, sm, cta, pair, time, w[0] >= 4 ? chip->mma_scaled : 0), sm->tensor);
+    f64 start = later(take_tensor(sim, sm, cta, pair, time, w[0] >= 4 ? chip->mma_scaled : 0), sm->tensor);
     if (pair) start = later(start, partner(sim, cta)->tensor);
-    double cycles = mma_cycles(chip, in, w, pair);
+    f64 cycles = mma_cycles(chip, in, w, pair);
     sm->tensor = start + cycles;
     sm->busy_tensor += cycles;
     note(sim, MULTIPLIES, cta, -1, 0, start, start + cycles);
@@ -179,17 +179,17 @@ static void multiply(Sim *sim, Sm *sm, Cta *cta, const Instruction *in, const u3
     }
 }
 
-// A copy takes the tensor core for as long as its bytes of shared memory need; all quadrants may get the same bytes.
-static void copy_to_tmem(Sim *sim, Sm *sm, Cta *cta, const Instruction *in, const u32 *w, double time) {
+// A copy takes the tensor core for as long as its bytes of shared memory need, of which all quadrants may get the same.
+static void copy_to_tmem(Sim *sim, Sm *sm, Cta *cta, const Instruction *in, const u32 *w, f64 time) {
     const Chip *chip = &sim->chip;
     if (!chip->tensor_core) return;
     take_tensor(sim, sm, cta, w[1] == 2 && cta->cluster->size > 1, time, w[0] / (in->variant * chip->cp_rate));
 }
 
-static void commit(Sim *sim, Sm *sm, Cta *cta, const u32 *w, double time) {
+static void commit(Sim *sim, Sm *sm, Cta *cta, const u32 *w, f64 time) {
     const Chip *chip = &sim->chip;
-    double last = later(sm->tensor, sm->tensor_front) + chip->mma_latency + (w[2] == 2 ? chip->mma_pair : 0);
-    double done = chip->tensor_core ? later(time, last) + chip->commit_latency : time;
+    f64 last = later(sm->tensor, sm->tensor_front) + chip->mma_latency + (w[2] == 2 ? chip->mma_pair : 0);
+    f64 done = chip->tensor_core ? later(time, last) + chip->commit_latency : time;
     for (s32 rank = 0; rank < cta->cluster->size; rank++)
         if (w[1] >> rank & 1) {
             int own = cta->cluster->ctas[rank] == cta;
@@ -198,14 +198,14 @@ static void commit(Sim *sim, Sm *sm, Cta *cta, const u32 *w, double time) {
         }
 }
 
-static void tensor_memory(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Instruction *in, const u32 *w, double time) {
+static void tensor_memory(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Instruction *in, const u32 *w, f64 time) {
     const Chip *chip = &sim->chip;
     if (!chip->tensor_core) {
         results_at(warp, launch, in, time);
         return;
     }
-    double *pipe = &sm->pipes[warp->partition][PIPES - 1];
-    double start = later(*pipe, time), cycles = w[0] / (w[2] ? chip->tmem_store_rate : chip->tmem_load_rate);
+    f64 *pipe = &sm->pipes[warp->partition][PIPES - 1];
+    f64 start = later(*pipe, time), cycles = w[0] / (w[2] ? chip->tmem_store_rate : chip->tmem_load_rate);
     *pipe = start + cycles;
     warp->tmem_ready = later(warp->tmem_ready, start + cycles + chip->tmem_load_latency);
     results_at(warp, launch, in, warp->tmem_ready);
@@ -236,7 +236,7 @@ static void cp_groups(Warp *warp, const Instruction *in, const u32 *w) {
         return;
     }
     s32 last = warp->cp_next - (s32)w[0];
-    double ready = 0;
+    f64 ready = 0;
     if (w[0] == 0) ready = warp->copies_ready;
     else if (last > 0) ready = warp->cp_groups[(last - 1) % GROUPS];
     if (!(in->skips & SKIP_WAIT)) warp->time = later(warp->time, ready);
@@ -249,7 +249,7 @@ static int bare(const Instruction *in) {
 
 // Executes an instruction with effects, at a time. Returns whether the warp goes on.
 static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Instruction *in, const u32 *w, s32 n, s32 pc,
-                  double time) {
+                  f64 time) {
     const Chip *chip = &sim->chip;
     Cta *cta = warp->cta;
     if (!n && !bare(in)) {
@@ -265,7 +265,7 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
         return 1;
     case ASYNC_STORE:
         if (n >= 5) {
-            double sent = to_peer(sim, sm, w[4], time) - chip->remote_latency;
+            f64 sent = to_peer(sim, sm, w[4], time) - chip->remote_latency;
             arrive_later(sim, cta, warp->index, w[3], 0, -(s64)w[4], sent + chip->mbarrier_remote);
         }
         return 1;
@@ -277,14 +277,14 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
         return 1;
     case CP_ARRIVE:
     case MBARRIER: {
-        double at = in->kind == CP_ARRIVE ? later(time, warp->copies_ready) : time;
+        f64 at = in->kind == CP_ARRIVE ? later(time, warp->copies_ready) : time;
         warp->time += chip->mbarrier_arrive - 1;
         if (in->variant) {
             at = later(at, warp->stored) + chip->cluster_release;
             warp->time = later(warp->time, at);
         }
         for (; n > 2; n -= 3, w += 3) {
-            double seen = peer(cta, w[0]) == cta ? chip->mbarrier_visible : chip->mbarrier_remote;
+            f64 seen = peer(cta, w[0]) == cta ? chip->mbarrier_visible : chip->mbarrier_remote;
             arrive_later(sim, cta, warp->index, w[0], (s32)w[1], (s32)w[2], at + seen);
         }
         results_at(warp, launch, in, at + chip->mbarrier_visible);
@@ -309,7 +309,7 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
     case COPY_GROUP:
         return !copy_groups(warp, in, w, pc);
     case CP_GROUP: {
-        double before = warp->time;
+        f64 before = warp->time;
         cp_groups(warp, in, w);
         *waited(sim, warp, pc) += warp->time - before;
         return 1;
@@ -340,7 +340,7 @@ static int effect(Sim *sim, Sm *sm, Warp *warp, const Launch *launch, const Inst
         bar->arrived += 32;
         bar->time = later(bar->time, time);
         if (bar->arrived >= (s32)w[1]) {
-            double done = bar->time + chip->bar_latency + chip->bar_warp * (double)(w[1] / 32);
+            f64 done = bar->time + chip->bar_latency + chip->bar_warp * (f64)(w[1] / 32);
             bar->arrived = 0;
             bar->time = 0;
             wake_all(sim, &bar->waiters, done);
@@ -426,8 +426,8 @@ void find_predicated(Launch *launch) {
     }
 }
 
-// Executes the first of a warp's deferred stores. Returns 0 if another event comes first.
-static int do_deferred(Sim *sim, Sm *sm, Warp *warp, Launch *launch, double next) {
+// The first of a warp's deferred stores. Returns 0 if another event comes first.
+static int do_deferred(Sim *sim, Sm *sm, Warp *warp, Launch *launch, f64 next) {
     const Deferred *first = &warp->deferred[warp->first_deferred];
     const u32 *operands, *record = launch->words + first->at;
     s32 n = words_of(record, &operands), pc = (s32)pc_of(*record);
@@ -460,7 +460,7 @@ void run_warp(Sim *sim, Warp *warp) {
     Cta *cta = warp->cta;
     Launch *launch = &sim->launches[cta->launch];
     Sm *sm = &sim->sms[cta->sm];
-    double next = next_event(sim);
+    f64 next = next_event(sim);
     for (;;) {
         if (warp->at >= warp->end) {
             if (warp->deferred_count) {
@@ -468,7 +468,7 @@ void run_warp(Sim *sim, Warp *warp) {
                 next = next_event(sim);
                 continue;
             }
-            double time = later(warp->time, warp->block);
+            f64 time = later(warp->time, warp->block);
             if (time > next) {
                 warp->time = time;
                 post(sim, time, WARP_RUNS, warp, 0, 0);
@@ -502,8 +502,8 @@ void run_warp(Sim *sim, Warp *warp) {
                 continue;
             }
         }
-        double time = later(warp->time, sm->ports[warp->partition]);
-        double data = 0;
+        f64 time = later(warp->time, sm->ports[warp->partition]);
+        f64 data = 0;
         if (!(in->skips & SKIP_DATA)) data = later(ends_block ? warp->block : 0, sources_ready(warp, launch, in));
         if (defers && (data > time || warp->deferred_count)) {
             take(&sm->ports[warp->partition], time, next, in->issue);

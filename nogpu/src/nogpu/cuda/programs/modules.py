@@ -11,25 +11,20 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
+from nogpu import headers
 from nogpu.cuda import handles
 from nogpu.cuda.backends import current
 from nogpu.cuda.modules import Kernel, Module
 from nogpu.cuda.programs import fatbin, status
 
-# runtime.h
-_MODULE, _FUNCTION, _VARIABLE, _MANAGED, _UNREGISTER = range(1, 6)
+_RUNTIME = "cuda/programs/runtime/runtime.h"
+_MODULE, _FUNCTION, _VARIABLE = headers.constants(_RUNTIME, "RECORD_MODULE", "RECORD_FUNCTION", "RECORD_VARIABLE")
+_MANAGED, _UNREGISTER = headers.constants(_RUNTIME, "RECORD_MANAGED", "RECORD_UNREGISTER")
 
 
+@headers.mirrors(_RUNTIME)
 class Record(ctypes.Structure):
-    """record_t of runtime.h."""
-
-    _fields_ = [
-        ("kind", ctypes.c_size_t),
-        ("module", ctypes.c_size_t),
-        ("host", ctypes.c_size_t),
-        ("name", ctypes.c_char_p),
-        ("size", ctypes.c_size_t),
-    ]
+    """Registration of the program before main."""
 
 
 @dataclass(frozen=True)

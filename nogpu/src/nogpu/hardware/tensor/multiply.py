@@ -1,4 +1,4 @@
-"""The tensor core's arithmetic: calls of `emu_mma` in the package's C library (native/mma.h).
+"""The tensor core's arithmetic: calls of `mma` in the package's C library (native/mma.h).
 
 A call has everything of an MMA that is known when it is issued; the addresses of the memories are added when it runs.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nogpu import toolchain
+from nogpu import headers, toolchain
 from nogpu.arithmetic.numerics import DECODED, E2M1, E2M1_PAIRS, UE4M3, UE8M0
 from nogpu.errors import Fault
 from nogpu.hardware.tensor.elements import NARROW_BITS
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from nogpu.hardware.tensor.scale_factors import ScaleFactors
     from nogpu.hardware.tensor.tmem import TensorMemory
 
-_PAIRS, _BYTES, _PADDED, _HELD, _F16, _BF16, _TF32 = range(7)
-_WHOLE = {"f16": _F16, "bf16": _BF16, "tf32": _TF32}
-_D_TYPES = {"f32": 0, "f16": 1, "s32": 2}
+_Operand = headers.structure("native/mma.h", "Operand")
+_PAIRS, _BYTES, _PADDED, _HELD = headers.constants("native/mma.h", "PAIRS", "BYTES", "PADDED", "HELD")
+_WHOLE = dict(zip(("f16", "bf16", "tf32"), headers.constants("native/mma.h", "F16", "BF16", "TF32")))
+_D_TYPES = dict(zip(("f32", "f16", "s32"), headers.constants("native/mma.h", "D_F32", "D_F16", "D_S32")))
 _SCALES = {"ue4m3": UE4M3, "ue8m0": UE8M0}
 
 
@@ -58,29 +59,9 @@ Those that leave float32's normal numbers are not used (`fits_float` in native/m
 """
 
 
-class _Operand(ctypes.Structure):
-    """`struct emu_operand`."""
-
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("chunks", "values", "scales", "products")),
-        *((name, ctypes.c_int32) for name in ("format", "bits", "width", "rows", "column", "low", "high")),
-        *(
-            (name, ctypes.c_int32)
-            for name in ("scale_column", "scale_rows", "scale_parts", "scale_byte", "scale_count")
-        ),
-    ]
-
-
+@headers.mirrors("native/mma.h", "Mma")
 class _Call(ctypes.Structure):
-    """`struct emu_mma`."""
-
-    _fields_ = [
-        ("a", _Operand),
-        ("b", _Operand),
-        *((name, ctypes.c_int32) for name in ("ctas", "k", "n", "parts", "spread", "lane", "column", "d_type")),
-        *((name, ctypes.c_int32) for name in ("accumulate", "negate", "saturate", "d_shift", "narrow", "wide")),
-        ("disabled", ctypes.c_uint32 * 8),
-    ]
+    """A call of `mma`."""
 
 
 class Place(NamedTuple):
@@ -109,14 +90,14 @@ def _library() -> ctypes.CDLL:
         library = toolchain.load("native")
     except RuntimeError as error:
         raise Fault(f"tcgen05.mma: {error}") from None
-    library.emu_mma.argtypes = [ctypes.c_void_p] * 5
-    library.emu_mma_amx.argtypes = [ctypes.c_int]
+    library.mma.argtypes = [ctypes.c_void_p] * 5
+    library.use_amx.argtypes = [ctypes.c_int]
     return library
 
 
 def use_amx(wanted: bool) -> bool:
     """Whether AMX multiplies from now on in this process: if it is wanted, and CPU, compiler and Linux have it."""
-    return bool(_library().emu_mma_amx(wanted))
+    return bool(_library().use_amx(wanted))
 
 
 def _exponents(values: np.ndarray) -> tuple[int, int]:
@@ -151,7 +132,7 @@ class Multiplication:
             wide=op.scale_type == "ue8m0",
             disabled=_mask_words(result.disabled),
         )
-        self._function = _library().emu_mma
+        self._function = _library().mma
         self._address = ctypes.addressof(self._call)
 
     def run(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> bool:
@@ -164,7 +145,7 @@ def _mask_words(masks: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(mask >> shift & 0xFFFFFFFF for mask in masks for shift in range(0, 128, 32))
 
 
-def _operand(element: str, op: MmaInstruction, place: Place, scales: ScaleFactors | None) -> _Operand:
+def _operand(element: str, op: MmaInstruction, place: Place, scales: ScaleFactors | None) -> ctypes.Structure:
     operand = _Operand(rows=place.rows, column=place.column, width=place.width if place.transposed else 0)
     if place.chunks is not None:
         operand.chunks = place.chunks.places.ctypes.data

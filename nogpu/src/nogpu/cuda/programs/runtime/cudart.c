@@ -6,12 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The function of an entry. Python is asked once for those that it has not connected. */
-static void *function_of(entry_t *entry) {
-    if (entry->function == NULL)
-        start_python();
-    if (entry->function == NULL)
-        fprintf(stderr, "%s is not modelled by the emulator\n", entry->name);
+// The function of an entry. Python is asked once for those that it has not connected.
+static void *function_of(Entry *entry) {
+    if (!entry->function) start_python();
+    if (!entry->function) fprintf(stderr, "%s is not modelled by the emulator\n", entry->name);
     return entry->function;
 }
 
@@ -45,7 +43,7 @@ static void *function_of(entry_t *entry) {
 #define A13 A12, m
 
 #define ENTRY(count, name)                                                                                             \
-    static entry_t entry_##name = {#name, NULL};                                                                       \
+    static Entry entry_##name = {#name, 0};                                                                            \
     EXPORT word name(P##count) {                                                                                       \
         word (*function)(P##count) = (word(*)(P##count))function_of(&entry_##name);                                    \
         return function ? function(A##count) : NOT_SUPPORTED;                                                          \
@@ -62,55 +60,53 @@ static void *function_of(entry_t *entry) {
 #undef ALIAS
 #undef REFUSED
 
-static entry_t *const entries[] = {
+static Entry *const entries[] = {
 #define ENTRY(count, name) &entry_##name,
 #define ALIAS(name, entry)
 #define REFUSED(name)
 #include "entries.h"
 };
 
-/* Connect an entry point to a function of Python. Returns 0 for a name that is no entry point. */
+// Connect an entry point to a function of Python. Returns 0 for a name that is no entry point.
 EXPORT int emulator_connect(const char *name, void *function) {
     for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
-        if (strcmp(entries[i]->name, name) == 0) {
+        if (!strcmp(entries[i]->name, name)) {
             entries[i]->function = function;
             return 1;
         }
     return 0;
 }
 
-/* Registration: crt/host_runtime.h of the CUDA toolkit declares these functions. */
+// Registration: crt/host_runtime.h of the CUDA toolkit declares these functions.
 
 static pthread_mutex_t records_lock = PTHREAD_MUTEX_INITIALIZER;
-static record_t *records;
+static Record *records;
 static size_t record_count, record_capacity;
 
-static void record(record_t added) {
+static void record(Record added) {
     pthread_mutex_lock(&records_lock);
     if (record_count == record_capacity) {
         record_capacity = record_capacity ? 2 * record_capacity : 64;
         records = realloc(records, record_capacity * sizeof *records);
-        if (records == NULL)
-            abort();
+        if (!records) abort();
     }
     records[record_count++] = added;
     pthread_mutex_unlock(&records_lock);
 }
 
-/* Copy the record of a number, counted from 0. Returns 0 if there are not so many. */
-EXPORT int emulator_record(word number, record_t *copy) {
+// Copy the record of a number, counted from 0. Returns 0 if there are not so many.
+EXPORT int emulator_record(word number, Record *copy) {
     pthread_mutex_lock(&records_lock);
     int found = number < record_count;
-    if (found)
-        *copy = records[number];
+    if (found) *copy = records[number];
     pthread_mutex_unlock(&records_lock);
     return found;
 }
 
 EXPORT void **__cudaRegisterFatBinary(void *wrapper) {
-    void **handle = malloc(sizeof *handle); /* an address that no other module has; never freed, so that it stays so */
+    void **handle = malloc(sizeof *handle);  // an address that no other module has; never freed, so that it stays so
     *handle = wrapper;
-    record((record_t){RECORD_MODULE, (word)handle, wrapper, NULL, 0});
+    record((Record){RECORD_MODULE, (word)handle, (word)wrapper, 0, 0});
     return handle;
 }
 
@@ -118,51 +114,48 @@ EXPORT void __cudaRegisterFatBinaryEnd(void **module) { (void)module; }
 
 EXPORT void __cudaUnregisterFatBinary(void **module) {
     pthread_mutex_lock(&records_lock);
-    for (size_t i = 0; i < record_count; i++) /* the strings may be gone when Python comes to read them */
-        if (records[i].module == (word)module)
-            records[i].kind = RECORD_VOID;
+    for (size_t i = 0; i < record_count; i++)  // the strings may be gone when Python comes to read them
+        if (records[i].module == (word)module) records[i].kind = RECORD_VOID;
     pthread_mutex_unlock(&records_lock);
-    record((record_t){RECORD_UNREGISTER, (word)module, NULL, NULL, 0});
+    record((Record){RECORD_UNREGISTER, (word)module, 0, 0, 0});
 }
 
 EXPORT void __cudaRegisterFunction(void **module, const char *host, char *device, const char *name, int threads,
                                    void *tid, void *bid, void *block, void *grid, int *warp) {
     (void)device, (void)threads, (void)tid, (void)bid, (void)block, (void)grid, (void)warp;
-    record((record_t){RECORD_FUNCTION, (word)module, host, name, 0});
+    record((Record){RECORD_FUNCTION, (word)module, (word)host, name, 0});
 }
 
 EXPORT void __cudaRegisterVar(void **module, char *host, char *device, const char *name, int external, size_t size,
                               int constant, int global) {
     (void)device, (void)external, (void)constant, (void)global;
-    record((record_t){RECORD_VARIABLE, (word)module, host, name, size});
+    record((Record){RECORD_VARIABLE, (word)module, (word)host, name, size});
 }
 
 EXPORT void __cudaRegisterHostVar(void **module, const char *name, char *host, size_t size) {
-    record((record_t){RECORD_VARIABLE, (word)module, host, name, size});
+    record((Record){RECORD_VARIABLE, (word)module, (word)host, name, size});
 }
 
 EXPORT void __cudaRegisterManagedVar(void **module, void **host, char *device, const char *name, int external,
                                      size_t size, int constant, int global) {
     (void)device, (void)external, (void)constant, (void)global;
-    record((record_t){RECORD_MANAGED, (word)module, host, name, size});
+    record((Record){RECORD_MANAGED, (word)module, (word)host, name, size});
 }
 
-/* kernel<<<grid, block, shared, queue>>>: the configuration is pushed, then the kernel's stub on the host pops it. */
+// kernel<<<grid, block, shared, queue>>>: the configuration is pushed, then the kernel's stub on the host pops it.
 
-typedef struct {
-    uint32_t x, y, z;
-} dim3;
+typedef struct { u32 x, y, z; } Dim3;
 
 static _Thread_local struct {
-    dim3 grid, block;
+    Dim3 grid, block;
     size_t shared;
     void *queue;
 } pushed[16];
 static _Thread_local unsigned depth;
 
-EXPORT unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, void *queue) {
+EXPORT unsigned __cudaPushCallConfiguration(Dim3 grid, Dim3 block, size_t shared, void *queue) {
     if (depth == sizeof pushed / sizeof *pushed)
-        return 1; /* the launch is left out */
+        return 1;  // the launch is left out
     pushed[depth].grid = grid;
     pushed[depth].block = block;
     pushed[depth].shared = shared;
@@ -170,9 +163,8 @@ EXPORT unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared
     return 0;
 }
 
-EXPORT int __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void **queue) {
-    if (depth == 0)
-        return MISSING_CONFIGURATION;
+EXPORT int __cudaPopCallConfiguration(Dim3 *grid, Dim3 *block, size_t *shared, void **queue) {
+    if (depth == 0) return MISSING_CONFIGURATION;
     *grid = pushed[--depth].grid;
     *block = pushed[depth].block;
     *shared = pushed[depth].shared;

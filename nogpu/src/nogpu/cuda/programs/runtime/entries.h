@@ -1,8 +1,8 @@
-/* The entry points of CUDA 13: ENTRY(words, name) of those that nogpu/src/nogpu/cuda/programs answers, ALIAS(name, entry)
- * of further names of them (per-thread default queues), REFUSED(name) of the runtime's others, which only say so. A dim3,
- * which is passed by value, counts as two words: so the calling conventions of x86-64 and AArch64 pass it. */
+// The entry points of CUDA 13: ENTRY(words, name) of those that cuda/programs answers, ALIAS(name, entry) of further
+// names of them (per-thread default queues), REFUSED(name) of the runtime's others, which only say so. A dim3, which is
+// passed by value, counts as two words: so the calling conventions of x86-64 and AArch64 pass it.
 
-/* Memory (memory.py) */
+// Memory (memory.py)
 ENTRY(2, cudaMalloc) ENTRY(3, cudaMallocAsync) ENTRY(4, cudaMallocFromPoolAsync) ENTRY(3, cudaMallocManaged)
 ENTRY(2, cudaMallocHost) ENTRY(3, cudaHostAlloc) ENTRY(4, cudaMallocPitch) ENTRY(1, cudaFree) ENTRY(2, cudaFreeAsync)
 ENTRY(1, cudaFreeHost) ENTRY(3, cudaHostRegister) ENTRY(1, cudaHostUnregister) ENTRY(3, cudaHostGetDevicePointer)
@@ -14,7 +14,7 @@ ENTRY(2, cudaGetSymbolAddress) ENTRY(2, cudaGetSymbolSize) ENTRY(2, cudaMemGetIn
 ENTRY(5, cudaMemAdvise) ENTRY(5, cudaMemPrefetchAsync) ENTRY(2, cudaDeviceGetDefaultMemPool)
 ENTRY(2, cudaDeviceGetMemPool) ENTRY(3, cudaMemPoolSetAttribute) ENTRY(2, cudaMemPoolTrimTo)
 
-/* Kernels and launches (launches.py, kernels.py) */
+// Kernels and launches (launches.py, kernels.py)
 ENTRY(8, cudaLaunchKernel) ENTRY(8, __cudaLaunchKernel) ENTRY(8, cudaLaunchCooperativeKernel)
 ENTRY(3, cudaLaunchKernelExC) ENTRY(3, cudaLaunchHostFunc) ENTRY(4, cudaStreamAddCallback)
 ENTRY(3, cudaFuncSetAttribute) ENTRY(4, cudaKernelSetAttributeForDevice) ENTRY(2, cudaFuncGetAttributes)
@@ -24,7 +24,7 @@ ENTRY(4, cudaOccupancyMaxActiveBlocksPerMultiprocessor)
 ENTRY(5, cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags) ENTRY(4, cudaOccupancyAvailableDynamicSMemPerBlock)
 ENTRY(3, cudaOccupancyMaxActiveClusters) ENTRY(3, cudaOccupancyMaxPotentialClusterSize) ENTRY(1, __cudaInitModule)
 
-/* Devices, versions, errors (devices.py) */
+// Devices, versions, errors (devices.py)
 ENTRY(1, cudaGetDevice) ENTRY(1, cudaSetDevice) ENTRY(1, cudaGetDeviceCount) ENTRY(2, cudaChooseDevice)
 ENTRY(1, cudaSetDeviceFlags) ENTRY(1, cudaGetDeviceFlags) ENTRY(3, cudaInitDevice) ENTRY(0, cudaDeviceReset)
 ENTRY(0, cudaDeviceSynchronize) ENTRY(3, cudaDeviceGetAttribute) ENTRY(2, cudaGetDeviceProperties)
@@ -35,7 +35,7 @@ ENTRY(1, cudaRuntimeGetVersion) ENTRY(4, cudaGetDriverEntryPoint) ENTRY(5, cudaG
 ENTRY(0, cudaGetLastError) ENTRY(0, cudaPeekAtLastError) ENTRY(1, cudaGetErrorName) ENTRY(1, cudaGetErrorString)
 ENTRY(0, cudaProfilerStart) ENTRY(0, cudaProfilerStop) ENTRY(0, cudaCtxResetPersistingL2Cache)
 
-/* Queues and events (queues.py) */
+// Queues and events (queues.py)
 ENTRY(1, cudaStreamCreate) ENTRY(2, cudaStreamCreateWithFlags) ENTRY(3, cudaStreamCreateWithPriority)
 ENTRY(1, cudaStreamDestroy) ENTRY(1, cudaStreamSynchronize) ENTRY(1, cudaStreamQuery) ENTRY(3, cudaStreamWaitEvent)
 ENTRY(2, cudaStreamGetPriority) ENTRY(2, cudaStreamGetFlags) ENTRY(2, cudaStreamGetId) ENTRY(2, cudaStreamGetDevice)
@@ -44,10 +44,10 @@ ENTRY(1, cudaEventCreate) ENTRY(2, cudaEventCreateWithFlags) ENTRY(2, cudaEventR
 ENTRY(3, cudaEventRecordWithFlags) ENTRY(1, cudaEventSynchronize) ENTRY(1, cudaEventQuery)
 ENTRY(3, cudaEventElapsedTime) ENTRY(1, cudaEventDestroy)
 
-/* Tensors of torch (extensions.py) */
+// Tensors of torch (extensions.py)
 ENTRY(1, emulator_has_storage)
 
-/* The driver (driver.py) */
+// The driver (driver.py)
 ENTRY(1, cuInit) ENTRY(1, cuDriverGetVersion) ENTRY(2, cuDeviceGet) ENTRY(1, cuDeviceGetCount)
 ENTRY(3, cuDeviceGetName) ENTRY(2, cuDeviceTotalMem_v2) ENTRY(3, cuDeviceGetAttribute) ENTRY(1, cuCtxGetCurrent)
 ENTRY(1, cuCtxSetCurrent) ENTRY(1, cuCtxGetDevice) ENTRY(0, cuCtxSynchronize) ENTRY(1, cuCtxDestroy_v2)
@@ -76,7 +76,7 @@ ENTRY(2, cuGetErrorString) ENTRY(5, cuGetProcAddress_v2) ENTRY(12, cuTensorMapEn
 ENTRY(13, cuTensorMapEncodeIm2col) ENTRY(2, cuTensorMapReplaceAddress) ENTRY(0, cuProfilerStart)
 ENTRY(0, cuProfilerStop)
 
-/* Per-thread default queues, and names without a version */
+// Per-thread default queues, and names without a version
 ALIAS(cudaMallocAsync_ptsz, cudaMallocAsync) ALIAS(cudaMallocFromPoolAsync_ptsz, cudaMallocFromPoolAsync)
 ALIAS(cudaFreeAsync_ptsz, cudaFreeAsync) ALIAS(cudaMemcpy_ptds, cudaMemcpy)
 ALIAS(cudaMemcpyAsync_ptsz, cudaMemcpyAsync) ALIAS(cudaMemcpy2D_ptds, cudaMemcpy2D)
@@ -99,7 +99,7 @@ ALIAS(cudaStreamSetAttribute_ptsz, cudaStreamSetAttribute)
 ALIAS(cudaStreamAttachMemAsync_ptsz, cudaStreamAttachMemAsync) ALIAS(cudaEventRecord_ptsz, cudaEventRecord)
 ALIAS(cudaEventRecordWithFlags_ptsz, cudaEventRecordWithFlags)
 
-/* Names in CuTe DSL's host code */
+// Names in CuTe DSL's host code
 ALIAS(_cudaGetDevice, cudaGetDevice) ALIAS(_cudaSetDevice, cudaSetDevice)
 ALIAS(_cudaGetDeviceCount, cudaGetDeviceCount) ALIAS(_cudaDeviceGetAttribute, cudaDeviceGetAttribute)
 ALIAS(_cudaLibraryLoadData, cuLibraryLoadData) ALIAS(_cudaLibraryGetKernel, cuLibraryGetKernel)
@@ -107,7 +107,7 @@ ALIAS(_cuKernelGetAttribute, cuKernelGetAttribute) ALIAS(_cudaFuncSetAttribute, 
 ALIAS(_cudaKernelSetAttributeForDevice, cudaKernelSetAttributeForDevice)
 ALIAS(_cudaLaunchKernelEx, cudaLaunchKernelExC) ALIAS(_cuTensorMapEncodeTiled, cuTensorMapEncodeTiled)
 
-/* Not modelled, and what CUDA 12 had with other structures */
+// Not modelled, and what CUDA 12 had with other structures
 REFUSED(cudaGetDeviceProperties_v2)
 REFUSED(__cudaGetProcAddress) REFUSED(__cudaRegisterUnifiedTable) REFUSED(cudaArrayGetInfo)
 REFUSED(cudaArrayGetMemoryRequirements) REFUSED(cudaArrayGetPlane) REFUSED(cudaArrayGetSparseProperties)

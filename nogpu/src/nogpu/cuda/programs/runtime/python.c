@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Python, in the process of a program that is none. programs.py sets the variables of the environment. */
+// Python, in the process of a program that is none. programs.py sets the variables of the environment.
 
 static const char CONNECT[] = "import nogpu.cuda.programs.connection as c; c.connect()";
 
@@ -14,7 +14,7 @@ static void (*finish)(void);
 
 static void *need(void *library, const char *symbol) {
     void *found = dlsym(library, symbol);
-    if (found == NULL) {
+    if (!found) {
         fprintf(stderr, "the emulator found no %s in the Python library: %s\n", symbol, dlerror());
         _exit(1);
     }
@@ -22,21 +22,19 @@ static void *need(void *library, const char *symbol) {
 }
 
 static void at_exit(void) {
-    if (finish != NULL)
-        finish();
+    if (finish) finish();
 }
 
-/* Called by Python: what to do when the program ends. */
+// Called by Python: what to do when the program ends.
 EXPORT void emulator_at_exit(void (*function)(void)) {
-    if (finish == NULL)
-        atexit(at_exit);
+    if (!finish) atexit(at_exit);
     finish = function;
 }
 
 static void start(void) {
-    void *self = dlopen(NULL, RTLD_NOW);
+    void *self = dlopen(0, RTLD_NOW);
     int (*initialized)(void) = (int (*)(void))dlsym(self, "Py_IsInitialized");
-    if (initialized != NULL && initialized()) { /* a Python whose program has loaded a library itself */
+    if (initialized && initialized()) {  // a Python whose program has loaded a library itself
         int (*ensure)(void) = (int (*)(void))need(self, "PyGILState_Ensure");
         int state = ensure();
         ((int (*)(const char *))need(self, "PyRun_SimpleString"))(CONNECT);
@@ -44,20 +42,20 @@ static void start(void) {
         return;
     }
     const char *path = getenv("NOGPU_LIBPYTHON"), *name = getenv("NOGPU_PYTHON");
-    if (path == NULL || name == NULL) {
+    if (!path || !name) {
         fprintf(stderr, "this program's CUDA library is the emulator's: start it by python -m nogpu\n");
         _exit(1);
     }
-    void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL); /* global: extension modules look for its symbols */
-    if (library == NULL) {
+    void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);  // global: extension modules look for its symbols
+    if (!library) {
         fprintf(stderr, "the emulator could not load Python: %s\n", dlerror());
         _exit(1);
     }
-    wchar_t *(*decode)(const char *, size_t *) = (wchar_t * (*)(const char *, size_t *)) need(library, "Py_DecodeLocale");
-    ((void (*)(const wchar_t *))need(library, "Py_SetProgramName"))(decode(name, NULL));
-    ((void (*)(int))need(library, "Py_InitializeEx"))(0); /* signals are the program's */
-    if (((int (*)(const char *))need(library, "PyRun_SimpleString"))(CONNECT) != 0)
-        _exit(1);
+    typedef wchar_t *Decode(const char *, size_t *);
+    Decode *decode = (Decode *)need(library, "Py_DecodeLocale");
+    ((void (*)(const wchar_t *))need(library, "Py_SetProgramName"))(decode(name, 0));
+    ((void (*)(int))need(library, "Py_InitializeEx"))(0);  // signals are the program's
+    if (((int (*)(const char *))need(library, "PyRun_SimpleString"))(CONNECT) != 0) _exit(1);
     ((void *(*)(void))need(library, "PyEval_SaveThread"))();
 }
 
