@@ -12,7 +12,10 @@ from pathlib import Path
 import grimp
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = {"nogpu": ("nogpu", "tests"), ".": ("harness", "tools", "nogpu", "tests")}  # by the folder of the tests
+PACKAGES = {
+    "nogpu": ("nogpu", "workshop", "tests"),
+    ".": ("harness", "tools", "nogpu", "tests"),
+}  # by the folder of the tests
 MOST = 12
 
 
@@ -38,7 +41,7 @@ def imports(folder, packages):
 def module(file):
     """Name by which a file is imported, from its path below the root."""
     parts = file.with_suffix("").parts
-    start = 2 if parts[:2] == ("nogpu", "src") else parts[:2] == ("nogpu", "tests")
+    start = 2 if parts[:2] == ("nogpu", "src") else parts[0] == "nogpu"
     return ".".join(part for part in parts[start:] if part != "__init__")
 
 

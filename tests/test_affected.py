@@ -50,6 +50,7 @@ def test_the_nearest_come_first(graph, changed, tests):
     [
         ("nogpu/src/nogpu/store.py", "nogpu.store"),
         ("nogpu/tests/support/nvcc.py", "tests.support.nvcc"),
+        ("nogpu/workshop/fuzz.py", "workshop.fuzz"),
         ("harness/__init__.py", "harness"),
         ("submission.py", "submission"),
     ],
