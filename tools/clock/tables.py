@@ -125,7 +125,7 @@ def phases(results: Path, name: str) -> str:
     """Phases of kernels, from traces that their author published, and modelled. name: of the chip."""
     saved = load(results / f"clock-phases-{name}.json")
     if saved is None:
-        return missing(f"python -m workshop.clock.phases FOLDER --save docs/results/clock-phases-{name}.json")
+        return missing(f"python -m workshop.clock.phases FOLDER --save ../docs/results/clock-phases-{name}.json")
     rows = []
     for point in saved["points"]:
         for key, title in (("set_up_us", "set-up"), ("epilogue_us", "epilogue"), ("us", "whole launch")):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools import matmul, nvcc_run
+from workshop.foreign import matmul, nvcc_run
 
 KERNELS = """import torch
 def get_kernel(name):

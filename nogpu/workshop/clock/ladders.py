@@ -1,6 +1,6 @@
 """Modelled B200 times of published programs beside their published times.
 
-    python -m workshop.clock.ladders FOLDER [--clock b200] [--save docs/results/clock-b200.json] [--picture FILE.png]
+    python -m workshop.clock.ladders FOLDER [--clock b200] [--save ../docs/results/clock-b200.json] [--picture FILE.png]
                             [--calibrating | --held-out] [--set NAME=VALUE ...] [--only TEXT] [--jobs N]
 
 docs/results/b200-published.json has the published points by family (`families`): where they stand, how they were timed,

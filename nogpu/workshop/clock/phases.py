@@ -1,6 +1,6 @@
 """Phases of a kernel in modelled time, beside those of its author's trace on a B200.
 
-    python -m workshop.clock.phases FOLDER [--clock b200] [--save docs/results/clock-phases-b200.json]
+    python -m workshop.clock.phases FOLDER [--clock b200] [--save ../docs/results/clock-phases-b200.json]
 
 FOLDER has recordings of `workshop.clock.record`. The author of learn-cuda published a trace of one launch of v5 and v6
 with ticks of 32 ns. Set-up is the time from a CTA's start to its first wait but that for its cluster; an epilogue, the

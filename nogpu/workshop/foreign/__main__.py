@@ -1,7 +1,7 @@
 """Runs programs of others on the emulator, unmodified, and compares each fate with the one published for a B200.
 
     python -m workshop.foreign FOLDER [--only TEXT] [--schedule late,eager,random:1] [--jobs 2] [--save FILE.json]
-    python -m workshop.foreign FOLDER --sanitize [--schedule late] [--save docs/results/foreign-sanitizer.json]
+    python -m workshop.foreign FOLDER --sanitize [--schedule late] [--save ../docs/results/foreign-sanitizer.json]
 
 FOLDER holds checkouts of the repositories that the lists in workshop/foreign/lists name, each as OWNER+NAME; missing
 ones are named with the command that fetches them, and skipped. A program runs once under each schedule, in a process

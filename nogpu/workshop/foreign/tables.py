@@ -21,7 +21,7 @@ def foreign_programs(results: Path, name: str) -> str:
     """Programs of a list, a row each: the verdict under each schedule beside a B200's, the first finding."""
     saved = load(results / f"foreign-{name}.json")
     if saved is None:
-        return missing(f"python -m workshop.foreign FOLDER --save docs/results/foreign-{name}.json")
+        return missing(f"python -m workshop.foreign FOLDER --save ../docs/results/foreign-{name}.json")
     runs = [Run(**run) for run in saved["runs"]]
     schedules = list(dict.fromkeys(run.schedule for run in runs))
     rows = []
@@ -53,7 +53,7 @@ def foreign_lists(results: Path, _: str) -> str:
         if saved is not None and path.name != SANITIZER and not any(run["silicon"] for run in saved["runs"])
     }
     if not lists:
-        return missing("python -m workshop.foreign FOLDER --lists LIST.toml --save docs/results/foreign-LIST.json")
+        return missing("python -m workshop.foreign FOLDER --lists LIST.toml --save ../docs/results/foreign-LIST.json")
     schedules = list(dict.fromkeys(run.schedule for runs in lists.values() for run in runs))
     counted = [[name, *_counts(runs, schedules)] for name, runs in lists.items()]
     everything = ["**all**", *_counts([run for runs in lists.values() for run in runs], schedules)]
@@ -76,7 +76,7 @@ def foreign_sanitizer(results: Path, _: str) -> str:
     """
     saved = load(results / SANITIZER)
     if saved is None:
-        return missing(f"python -m workshop.foreign FOLDER --sanitize --save docs/results/{SANITIZER}")
+        return missing(f"python -m workshop.foreign FOLDER --sanitize --save ../docs/results/{SANITIZER}")
     runs = sanitized.load(results / SANITIZER)
     frameworks = list(dict.fromkeys(run.framework for run in runs))
     counted = [[name, *_verdicts([run for run in runs if run.framework == name])] for name in frameworks]
