@@ -94,10 +94,9 @@ class Admission:
 
 def _clusters_at_once(grid: Grid) -> tuple[int, int]:
     """Clusters of the grid that are resident at once while it runs alone: at first, and once they wait for others."""
-    program, config = grid.program, grid.config
+    program, config, size = grid.program, grid.config, grid.cluster_size
     if not (program.inter_cta or grid.shares_work):
         return 1, 1
-    size = config.ctas // config.clusters
     threads = config.block[0] * config.block[1] * config.block[2]
     room = grid.sm_count * ctas_per_sm(threads, grid.shared_bytes, grid.properties) // size
     return max(1, grid.sm_count // size), room

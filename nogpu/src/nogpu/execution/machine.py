@@ -81,7 +81,9 @@ class Machine:
         self.count_at = 0  # ticks at which the warp instructions are counted next
         self.warp_random = random.Random(schedule.seed)  # its own: the other choices must not depend on `postpones`
         self.finished: list[Cluster] = []
+        self._has_changed = False  # there may be room for clusters, or a grid may be over
         self._overlaps = len(grids) > 1
+        self._postpones = None if schedule.kind == "random" else schedule.kind != "eager"  # None: by chance
         self._admission = Admission(grids, schedule, self.random)
         self._paused: list[ActiveGroup] = []
         self._paces = {grid: self.random.choice(PACES) if self._overlaps else 1.0 for grid in grids}
@@ -95,34 +97,46 @@ class Machine:
         look = 0  # turns without an effect at which the next look is due
         seen = 0  # effects: events that could have changed what a lane reads
         is_one_ahead = self._overlaps and not self.schedule.is_random
+        self._admit()
         while True:
             if self.finished:
                 self._retire()
-            if not self.finished and self._end_grids():
-                self.meter.count(())
-                return
-            while (cluster := self._admission.next(len(self.resident))) is not None:
-                self._start(*cluster)
-            if words[EFFECTS] != seen:
-                seen, look = words[EFFECTS], 0
+            if self._has_changed or self._overlaps:
+                if self._end_grids():
+                    self.meter.count(())
+                    return
+                self._admit()
             idle = words[IDLE]
-            if idle > len(ready) > 0 and idle >= look and not self.outstanding:
-                if look and self.spins_for_ever() and not self._admission.widen():
-                    raise self.hang(SPINNING)
-                look = idle + self.look_turns * (len(ready) + 1)
+            if idle and idle > len(ready) > 0 and not self.outstanding:
+                if words[EFFECTS] != seen:
+                    seen, look = words[EFFECTS], 0
+                if idle >= look:
+                    if look and self.spins_for_ever():
+                        self._has_changed = self._admission.widen()
+                        if not self._has_changed:
+                            raise self.hang(SPINNING)
+                    look = idle + self.look_turns * (len(ready) + 1)
             if is_one_ahead:
                 self._run_ahead()
             elif ready:
                 self._run_turns()
-                idle = words[IDLE]
-                is_overdue = idle > len(ready) or (not idle and self.delayed > OVERDUE_TURNS * max(1, len(ready)))
-                if is_overdue and self.outstanding:
+                idle, delayed = words[IDLE], words[DELAYED]
+                if idle:
+                    is_due = idle > len(ready)  # they poll
+                else:
+                    is_due = delayed > OVERDUE_TURNS and delayed > OVERDUE_TURNS * len(ready)
+                if is_due and self.outstanding:
                     self.run_one()
                     words[IDLE] = 0
             elif not (self.outstanding and self.run_one()):
                 self.stuck()
 
     # Clusters
+
+    def _admit(self) -> None:
+        while (cluster := self._admission.next(len(self.resident))) is not None:
+            self._start(*cluster)
+        self._has_changed = False
 
     def _start(self, grid: Grid, number: int, sms: list[Sm] | None) -> None:
         """Makes a cluster resident and gives its warps their first turns. number, sms: as of `Cluster`."""
@@ -158,7 +172,7 @@ class Machine:
             observer.cancelled(self.running, number)
         if number is None:
             return None
-        self.meter.over(grid.config.ctas // grid.config.clusters, 0)
+        self.meter.over(grid.cluster_size, 0)
         return grid.cancel(number)
 
     def cluster_done(self, cluster: Cluster) -> None:
@@ -175,6 +189,7 @@ class Machine:
             if self.outstanding:
                 return
         finished, self.finished = self.finished, []
+        self._has_changed = True
         self._spins.forget()
         for cluster in finished:
             self.resident.remove(cluster)
@@ -206,7 +221,7 @@ class Machine:
                 raise hang.error_at(grid, group.cta.index, group.warp.index, index, text)
             grid.finish()
             self.queues.forget_tensor_queues((grid.number,))
-        return all(grid.finished for grid in self.grids)
+        return all([grid.finished for grid in self.grids])
 
     # Turns
 
@@ -226,9 +241,7 @@ class Machine:
 
     def postpones(self) -> bool:
         """Whether a warp's asynchronous work that only the warp itself sees is put off until it waits for it."""
-        if self.schedule.kind == "random":
-            return self.warp_random.random() < 0.5
-        return self.schedule.kind in ("late", "last", "replay")
+        return self.warp_random.random() < 0.5 if self._postpones is None else self._postpones
 
     def _run_turns(self) -> None:
         """Gives turns to warps that can run: as many as compiled code can, or one."""
@@ -400,14 +413,14 @@ class Machine:
         Returns False if none may happen.
         """
         loads = self.turns.loads
-        if grid is not None:
-            self.queues.run_one_of(grid)
-        elif not loads or self.queues.outstanding_first:
-            self.queues.run_one()
-        else:
+        if loads and not self.queues.outstanding_first:
             load = loads.take()
             async_op = copies.pending_load(load, self.turns.warp_at(load.issuer))
             self.execute(async_op, async_op.action)
+        elif grid is None:
+            self.queues.run_one()
+        else:
+            self.queues.run_one_of(grid)
         return True
 
     def execute(self, async_op: AsyncOperation, action: Callable[[], None]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,10 +31,11 @@ class Events:
     def observe(self, *observers: object) -> None:
         """Passes each event on to the observers that have a method of its name, in this order."""
         self.is_observed = True
-        for kind in KINDS:
-            hearers = [getattr(observer, kind) for observer in observers if hasattr(observer, kind)]
-            if hearers:
-                setattr(self, kind, hearers[0] if len(hearers) == 1 else partial(_pass_on, hearers))
+        for kind, places in _hearers(tuple(map(type, observers))):
+            if len(places) == 1:
+                setattr(self, kind, getattr(observers[places[0]], kind))
+            else:
+                setattr(self, kind, partial(_pass_on, [getattr(observers[place], kind) for place in places]))
 
     def forget(self) -> None:
         """Forgets the observers."""
@@ -161,6 +162,13 @@ class Events:
 
 KINDS = tuple(name for name in vars(Events) if name[0] != "_" and name not in ("is_observed", "observe", "forget"))
 """Names of the events."""
+
+
+@lru_cache(maxsize=64)
+def _hearers(types: tuple[type, ...]) -> list[tuple[str, list[int]]]:
+    """Events, and the places of the observers, by their types, that hear of each."""
+    found = [(kind, [place for place, of in enumerate(types) if hasattr(of, kind)]) for kind in KINDS]
+    return [(kind, places) for kind, places in found if places]
 
 
 def _pass_on(hearers: list[Callable[..., None]], *arguments: object) -> None:

@@ -54,6 +54,7 @@ class Grid:
             config.grid[1] // config.cluster[1],
             config.grid[2] // config.cluster[2],
         )
+        self.cluster_size = config.cluster[0] * config.cluster[1] * config.cluster[2]
         self.numbers: Sequence[int] = range(config.clusters)  # clusters that run, x fastest
         self.predecessors: list[Grid] = []  # grids that griddepcontrol.wait waits for
         self.waiters: list[ActiveGroup] = []  # groups that wait for the end of this grid
@@ -78,8 +79,7 @@ class Grid:
     @property
     def complete(self) -> bool:
         """Whether all CTAs have exited and all asynchronous work is done."""
-        ctas = len(self.numbers) * (self.config.ctas // self.config.clusters)
-        return self.exited == ctas and not self.outstanding
+        return self.exited == len(self.numbers) * self.cluster_size and not self.outstanding
 
     @property
     def clusters_left(self) -> int:
@@ -110,9 +110,8 @@ class Grid:
 
     def cancel(self, number: int) -> Dim3:
         """Cluster `number` has not started and never will. Returns the index (x, y, z) of its first CTA."""
-        size = self.config.ctas // self.config.clusters
-        self.exited += size
-        self.allowing += size
+        self.exited += self.cluster_size
+        self.allowing += self.cluster_size
         return cta_index(unravel(number, self.clusters), self.config.cluster, (0, 0, 0))
 
     def finish(self) -> None:

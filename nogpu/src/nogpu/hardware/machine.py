@@ -1,4 +1,4 @@
-"""The hardware's view of the scheduler that runs it: time, the warps' turns and asynchronous operations."""
+"""The hardware's view of the machine that runs it: time, the warps' turns and asynchronous operations."""
 
 from __future__ import annotations
 

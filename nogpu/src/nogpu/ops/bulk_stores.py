@@ -112,7 +112,8 @@ def store_bulk(
             shared: SharedMemory = shared, offset: int = offset, size: int = size, kept: int | None = kept
         ) -> boxes.Data:
             data = boxes.read_bulk(shared, offset, size, issuer)
-            g.cta.cluster.events.stores_bulk(g.cta, offset, size, kept, issuer)
+            if g.cta.cluster.events.is_observed:
+                g.cta.cluster.events.stores_bulk(g.cta, offset, size, kept, issuer)
             return data
 
         def write(

@@ -131,8 +131,9 @@ def load(
     memory, user, quadrant = g.cta.tmem, g.warp.tensor, g.warp.index % 4
     place = memory.place("tcgen05.ld", shape, num, quadrant, pick(taddr, mask), packed, half_split or 0)
     memory.order.access(issuer, user.own, user.seen, touched_columns(place, quadrant), 0)
-    g.cta.cluster.events.touched(g.cta, issuer, touched_columns(place, quadrant), 0)
-    g.cta.cluster.events.fragment(g, issuer, place, stores=False)
+    if g.cta.cluster.events.is_observed:
+        g.cta.cluster.events.touched(g.cta, issuer, touched_columns(place, quadrant), 0)
+        g.cta.cluster.events.fragment(g, issuer, place, stores=False)
     user.touched = True
     finish_stores(g)
     fill = partial(g.warp.registers.fill, destinations, mask, memory.words, place[0], fragment(*place[1:]))
@@ -160,8 +161,9 @@ def store(
     memory, user, quadrant = g.cta.tmem, g.warp.tensor, g.warp.index % 4
     place = memory.place("tcgen05.st", shape, num, quadrant, pick(taddr, mask), unpacked, half_split or 0)
     memory.order.access(issuer, user.own, user.seen, 0, touched_columns(place, quadrant))
-    g.cta.cluster.events.touched(g.cta, issuer, 0, touched_columns(place, quadrant))
-    g.cta.cluster.events.fragment(g, issuer, place, stores=True)
+    if g.cta.cluster.events.is_observed:
+        g.cta.cluster.events.touched(g.cta, issuer, 0, touched_columns(place, quadrant))
+        g.cta.cluster.events.fragment(g, issuer, place, stores=True)
     user.touched = True
     if user.queue or g.cta.machine.postpones():
         user.queue.append(_Pending(issuer[1], True, partial(memory.write, place, np.array(values))))

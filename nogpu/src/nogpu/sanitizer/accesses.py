@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nogpu.sanitizer.clocks import FULL, LANES, Cause, lanes_of, repeated
+from nogpu.sanitizer.conflicts import Access, View
 from nogpu.sanitizer.orders import is_strong
-from nogpu.sanitizer.pairs import Access, View
 from nogpu.sanitizer.report import spread
 from nogpu.sanitizer.scene import Scene, opcode, running_lanes
 from nogpu.sanitizer.shadow import Shadow

@@ -14,7 +14,7 @@ import numpy as np
 
 from nogpu.hardware.tensor.order import COLUMNS, QUADRANTS
 from nogpu.sanitizer.clocks import ANYWAY, UNSCOPED, Cause, Channel
-from nogpu.sanitizer.pairs import Access, View
+from nogpu.sanitizer.conflicts import Access, View
 from nogpu.sanitizer.report import spread
 from nogpu.sanitizer.shadow import Shadow
 

@@ -55,8 +55,9 @@ class ClusterSanitizer:
         columns = Columns(scene.agents, scene.warps, reporter)
         self._left = LeftBehind(cluster, scene)
         self._uninitialised = Uninitialised(cluster, reporter) if data else None
-        parts = Initialisations(scene), Operations(scene), barriers, columns, self._accesses, self._uninitialised
-        cluster.events.observe(first, self, *parts, self._left)
+        parts = Initialisations(scene), Operations(scene), barriers, columns, self._accesses, self._left
+        unwritten = self._uninitialised.observers if self._uninitialised is not None else ()
+        cluster.events.observe(first, self, *parts, *unwritten)
 
         self._nothing: list[np.ndarray] = []
         for cta in cluster.ctas:

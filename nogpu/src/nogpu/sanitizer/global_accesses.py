@@ -8,11 +8,11 @@ import numpy as np
 
 from nogpu.hardware.traffic import extent
 from nogpu.sanitizer.clocks import FENCED_GLOBAL, FULL, MAPPED, Cause, lanes_of, repeated
+from nogpu.sanitizer.conflicts import Access, View
 from nogpu.sanitizer.global_tables import Tables
 from nogpu.sanitizer.history import History
 from nogpu.sanitizer.operations import slot
 from nogpu.sanitizer.orders import is_strong, reach
-from nogpu.sanitizer.pairs import Access, View
 from nogpu.sanitizer.report import spread
 from nogpu.sanitizer.scene import Scene, remnant, running_lanes
 from nogpu.sanitizer.touched import touched

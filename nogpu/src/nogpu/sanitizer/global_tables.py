@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nogpu.hardware.allocations import Allocation
-    from nogpu.sanitizer.pairs import Access
+    from nogpu.sanitizer.conflicts import Access
 
 CHUNK = 16  # bytes
 Box = tuple[tuple[int, ...], tuple[int, ...]]

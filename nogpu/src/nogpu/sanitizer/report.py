@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from nogpu.hardware.mbarriers import MBarrier
     from nogpu.hardware.warp import Issuer
     from nogpu.ptx.ir import Entry
+    from nogpu.sanitizer.conflicts import Access, Conflict
     from nogpu.sanitizer.origins import Origin
-    from nogpu.sanitizer.pairs import Access, Conflict
     from nogpu.sanitizer.queue_history import Conflict as QueueConflict
 
 

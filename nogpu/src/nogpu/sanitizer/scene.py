@@ -12,7 +12,7 @@ from nogpu.sanitizer.warp_clocks import WarpClock
 if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cluster
     from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
-    from nogpu.sanitizer.pairs import Access
+    from nogpu.sanitizer.conflicts import Access
     from nogpu.sanitizer.report import Reporter
     from nogpu.sanitizer.words import Words
 

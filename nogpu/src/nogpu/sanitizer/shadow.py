@@ -11,7 +11,7 @@ from nogpu.sanitizer.history import History
 from nogpu.sanitizer.items import Cells, Items, is_zero, run_of
 
 if TYPE_CHECKING:
-    from nogpu.sanitizer.pairs import Access, Conflict, View
+    from nogpu.sanitizer.conflicts import Access, Conflict, View
 
 CHUNK = 16  # bytes
 _ROOM = 32  # bytes of the largest access by a lane

@@ -56,8 +56,8 @@ class Tensors:
         if tainted is not None:
             shadow.stems_from(range(column, column + 2 * len(items)), registers.origin(tainted.name))
 
-    def allocated(self, tmem: TensorMemory, base: int, columns: int) -> None:
-        """As `TensorValues.allocated`."""
+    def poisoned(self, tmem: TensorMemory, base: int, columns: int) -> None:
+        """As `TensorValues.poisoned`."""
         self._tensor[self._of_tmem[tmem]].allocated(base, columns)
 
     def multiplied(self, mma: Mma, memories: Sequence[TensorMemory], issuer: Issuer) -> None:

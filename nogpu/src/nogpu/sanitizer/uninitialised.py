@@ -42,12 +42,16 @@ class Uninitialised:
         self._shared = {cta: SharedShadow(cta) for cta in cluster.ctas}
         self._files = files = Files(cluster)
         self._effects, self._tensors = Effects(files, reporter), Tensors(files, self._shared)
-        self.heeded, self.fragment = self._effects.heeded, self._tensors.fragment
         self._moving: tuple[AsyncOperation, np.ndarray, Origin] | None = None  # read by the operation that runs
         self._changed: tuple[Issuer, int] | None = None  # an atomic's word that was invalid before
         for cta, shadow in self._shared.items():  # compiled code asks and writes the shadow, too
             for warp in cta.warps:
                 warp.registers.context.unwritten = shadow.data.ctypes.data
+
+    @property
+    def observers(self) -> tuple[Uninitialised, Effects, Tensors]:
+        """Its parts that hear of the cluster's events."""
+        return self, self._effects, self._tensors
 
     # Shared memory
 

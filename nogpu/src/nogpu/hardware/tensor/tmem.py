@@ -40,7 +40,7 @@ def split_address(taddr: int) -> tuple[int, int]:
 class TensorValues(Protocol):
     """Follows what the tensor core writes to tensor memory."""
 
-    def allocated(self, tmem: TensorMemory, base: int, columns: int) -> None:
+    def poisoned(self, tmem: TensorMemory, base: int, columns: int) -> None:
         """Columns are allocated: their words are poison."""
 
     def multiplied(self, mma: Mma, memories: Sequence[TensorMemory], issuer: Issuer) -> None:
@@ -141,7 +141,7 @@ class TensorMemory:
         self.owned |= columns_mask(base, columns)
         self.words[:, base : base + columns] = POISON
         if self.values is not None:
-            self.values.allocated(self, base, columns)
+            self.values.poisoned(self, base, columns)
 
     def dealloc(self, taddr: int, columns: int) -> None:
         """tcgen05.dealloc. Raises Fault for anything but a whole allocation."""
