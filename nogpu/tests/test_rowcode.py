@@ -1,4 +1,4 @@
-"""Row code: watched programs, kernels against Python rows."""
+"""Row code: watched programs, kernels against calls."""
 
 import ctypes
 import gc
@@ -27,7 +27,7 @@ NEXT: add.u32 %r3, %r3, 1; setp.lt.u32 %p2, %r3, 9; @%p2 bra LOOP;
 
 
 @pytest.mark.parametrize("schedule", ["late", "random:3"])
-def test_kernels_do_what_python_rows_do(schedule):
+def test_kernels_do_what_calls_do(schedule):
     results = []
     for kernels in (True, False):
         out = np.zeros(64, np.uint32)
@@ -99,7 +99,7 @@ def test_interrupts_in_python_rows_are_not_lost():
     assert run("-c", program, options=("--workers", "1")).stdout == "12\n"
 
 
-BOTH = pytest.mark.parametrize("kernels", [True, False], ids=["kernels", "Python rows"])
+BOTH = pytest.mark.parametrize("kernels", [True, False], ids=["kernels", "calls"])
 
 
 @BOTH
@@ -138,6 +138,19 @@ def test_every_special_register_can_be_read(kernels):
     out = np.zeros(96, np.uint32)
     launch("mov.u32 %r1, %nwarpid;" + store("%r1"), out, threads=96, kernels=kernels)
     assert set(out.tolist()) == {3}
+
+
+@pytest.mark.parametrize("schedule", ["late", "random:1"])
+def test_special_registers_are_sources_of_any_width(schedule):
+    """Under random:1 Python reads the clock."""
+    body = """
+    mov.u16 %h1, %tid.x; mov.u64 %rd2, %tid.x; cvt.u8.u32 %h2, %laneid; add.u32 %r1, %ntid.x, %tid.x;
+    cvt.u32.u16 %r2, %h1; cvt.u32.u64 %r3, %rd2; cvt.u32.u16 %r4, %h2; add.u32 %r1, %r1, %r2; add.u32 %r1, %r1, %r3;
+    add.u32 %r1, %r1, %r4; sub.u64 %rd3, %clock64, %clock64; setp.lt.s64 %p1, %rd3, 0; selp.u32 %r5, 1000, 0, %p1;
+    add.u32 %r1, %r1, %r5; setp.eq.u32 %p2, %tid, 40; @%p2 mad.lo.u32 %r1, %clock, 0, %r1;"""
+    out = np.zeros(64, np.uint32)
+    launch(body + store("%r1"), out, threads=64, schedule=schedule)
+    assert out.tolist() == [1064 + 3 * thread + thread % 32 for thread in range(64)]
 
 
 @BOTH

@@ -19,8 +19,7 @@ def called(is_called: bool = True) -> Iterator[None]:
         yield
         return
     # The call of mma.sync refuses it where lanes are missing, and does no more.
-    whole = [row for row in table.TABLE if row.emit and row not in warp_mma.ROWS]
-    rows = [replace(row, kernels=None) if row in whole else row for row in table.TABLE]
+    rows = [replace(row, kernels=None) if row.emit and row not in warp_mma.ROWS else row for row in table.TABLE]
     translated = translate.translate
 
     def from_text(entry, *arguments, **options):

@@ -1,1 +1,1 @@
-"""The arithmetic of instructions: integers, floating-point numbers with every rounding, narrow formats."""
+"""Rows of lanes, codes of narrow formats, fragments of mma.sync, reductions of copies."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 import numpy as np
 
 _GROUPS, _MEMBERS = 8, 4  # lanes are 8 groups of 4
-INTEGERS = ("s8", "u8", "s4", "u4")
 
 
 def elements(registers: np.ndarray, bits: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Python text of instructions: destinations; `compiler.sources` writes the source operands.
+"""Calls of Python as text: destinations; `compiler.sources` writes the source operands.
 
 The text names register i `r<i>`, the active group that runs it `g`, and the mask of active lanes, an integer, `m`. A
 uniform register is an unsigned integer (a bool for a predicate), any other a row (`arithmetic.lanes`), and a predicate

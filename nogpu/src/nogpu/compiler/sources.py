@@ -14,23 +14,6 @@ from nogpu.ptx.ir import Address, Immediate, Negated, Register, Special, Symbol
 from nogpu.ptx.literals import literal_bits
 
 
-def check_place(symbols: dict[str, tuple[str, int]], symbol: Symbol, width: int, space: str | None) -> tuple[str, int]:
-    """(space, bits of its address) of a variable or parameter, whose address is taken as a value of `width` bits.
-
-    symbols: as `layout.Layout` has them. space: the one that is expected, None for any. Raises EmulatorError for a
-    symbol that is not declared, of another space, or with more bits.
-    """
-    if symbol.name not in symbols:
-        raise EmulatorError(f"symbol {symbol.name!r} is not declared")
-    own = symbols[symbol.name][0]
-    needed = 32 if own in ("shared", "local", "param") else 64
-    if space not in (None, own):
-        raise EmulatorError(f"{symbol.name} is a .{own} variable, .{space} is expected")
-    if width < needed:
-        raise EmulatorError(f"the address of {symbol.name} has {needed} bits, more than .b{width} has")
-    return own, needed
-
-
 class Sources:
     """Reads registers as text: register i is `r<i>`, the active group is `g`."""
 
@@ -87,22 +70,6 @@ class Sources:
             return literal_bits(operand, type_name)
         except ValueError as error:
             raise self.fail(str(error)) from None
-
-    def place(self, operand: object, width: int, space: str | None = None) -> str:
-        """The address of a variable or parameter, "v" or "v+4", as a value of `width` bits, or a register's value.
-
-        space: that of the variable, None for any. Raises EmulatorError for what is none, and for too few bits.
-        """
-        symbol = operand.base if isinstance(operand, Address) and operand.direct else operand
-        if not isinstance(symbol, Symbol):
-            self.fits(operand, f"b{width}")
-            return self.value(operand, width)
-        own, needed = check_place(self.symbols, symbol, width, space)
-        text = self.symbol(symbol)
-        if own == "param":
-            text = self.sum(operand, 64) if isinstance(operand, Address) else text
-            return text if width >= 64 else f"({text} & {(1 << width) - 1})"
-        return self.sum(operand, needed) if isinstance(operand, Address) else text
 
     def symbol(self, operand: Symbol) -> str:
         """The address of a parameter or a variable."""

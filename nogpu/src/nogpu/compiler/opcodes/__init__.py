@@ -1,1 +1,1 @@
-"""The opcode table: a row maps a family of opcodes to its kernels and its Python text."""
+"""The opcode table: a row maps a family of opcodes to its kernels and its call of Python."""

@@ -29,8 +29,7 @@ def _set_registers(code: Code, instruction: Instruction, match: re.Match) -> Non
 
 
 ROWS: list[Row] = [
-    # Emitted by rowcode/control.py:
-    row(r"bra(?:\.uni)?", operands=1, writes=0, flow="branch"),
+    row(r"bra(?:\.uni)?", operands=1, writes=0, flow="branch"),  # emitted by rowcode/control.py, as is the next one
     row(r"ret(?:\.uni)?|exit", operands=0, writes=0, flow="exit"),
     row(r"trap|brkpt", _trap, 0, writes=0),
     ignored(r"nanosleep\.u32", "u32"),

@@ -183,5 +183,5 @@ ROWS: list[Row] = [
         kind=_one_membermask,
         takes="{type} {type} b32",
     ),
-    called(r"activemask\.b32", "{m}", kind=always_uniform, kernels=_active_kernels, takes="b32"),
+    row(r"activemask\.b32", kind=always_uniform, kernels=_active_kernels, takes="b32"),
 ]

@@ -173,7 +173,7 @@ def _load(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 
 def _plain(code: Assembler, instruction: Instruction, match: re.Match, store: bool) -> None:
-    """The kernel of a weak access. Its modifiers are legal: the Python text has been written."""
+    """The kernel of a weak access. Its modifiers are legal: the call has been written."""
     parts = match.group("modifiers")[1:].split(".")
     found = {kind: part for part in parts for kind, names in _CLASSES[match.group("name")].items() if part in names}
     address, items = instruction.operands[0 if store else 1], instruction.operands[1 if store else 0]

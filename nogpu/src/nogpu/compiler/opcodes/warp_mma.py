@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 
 from nogpu import headers
-from nogpu.arithmetic.fragments import INTEGERS
 from nogpu.arithmetic.numerics import DECODED
 from nogpu.compiler.code import Code
 from nogpu.compiler.opcodes.rows import Row, always_lanes, row
@@ -42,7 +41,7 @@ def _parsed(code: Assembler, instruction: Instruction, match: re.Match) -> tuple
     second, results, shapes = _FORMS[of_a]
     if match.group("shape") not in shapes or of_b not in second or result not in results or result != match.group("c"):
         raise code.fail(f"{instruction.opcode}: no combination of shape and types that is modelled (PTX ISA, mma)")
-    if match.group("sat") and of_a not in INTEGERS:
+    if match.group("sat") and of_a not in (*_BYTES, *_NIBBLES):
         raise code.fail(f"{instruction.opcode}: .satfinite is for integers (PTX ISA, mma)")
     unit = max(32, _BITS[of_a])  # bits of a register of A and B
     counts = [m * 8 // 64 if result == "f16" else m * 8 // 32, m * k * _BITS[of_a] // unit // 32]

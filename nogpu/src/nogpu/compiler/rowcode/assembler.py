@@ -14,7 +14,6 @@ from nogpu.compiler.operands import PARAMETER_BYTES, PARAMETERS, SHARED_BASE
 from nogpu.compiler.rowcode.image import OP
 from nogpu.compiler.rowcode.registers import Slots
 from nogpu.compiler.signatures import misfit, shown
-from nogpu.compiler.sources import check_place
 from nogpu.errors import EmulatorError
 from nogpu.ptx.ir import SINK, Address, Immediate, Instruction, Negated, Register, Special, Symbol
 from nogpu.ptx.literals import literal_bits
@@ -172,7 +171,7 @@ class Assembler:
         symbol = operand.base if isinstance(operand, Address) and operand.direct else operand
         if not isinstance(symbol, Symbol):
             return self.source(operand, type_name)
-        check_place(self.symbols, symbol, type_width(type_name), space)
+        self._check_place(symbol, type_width(type_name), space)
         base, offset = self.base(symbol)
         if isinstance(operand, Address):
             offset += operand.offset
@@ -181,6 +180,17 @@ class Assembler:
         total = self.temporary(64, row=False)
         self.emit("add_64_s", total.offset, base, self.constant(offset).offset)
         return total
+
+    def _check_place(self, symbol: Symbol, width: int, space: str | None) -> None:
+        """Raises EmulatorError for a symbol that is not declared, of another space, or with more than `width` bits."""
+        if symbol.name not in self.symbols:
+            raise self.fail(f"symbol {symbol.name!r} is not declared")
+        own = self.symbols[symbol.name][0]
+        needed = 32 if own in ("shared", "local", "param") else 64
+        if space not in (None, own):
+            raise self.fail(f"{symbol.name} is a .{own} variable, .{space} is expected")
+        if width < needed:
+            raise self.fail(f"the address of {symbol.name} has {needed} bits, more than .b{width} has")
 
     def address(self, address: Address) -> tuple[int, int, bool]:
         """(slot of the base, -1 if there is none; displacement in bytes; whether the slot holds a row)."""
