@@ -141,8 +141,8 @@ class Multiplication:
         return not self._function(self._address, shared.address, tensor.address, odd_shared.address, odd_tensor.address)
 
 
-def _mask_words(masks: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(mask >> shift & 0xFFFFFFFF for mask in masks for shift in range(0, 128, 32))
+def _mask_words(masks: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(mask >> shift & 0xFFFFFFFF for shift in range(0, 128, 32)) for mask in masks)
 
 
 def _operand(element: str, op: MmaInstruction, place: Place, scales: ScaleFactors | None) -> ctypes.Structure:
