@@ -21,7 +21,7 @@ DEPTH = 5000  # more levels than Python's recursion limit
 def load(text):
     """Load a module and translate its kernels. Functions that none of them calls are parsed, too."""
     module = nogpu.load_ptx(text)
-    for function in module._module.scope.functions.values():
+    for function in module.parsed.scope.functions.values():
         if function.error is not None:
             raise function.error
     for name in module:

@@ -153,5 +153,7 @@ def test_missing_compiler_is_named(tmp_path, compiler):
 
 def test_library_is_built_once_per_user(tmp_path):
     code = "from nogpu import toolchain; print(toolchain.build('cuda/align.c'))"
-    first, second = (run("-c", code, XDG_CACHE_HOME=str(tmp_path)).stdout for _ in range(2))
-    assert first == second and first.startswith(str(tmp_path)) and len(list((tmp_path / "nogpu").iterdir())) == 1
+    command, environment = [sys.executable, "-c", code], clean_environment(XDG_CACHE_HOME=str(tmp_path))
+    first, second = (subprocess.run(command, env=environment, capture_output=True, text=True).stdout for _ in range(2))
+    assert first == second and first.startswith(str(tmp_path))
+    assert [len(list((tmp_path / "nogpu" / kind).iterdir())) for kind in ("libraries", "library_objects")] == [1, 1]

@@ -42,6 +42,9 @@ def c_function(function: Function, call: Callable[..., int]) -> Any:
     return ctypes.CFUNCTYPE(_RESULT, *plain)(call)
 
 
+_connected: list[tuple[Any, dict[str, Any]]] = []  # libraries, and their functions, which stay alive
+
+
 def entry(names: str, *types: Any, always: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make a function the entry points `names`, separated by spaces, with arguments of these C types.
 
@@ -51,7 +54,10 @@ def entry(names: str, *types: Any, always: bool = False) -> Callable[[Callable[.
     def register(call: Callable[..., Any]) -> Callable[..., Any]:
         for name in names.split():
             function = FUNCTIONS[name] = Function(call, types)
-            ENTRIES[name] = c_function(function, _guarded(name, function, always))
+            added = ENTRIES[name] = c_function(function, _guarded(name, function, always))
+            for library, functions in _connected:
+                if functions is ENTRIES:
+                    _connect(library, name, added)
         return call
 
     return register
@@ -91,18 +97,20 @@ def _guarded(name: str, function: Function, always: bool) -> Callable[..., int]:
     return guarded
 
 
-_connected: list[Any] = []
-
-
 def connect(library: Any, functions: dict[str, Any]) -> None:
-    """Let a library of runtime/ call C functions, by the names of entry points. Raises ValueError for a name that it
-    does not have.
+    """Let a library of runtime/ call C functions, by the names of entry points; of ENTRIES those that come later, too.
+
+    Raises ValueError for a name that it does not have.
     """
-    _connected.append(functions)  # alive
+    _connected.append((library, functions))
     library.emulator_connect.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
     for name, function in functions.items():
-        if not library.emulator_connect(name.encode(), ctypes.cast(function, ctypes.c_void_p)):
-            raise ValueError(f"runtime/entries.h has no entry point {name}")
+        _connect(library, name, function)
+
+
+def _connect(library: Any, name: str, function: Any) -> None:
+    if not library.emulator_connect(name.encode(), ctypes.cast(function, ctypes.c_void_p)):
+        raise ValueError(f"runtime/entries.h has no entry point {name}")
 
 
 def address_of_entry(library: Any, name: str) -> int:
