@@ -1,4 +1,4 @@
-"""Follows the events of clusters: who hears of which."""
+"""Follows the events of clusters: which part of the sanitizer handles which event."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     from nogpu.ptx.module import Entry
     from nogpu.sanitizer.queue_history import Touched
 
-YOUNG = 50_000  # new objects among which Python looks for garbage
+YOUNG = 50_000  # number of new objects at which Python looks for garbage
 
 
 class ClusterSanitizer:
-    """Follows one cluster: its parts hear of the cluster's events, in order."""
+    """Sanitizer of one cluster: its parts handle the cluster's events, in order."""
 
     def __init__(
         self, cluster: Cluster, reporter: Reporter, accesses: GlobalAccesses, first: object = None, data: bool = True
     ) -> None:
-        """first: hears of events before the others. data: data that nobody has written are followed, too."""
+        """first: a handler of events that comes before the others. data: uninitialised data are followed, too."""
         self._cluster = cluster
         self.scene = scene = accesses.scenes[cluster] = Scene(cluster, reporter, accesses.words)
         self._accesses, self._global_accesses = Accesses(scene), accesses
@@ -60,7 +60,7 @@ class ClusterSanitizer:
 
         self._nothing: list[np.ndarray] = []
         for cta in cluster.ctas:
-            cta.shared.marks = None  # its rule is one of these
+            cta.shared.marks = None  # `Initialisations` has this rule
             cta.shared.notes_only = True
             shadow = Shadow(len(cta.shared.data))
             log = SharedLog(cta, shadow, self._accesses)
@@ -73,11 +73,11 @@ class ClusterSanitizer:
             self._nothing.append(nothing)
 
     def settle(self, warp: Warp) -> None:
-        """As `Events.settle`."""
+        """Handler of `Events.settle`."""
         self.scene.warps[warp].settle()
 
     def end(self) -> None:
-        """As `Events.end`. The cluster and what follows it forget each other, so that both are freed at once."""
+        """Handler of `Events.end`. The cluster and its sanitizer forget each other, so that both are freed at once."""
         self._cluster.events.forget()
         self._global_accesses.scenes.pop(self._cluster, None)
         for cta in self._cluster.ctas:
@@ -86,10 +86,10 @@ class ClusterSanitizer:
             clock.log = None
 
     def exited(self, cta: Cta) -> None:
-        """As `Events.exited`: compiled code notes no more accesses."""
+        """Handler of `Events.exited`: compiled code notes no more accesses."""
         for warp in cta.warps:
             log = self.scene.warps[warp].log
-            assert log is not None  # until here
+            assert log is not None  # set until here
             log.end()
 
     def _access(
@@ -104,7 +104,7 @@ class ClusterSanitizer:
         strides: tuple[int, ...],
         issuer: Issuer | None,
     ) -> None:
-        """The observer of a CTA's shared memory."""
+        """Observer of a CTA's shared memory."""
         assert issuer is not None  # every access of a launch has one
         if log.head[0]:
             log.settle()
@@ -117,9 +117,9 @@ class ClusterSanitizer:
 
 @contextmanager
 def _seldom_collected() -> Iterator[None]:
-    """Python looks for garbage among new objects less often: those that follow a cluster live as long as it does."""
+    """Lets Python look for garbage among new objects less often: a cluster's shadow objects live as long as it does."""
     young, *older = gc.get_threshold()
-    if young:  # else it never looks
+    if young:  # 0: it never looks
         gc.set_threshold(max(young, YOUNG), *older)
     try:
         yield
@@ -128,37 +128,37 @@ def _seldom_collected() -> Iterator[None]:
 
 
 class Sanitizer(launch.Sanitizer):
-    """Follows the events of launches."""
+    """Sanitizer of launches."""
 
     def __init__(self, allowed: Iterable[str] = (), schedules: Iterable[str] = ()) -> None:
-        """allowed: as `waivers.parse` takes each. schedules: under which launches are followed; none: under all.
-        Raises ValueError.
+        """allowed: as `waivers.parse` takes each. schedules: those whose launches are followed; none: all. Raises
+        ValueError.
         """
         self._reporter, self._schedules = Reporter(allowed), tuple(schedules)
         self.queues: Queues | None = Queues(self._reporter)
-        self._touched: dict[int, list[Touched]] = {}  # by those launches that have run last
+        self._touched: dict[int, list[Touched]] = {}  # by number of the launches that have run last
         self._accesses: GlobalAccesses | None = None  # of the launches that run
         self._has_followed = False
         self._followed: weakref.WeakSet[ClusterSanitizer] = weakref.WeakSet()  # clusters that are resident
 
     def list_waivers(self) -> None:
-        """Says on standard error which rules this process's launches were allowed to break."""
+        """Prints on standard error which rules this process's launches were allowed to break."""
         if self._has_followed and str(self._reporter.waivers):
             text = f"sanitizer: rules that were allowed to be broken: {self._reporter.waivers}"
             print(text, file=sys.stderr, flush=True)
 
     def follows(self, schedule: str) -> bool:
-        """As `launch.Sanitizer.follows`."""
+        """True if launches under a schedule are followed (`launch.Sanitizer.follows`)."""
         return not self._schedules or schedule in self._schedules
 
     def read(self, entry: Entry) -> None:
-        """As `launch.Sanitizer.read`."""
+        """Reads the waivers of a kernel (`launch.Sanitizer.read`)."""
         self._has_followed = True
         self._reporter.waivers.read(entry)
 
     @contextmanager
     def following(self, memory: GlobalMemory) -> Iterator[None]:
-        """As `GridObserver.following`."""
+        """Follows the launches that run inside (`GridObserver.following`)."""
         self._accesses = GlobalAccesses(memory, self._reporter)
         memory.observer, memory.notes_only = self._accesses.observe, True
         try:
@@ -172,12 +172,12 @@ class Sanitizer(launch.Sanitizer):
                 cluster.end()
 
     def take_touched(self) -> dict[int, list[Touched]]:
-        """As `launch.Sanitizer.take_touched`."""
+        """Returns the accesses of the launches that have run last, and forgets them."""
         found, self._touched = self._touched, {}
         return found
 
     def join(self, cluster: Cluster) -> None:
-        """As `GridObserver.join`."""
+        """Begins to follow a cluster (`GridObserver.join`)."""
         assert self._accesses is not None  # clusters run inside of `following`
         self._accesses.launches.add(cluster.grid.number)
         self._followed.add(self._follow(cluster, self._accesses))
@@ -187,7 +187,7 @@ class Sanitizer(launch.Sanitizer):
 
 
 def install() -> None:
-    """Launches of this process are followed (NOGPU_SANITIZE)."""
+    """Follows launches of this process (NOGPU_SANITIZE)."""
 
     def listed(variable: str) -> list[str]:
         return [text for text in os.environ.get(variable, "").split(",") if text]

@@ -28,30 +28,30 @@ if TYPE_CHECKING:
     from nogpu.sanitizer.queue_history import Touched
     from nogpu.sanitizer.report import Reporter
 
-PENDING = 1 << 16  # reads of an allocation to which nobody has written
-READS = 8  # of a byte, by those that nothing orders, that are kept
+PENDING = 1 << 16  # number of reads of an allocation to which nobody has written
+READS = 8  # number of unordered reads of a byte that are kept
 
 
 class GlobalAccesses:
-    """Under one schedule."""
+    """Accesses to global memory under one schedule."""
 
     def __init__(self, memory: GlobalMemory, reporter: Reporter) -> None:
         self._memory, self._reporter = memory, reporter
         self.words = Words()
-        self.scenes: dict[Cluster, Scene] = {}  # of the clusters that are followed
+        self.scenes: dict[Cluster, Scene] = {}  # by cluster that is followed
         self.logs: list[AccessLog] = []  # of warps that have not exited
-        self.launches: set[int] = set()  # by number, of those that have begun
+        self.launches: set[int] = set()  # numbers of the launches that have begun
         self._history = History(READS)
         self._tables: dict[Allocation, Tables] = {}
-        self._writes = 0  # so far
+        self._writes = 0  # number so far
 
     def settle(self) -> None:
-        """Checks what compiled code has noted."""
+        """Checks the accesses that compiled code has noted."""
         for log in self.logs:
             log.settle()
 
     def touched(self, with_reads: bool) -> dict[int, list[Touched]]:
-        """By number of a launch: what it has accessed so far."""
+        """Accesses so far, by number of a launch."""
         self.settle()
         return touched(self.launches, list(self._tables.values()), self._history, with_reads)
 
@@ -64,7 +64,7 @@ class GlobalAccesses:
         strides: tuple[int, ...],
         issuer: Issuer | None,
     ) -> None:
-        """The observer of global memory. What the host does has no issuer, and is ordered before and after launches."""
+        """Observer of global memory. An access of the host has no issuer, and is ordered before and after launches."""
         if issuer is None:
             return
         tables = None if isinstance(address, np.ndarray) else self._tables_at(address)
@@ -89,7 +89,7 @@ class GlobalAccesses:
             self._check(access, tables, address, shape, strides, None, views)
 
     def _repeats(self, access: Access, address: int) -> bool:
-        """Whether a warp loads a word again, by the same instruction, and nobody has written since: it spins."""
+        """True if a warp loads a word again, by the same instruction, with no write since: it spins."""
         last, access.polled = access.polled, (address, self._writes)
         return not access.is_write and last == access.polled
 
@@ -104,7 +104,9 @@ class GlobalAccesses:
         addresses: np.ndarray,
         by_lane: bool,
     ) -> None:
-        """Accesses of a warp by instructions in a row. addresses: uint64[instructions, 32], or of their first lane."""
+        """Handles accesses of a warp by instructions in a row. addresses: uint64[instructions, 32], or of their first
+        lane.
+        """
         clock = scene.warps[warp]
         clock.changes += 1
         if not by_lane:
@@ -130,8 +132,8 @@ class GlobalAccesses:
             self._by_lane(access, places.ravel(), width, mask if by_lane else 0, views)
 
     def _by_lane(self, access: Access, addresses: np.ndarray, width: int, mask: int, views: list[View]) -> None:
-        """Accesses by lanes: addresses uint64[n] of the lanes of a mask, perhaps several times in a row; or by nobody
-        in particular.
+        """Handles accesses by lane: addresses uint64[n] of the lanes of a mask, perhaps several times in a row; or of
+        no lane in particular.
         """
         lanes, times = None, len(addresses) // (mask.bit_count() or 1)
         if mask and times * mask.bit_count() == len(addresses):
@@ -153,7 +155,7 @@ class GlobalAccesses:
                 self._check(access, tables, addresses[i : i + 1], (width,), (1,), one, own)
 
     def _tables_at(self, address: int) -> Tables | None:
-        """Of the allocation at an address; None if nobody can write to it."""
+        """Tables of the allocation at an address; None if nobody can write to it."""
         allocation = self._memory.holding(address)
         if not allocation.writable:
             return None
@@ -172,7 +174,7 @@ class GlobalAccesses:
         lanes: np.ndarray | None,
         views: list[View],
     ) -> None:
-        """An access to bytes of one allocation: a box, or words of lanes."""
+        """Checks an access to bytes of one allocation: a box, or words of lanes."""
         self._writes += access.is_write
         if tables.reads is not None:
             if not access.is_write:
@@ -248,7 +250,7 @@ def _cells(
     lanes: np.ndarray | None,
     parts: int,
 ) -> tuple[Cells, np.ndarray | None]:
-    """The items of an access, and their lanes. parts: of its warp's lanes, that know different things."""
+    """Items of an access, and their lanes. parts: number of clocks that its warp's lanes have."""
     if not isinstance(address, np.ndarray):
         return tables.box(address, shape, strides), None
     chunks = None if access.is_write or parts > 1 else tables.chunks(address, shape[0])

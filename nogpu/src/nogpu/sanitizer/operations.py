@@ -1,4 +1,4 @@
-"""Follows asynchronous operations: what they know, as whom they access memory, who knows of their end."""
+"""Follows asynchronous operations: their clocks, the agents that their accesses count for, the waits for their end."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ def _is_bulk_store(opcode: str) -> bool:
 
 
 def slot(agents: Agents, what: str, cause: Cause) -> tuple[int, int]:
-    """(component, count) of the next read of a kind by copies of the thread that has issued this one."""
+    """Next (component, count) of a read of a kind by copies of the thread that has issued this one."""
     channel = agents.channel((what, cause.warp, lanes_of(cause.mask)[0]), SLOTS)
     channel.count += 1
     return channel.agent + channel.count % SLOTS, channel.count
 
 
 class Operations:
-    """The asynchronous operations of a cluster."""
+    """Asynchronous operations of a cluster."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene, self._agents, self._warps = scene, scene.agents, scene.warps
         self._in_a_row: dict[Warp, tuple[int, int, Clock]] = {}
 
     def issued(self, async_op: AsyncOperation, g: ActiveGroup, issuer: Issuer, running: AsyncOperation | None) -> None:
-        """As `Events.issued`."""
+        """Handler of `Events.issued`."""
         if running is not None and running.cause is not None:
             async_op.cause = running.cause
         else:
             async_op.cause = self._cause(g, issuer)
 
     def _cause(self, g: ActiveGroup, issuer: Issuer) -> Cause:
-        """What an operation of a thread knows."""
+        """Clock and agent of an operation of a thread."""
         warp, clock = g.warp, self._warps[g.warp]
         mask, lane = running_lanes(warp), running_lanes(warp).bit_length() - 1
         opcode = g.grid.entry.instructions[issuer[1]].opcode
@@ -83,7 +83,7 @@ class Operations:
         return found
 
     def _of_thread(self, warp: Warp, mask: int) -> Clock:
-        """What an operation of the tensor core knows: one clock for all that are issued in a row."""
+        """Clock of an operation of the tensor core: one for all that are issued in a row."""
         clock = self._warps[warp]
         clock.settle()
         last = self._in_a_row.get(warp)
@@ -94,12 +94,12 @@ class Operations:
         return released
 
     def committed(self, warp: Warp, mask: int) -> None:
-        """As `Events.committed`."""
+        """Handler of `Events.committed`."""
         for channel in self._bulk_stores(warp, mask):
             channel.count += 1
 
     def completed(self, warp: Warp, mask: int, newest: int, read_only: bool) -> None:
-        """As `Events.completed`."""
+        """Handler of `Events.completed`."""
         clock = self._agents.clock()
         for channel in self._bulk_stores(warp, mask):
             over = max(0, channel.count - 1 - newest)
@@ -117,12 +117,12 @@ class Operations:
         return [channel for channel in found if channel is not None]
 
     def lane_copies_committed(self, warp: Warp, mask: int) -> None:
-        """As `Events.lane_copies_committed`."""
+        """Handler of `Events.lane_copies_committed`."""
         copies = self._agents.channel(("lane copies", warp), LANES)
         self._warps[warp].commits.append((mask, copies.count - 1))
 
     def lane_copies_completed(self, warp: Warp, mask: int, newest: int | None) -> None:
-        """As `Events.lane_copies_completed`."""
+        """Handler of `Events.lane_copies_completed`."""
         copies = self._agents.channel(("lane copies", warp), LANES)
         clock, of = self._agents.clock(), self._warps[warp]
         for lane in lanes_of(mask):
