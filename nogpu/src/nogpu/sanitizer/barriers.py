@@ -41,7 +41,7 @@ NEVER = -1, -1
 KEPT = 32  # uses of a barrier for which a warp may still wait
 
 _Source = tuple[int | None, bool]
-"""Who has arrived: threads of a CTA of this rank, with a scope that is wider than the CTA; None: an operation."""
+"""Source of a release: threads of a CTA of this rank, True for a scope wider than the CTA; None: an operation."""
 _OPERATION: _Source = None, True
 _SCOPES = {"cta": OF_CTA, "cluster": OF_CLUSTER}
 

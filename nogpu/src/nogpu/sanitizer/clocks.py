@@ -37,7 +37,7 @@ OF_CTA, OF_CLUSTER, OF_DEVICE = range(3)
 """Scopes of fences."""
 SCOPES = 3
 MAPPED = ROWS
-"""In place of a row of a clock's table: that of the tensor map at an address, which is added."""
+"""Number of the first row beyond a clock's table: the row of a tensor map has its address added."""
 NOTHING = np.broadcast_to(np.int32(0), (1 << 30,))
 EVERYTHING = np.broadcast_to(np.int32((1 << 31) - 1), (1 << 30,))
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ALL = 255  # stands for each lane of the access
 CTA, CLUSTER, GRID = range(3)
-"""How far the scope of a strong access reaches."""
+"""Extents of the scope of a strong access."""
 Lanes = np.ndarray | None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 LEGACY, LEGACY_HANDLE, PER_THREAD = 0, 1, 2  # the null queue, cudaStreamLegacy, cudaStreamPerThread
 Clock = dict[Hashable, int]
-"""By queue: how many of its nodes are known."""
+"""Number of covered nodes, by queue."""
 
 
 def join(clock: Clock, other: Clock) -> None:

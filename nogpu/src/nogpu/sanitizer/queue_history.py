@@ -56,7 +56,7 @@ class Node:
 
 
 Access = Touched | tuple[Box, bool]
-"""Of a launch, or of something else: where, and whether it writes."""
+"""Accesses of a launch, or of other work: a box, and True if it is written."""
 
 
 class Conflict(NamedTuple):
