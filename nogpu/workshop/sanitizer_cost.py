@@ -14,7 +14,7 @@ from typing import Any
 
 from nogpu.execution import settings
 from nogpu.execution.device import Device
-from nogpu.sanitizer.follow import Sanitizer
+from nogpu.sanitizer.observer import Sanitizer
 from workshop.console import make_console, make_table
 
 MOST = 4.0

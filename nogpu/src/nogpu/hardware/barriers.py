@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nogpu.errors import Fault
-from nogpu.hardware.parted import PartedArrival
+from nogpu.hardware.divergent_arrivals import PartedArrival
 from nogpu.hardware.properties import WARP_THREADS
 
 if TYPE_CHECKING:

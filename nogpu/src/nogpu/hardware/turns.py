@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from nogpu import headers
 from nogpu.hardware.native import TurnState, library
-from nogpu.hardware.routes import Loads
+from nogpu.hardware.tile_loads import Loads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -41,8 +41,8 @@ tensor core) to bytes that threads have written needs the second (PTX ISA, "Asyn
 are visible to threads without a fence, and the order of a read before a write needs none.
 
 Accesses. The shadow of each CTA's shared memory (`shadow.py`) has, by byte, the last write and the reads since; that of
-its tensor memory (`columns.py`) has them by column and quarter of the lanes. Both are tables of `items.py`. Compiled
-code notes threads' loads and stores of shared memory (`access_log.py`).
+its tensor memory (`columns.py`) has them by column and quarter of the lanes. Both are tables of `shadow_tables.py`.
+Compiled code notes threads' loads and stores of shared memory (`access_log.py`).
 
 Global memory. Its shadow (`global_accesses.py`, `global_tables.py`) is one for all clusters of launches that may
 overlap. A clock has other clusters' clocks once it has acquired them by a word (`words.py`), and the launches that are
@@ -74,7 +74,7 @@ from typing import TYPE_CHECKING
 from nogpu import lazy
 
 if TYPE_CHECKING:
-    from nogpu.sanitizer.follow import Sanitizer
+    from nogpu.sanitizer.observer import Sanitizer
     from nogpu.sanitizer.rules import RULES
     from nogpu.sanitizer.waivers import Waiver
 

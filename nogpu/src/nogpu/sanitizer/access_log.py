@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cta
     from nogpu.hardware.warp import Warp
     from nogpu.sanitizer.accesses import Accesses
+    from nogpu.sanitizer.cluster_state import ClusterState
     from nogpu.sanitizer.global_accesses import GlobalAccesses
-    from nogpu.sanitizer.scene import Scene
     from nogpu.sanitizer.shadow import Shadow
 
 ROOM = 64  # accesses
@@ -75,7 +75,7 @@ class SharedLog:
 class AccessLog:
     """Log of one warp's accesses to global memory, beside its CTA's `SharedLog`."""
 
-    def __init__(self, scene: Scene, warp: Warp, accesses: GlobalAccesses, shared: SharedLog) -> None:
+    def __init__(self, scene: ClusterState, warp: Warp, accesses: GlobalAccesses, shared: SharedLog) -> None:
         self._scene, self._warp, self._accesses, self._shared = scene, warp, accesses, shared
         self._log = log = _Log()
         self._head = log.head

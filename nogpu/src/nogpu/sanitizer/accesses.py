@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nogpu.sanitizer.clocks import FULL, LANES, Cause, lanes_of, repeated
+from nogpu.sanitizer.cluster_state import ClusterState, opcode, running_lanes
+from nogpu.sanitizer.conflicts import Access, View
 from nogpu.sanitizer.orders import is_strong
-from nogpu.sanitizer.pairs import Access, View
 from nogpu.sanitizer.report import spread
-from nogpu.sanitizer.scene import Scene, opcode, running_lanes
 from nogpu.sanitizer.shadow import Shadow
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Accesses:
     """Checks accesses under the clocks of the lanes or operations that make them."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: ClusterState) -> None:
         self._agents, self._warps, self._reporter = scene.agents, scene.warps, scene.reporter
         self._known: dict[tuple, Access] = {}
 

@@ -18,9 +18,9 @@ from nogpu.sanitizer.clocks import (
     UNSCOPED,
     Clock,
 )
+from nogpu.sanitizer.cluster_state import ClusterState, is_global, opcode, running, running_lanes
 from nogpu.sanitizer.orders import is_of_device, is_wide
 from nogpu.sanitizer.rules import SCOPE
-from nogpu.sanitizer.scene import Scene, is_global, opcode, running, running_lanes
 from nogpu.sanitizer.words import Word, add
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class _MbarrierState:
 class Barriers:
     """Barriers of a cluster, and words that order."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: ClusterState) -> None:
         self._scene, self._warps = scene, scene.warps
         self._mbarriers: dict[MBarrier, _MbarrierState] = {}
         self._uses: dict[object, dict[int, Clock]] = {}
@@ -70,17 +70,17 @@ class Barriers:
         """Handler of `Events.heard`."""
         clocks, by_thread = self._state(barrier).clocks, opcode(issuer).startswith("mbarrier.arrive")
         if running is not None and running.cause is not None:
-            running.cause.tells = None if by_thread else barrier.name
+            running.cause.completes_on = None if by_thread else barrier.name
             add(clocks, self._source(issuer) if by_thread else _OPERATION, running.cause.clock)
         elif by_thread:
-            for source, clock in self._told_by(issuer, running_lanes(issuer[0].warp)):
+            for source, clock in self._released_by_source(issuer, running_lanes(issuer[0].warp)):
                 add(clocks, source, clock)
         else:
             add(clocks, _OPERATION, self._released(issuer, running_lanes(issuer[0].warp)))
 
     def passed(self, barrier: MBarrier, warp: Warp) -> None:
         """Handler of `Events.passed`."""
-        self._learn(running(warp), running_lanes(warp), self._state(barrier).over)
+        self._acquire(running(warp), running_lanes(warp), self._state(barrier).over)
 
     def _source(self, issuer: Issuer) -> _Source:
         """Source of a release by an instruction: threads; an operation where scopes are waived."""
@@ -110,7 +110,7 @@ class Barriers:
         clock = self._warps[issuer[0].warp]
         return clock.release(mask) if self._scene.releases(issuer) else clock.release_relaxed(mask, scope)
 
-    def _told_by(self, issuer: Issuer, mask: int) -> Iterator[tuple[_Source, Clock]]:
+    def _released_by_source(self, issuer: Issuer, mask: int) -> Iterator[tuple[_Source, Clock]]:
         """Clocks that lanes release by an instruction, with their sources."""
         source = self._source(issuer)
         if source[1] and not self._scene.releases(issuer) and self._warps[issuer[0].warp].has_narrow_fence(mask):
@@ -119,18 +119,18 @@ class Barriers:
         else:
             yield source, self._released(issuer, mask)
 
-    def _learner(self, issuer: Issuer, needed: int) -> Callable[[int, Clock, int], None]:
+    def _acquirer(self, issuer: Issuer, needed: int) -> Callable[[int, Clock, int], None]:
         """Function by which lanes acquire at an instruction. needed: scope of a fence that stands in for its order."""
         of = self._warps[issuer[0].warp]
-        if self._scene.learns(issuer):
+        if self._scene.acquires(issuer):
             return of.acquire
-        return partial(of.hear, needed=needed, together=running_lanes(issuer[0].warp))
+        return partial(of.acquire_relaxed, needed=needed, together=running_lanes(issuer[0].warp))
 
-    def _learn(self, issuer: Issuer, mask: int, clocks: dict[_Source, Clock]) -> None:
+    def _acquire(self, issuer: Issuer, mask: int, clocks: dict[_Source, Clock]) -> None:
         """Acquires clocks for lanes by an instruction."""
         for source, clock in clocks.items():
-            learn = self._learner(issuer, OF_CTA if source[0] in (None, issuer[0].cta.rank) else OF_CLUSTER)
-            learn(mask, clock, self._first_row(issuer, source))
+            acquire = self._acquirer(issuer, OF_CTA if source[0] in (None, issuer[0].cta.rank) else OF_CLUSTER)
+            acquire(mask, clock, self._first_row(issuer, source))
 
     def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
         """Handler of `Events.arrived`."""
@@ -185,11 +185,11 @@ class Barriers:
         word = self._word(key)
         if stores:
             word.store(base, mask)
-        for source, clock in self._told_by(issuer, mask):
-            word.tell(source, clock, base, mask, releases)
+        for source, clock in self._released_by_source(issuer, mask):
+            word.release(source, clock, base, mask, releases)
         if is_global(key):
             clock, wide = self._released(issuer, mask, OF_DEVICE), is_of_device(opcode(issuer))
-            self._scene.words.tell(self._scene, key, clock, wide, base, mask, stores, releases)
+            self._scene.words.release(self._scene, key, clock, wide, base, mask, stores, releases)
 
     def _word(self, key: int) -> Word[_Source]:
         """Clocks that lanes of this cluster have released by a word."""
@@ -212,19 +212,19 @@ class Barriers:
         if seen == version and not mask & ~lanes:
             return
         self._seen[place] = version, mask
-        if word.tells(self._warps[warp].base, mask):
-            self._learn(issuer, mask, word.clocks)
+        if word.is_of_others(self._warps[warp].base, mask):
+            self._acquire(issuer, mask, word.clocks)
         if is_global(key) and version[1]:
-            self._learn_of_others(issuer, mask, key)
+            self._acquire_of_others(issuer, mask, key)
 
-    def _learn_of_others(self, issuer: Issuer, mask: int, key: int) -> None:
+    def _acquire_of_others(self, issuer: Issuer, mask: int, key: int) -> None:
         """Acquires, for lanes, the clocks that other clusters have released by a word."""
-        scene, words, learn = self._scene, self._scene.words, self._learner(issuer, OF_DEVICE)
+        scene, words, acquire = self._scene, self._scene.words, self._acquirer(issuer, OF_DEVICE)
         base, wide = self._warps[issuer[0].warp].base, is_of_device(opcode(issuer))
         follows_scopes = scene.reporter.follows_scopes(scene.kernel)
-        for clock, row in words.told(scene, key, wide, base, mask, follows_scopes):
-            learn(mask, clock, row)
-            words.learned(scene.home, clock)
+        for clock, row in words.released(scene, key, wide, base, mask, follows_scopes):
+            acquire(mask, clock, row)
+            words.note_acquired(scene.home, clock)
 
     def triggered(self, warp: Warp) -> None:
         """Handler of `Events.triggered`: what is ordered before a fence of the device by these lanes is ordered before
@@ -239,7 +239,7 @@ class Barriers:
         released = self._scene.words.start(self._scene.home.grid)
         if released is not None:
             clock = released.at_home(self._scene.home, self._scene.agents)
-            self._scene.words.learned(self._scene.home, clock)
+            self._scene.words.note_acquired(self._scene.home, clock)
             for warp in self._warps.values():
                 warp.acquire(FULL, clock)
 
@@ -247,4 +247,4 @@ class Barriers:
         """Handler of `Events.waited_for`."""
         clock = self._scene.words.end(grid).at_home(self._scene.home, self._scene.agents)
         self._warps[warp].acquire(running_lanes(warp), clock)
-        self._scene.words.learned(self._scene.home, clock)
+        self._scene.words.note_acquired(self._scene.home, clock)

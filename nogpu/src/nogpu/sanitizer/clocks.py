@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 LANES = 32
 FULL = 0xFFFFFFFF
-HEARD = 32  # number of relaxed waits before a fence that count
+RELAXED_WAITS = 32  # number of relaxed waits before a fence that count
 
 
 @lru_cache(maxsize=1024)
@@ -124,23 +124,23 @@ class Clock:
         other.grow(size)
         np.maximum(self.table[row:], other.table[row:], out=self.table[row:])
         if other.others is not None or other.rumours is not None:
-            self._hear(other, row)
+            self._join_others(other, row)
         if row == KNOWN:
             self.grids |= other.grids
             if other.maps is not None:
                 self.maps = other.maps if self.maps is None else self.maps.join(other.maps)
 
-    def _hear(self, other: Clock, row: int) -> None:
+    def _join_others(self, other: Clock, row: int) -> None:
         """Joins the other's clocks of other clusters, by rows from `row` on."""
         if row == KNOWN:
             self.others = _merged(self.others, other.others)
             self.rumours = _merged(self.rumours, other.rumours)
         else:
-            told = {(home, row): clock for home, clock in (other.others or {}).items()}
+            unscoped = {(home, row): clock for home, clock in (other.others or {}).items()}
             for (home, first), clock in (other.rumours or {}).items():
                 key = home, max(row, first)
-                told[key] = clock if key not in told else _joined(told[key], clock)
-            self.rumours = _merged(self.rumours, told)
+                unscoped[key] = clock if key not in unscoped else _joined(unscoped[key], clock)
+            self.rumours = _merged(self.rumours, unscoped)
         if self.others is not None and self.rumours is not None:
             kept = {key: clock for key, clock in self.rumours.items() if self.others.get(key[0]) is not clock}
             self.rumours = (self.rumours if len(kept) == len(self.rumours) else kept) or None
@@ -158,7 +158,7 @@ class Clock:
         before.others, before.rumours = self.others, self.rumours
         self.grids, self.maps, self.others, self.rumours = 0, None, None, None
         if before.others is not None or before.rumours is not None:
-            self._hear(before, ANYWAY)
+            self._join_others(before, ANYWAY)
 
     def has(self, other: Clock) -> bool:
         """True if the other clock adds nothing to this one."""
@@ -251,7 +251,7 @@ class Agents:
                 self._room *= 2
         return found
 
-    def known(self, key: Hashable) -> Channel | None:
+    def find(self, key: Hashable) -> Channel | None:
         """Agent of a name, if there is one."""
         return self._channels.get(key)
 
@@ -264,7 +264,7 @@ class Agents:
 class Cause:
     """Clock of an asynchronous operation, and the agent that its accesses count for."""
 
-    __slots__ = ("channel", "clock", "count", "issuer", "mask", "tells", "views", "warp")
+    __slots__ = ("channel", "clock", "count", "issuer", "mask", "completes_on", "views", "warp")
 
     def __init__(self, clock: Clock, issuer: Issuer, mask: int):
         self.clock, self.issuer = clock, issuer
@@ -272,4 +272,4 @@ class Cause:
         self.channel: Channel | None = None  # None: one for each place that it writes
         self.count = 0  # of the channel, at its issue
         self.views: Any = None  # its views (`history.View`), once it has been checked
-        self.tells: str | None = None  # mbarrier on which it completes, once it has
+        self.completes_on: str | None = None  # mbarrier on which it completes, once it has

@@ -14,7 +14,7 @@ import numpy as np
 
 from nogpu.hardware.tensor.order import COLUMNS, QUADRANTS
 from nogpu.sanitizer.clocks import ANYWAY, UNSCOPED, Cause, Channel
-from nogpu.sanitizer.pairs import Access, View
+from nogpu.sanitizer.conflicts import Access, View
 from nogpu.sanitizer.report import spread
 from nogpu.sanitizer.shadow import Shadow
 
@@ -170,7 +170,7 @@ class Columns:
     def fragments_completed(self, warp: Warp, kind: str) -> None:
         """Handles tcgen05.wait::ld or ::st."""
         channel = self._fragments(warp, kind)
-        self._warps[warp].know(warp.live, channel.agent, channel.count)
+        self._warps[warp].acquire_count(warp.live, channel.agent, channel.count)
         channel.count += 1
         self._complete(warp, kind == "st")
         if kind == "ld":

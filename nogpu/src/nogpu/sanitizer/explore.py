@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from nogpu.errors import EmulatorError
 from nogpu.execution import device, settings, status
 from nogpu.execution.replay import schedule_of
-from nogpu.sanitizer import follow
+from nogpu.sanitizer import observer
 from nogpu.sanitizer.races import Race, Races
 
 if TYPE_CHECKING:
@@ -152,6 +152,6 @@ def install() -> None:
     except ValueError as error:
         raise EmulatorError(f"environment variable NOGPU_EXPLORE: {error}") from None
     if os.environ.get("NOGPU_SANITIZE") == "1":
-        follow.install()
+        observer.install()
     if status.is_first():
         atexit.register(explorer.summarise)

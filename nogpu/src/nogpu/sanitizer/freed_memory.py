@@ -46,7 +46,7 @@ class FreedMemory:
             self._freed.setdefault(of, []).append(freed)
         kept, found = [], None
         for each in self._freed.pop(queue, ()):
-            users = [user for user in each.users if not user.node.is_known_to(known)]
+            users = [user for user in each.users if not user.node.happens_before(known)]
             if users and found is None and _fits(allocation, each.allocation):
                 found = _Freed(each.allocation, users)
             elif users:

@@ -8,13 +8,13 @@ import numpy as np
 
 from nogpu.hardware.traffic import extent
 from nogpu.sanitizer.clocks import FENCED_GLOBAL, FULL, MAPPED, Cause, lanes_of, repeated
+from nogpu.sanitizer.cluster_state import ClusterState, remnant, running_lanes
+from nogpu.sanitizer.conflicts import Access, View
 from nogpu.sanitizer.global_tables import Tables
 from nogpu.sanitizer.history import History
 from nogpu.sanitizer.operations import slot
 from nogpu.sanitizer.orders import is_strong, reach
-from nogpu.sanitizer.pairs import Access, View
 from nogpu.sanitizer.report import spread
-from nogpu.sanitizer.scene import Scene, remnant, running_lanes
 from nogpu.sanitizer.touched import touched
 from nogpu.sanitizer.words import Words
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from nogpu.hardware.memory import GlobalMemory
     from nogpu.hardware.warp import Issuer, Warp
     from nogpu.sanitizer.access_log import AccessLog
-    from nogpu.sanitizer.items import Cells
     from nogpu.sanitizer.queue_history import Touched
     from nogpu.sanitizer.report import Reporter
+    from nogpu.sanitizer.shadow_tables import Cells
 
 PENDING = 1 << 16  # number of reads of an allocation to which nobody has written
 READS = 8  # number of unordered reads of a byte that are kept
@@ -38,7 +38,7 @@ class GlobalAccesses:
     def __init__(self, memory: GlobalMemory, reporter: Reporter) -> None:
         self._memory, self._reporter = memory, reporter
         self.words = Words()
-        self.scenes: dict[Cluster, Scene] = {}  # by cluster that is followed
+        self.scenes: dict[Cluster, ClusterState] = {}  # by cluster that is followed
         self.logs: list[AccessLog] = []  # of warps that have not exited
         self.launches: set[int] = set()  # numbers of the launches that have begun
         self._history = History(READS)
@@ -95,7 +95,7 @@ class GlobalAccesses:
 
     def noted(
         self,
-        scene: Scene,
+        scene: ClusterState,
         warp: Warp,
         mask: int,
         kind: str,
@@ -200,7 +200,7 @@ class GlobalAccesses:
             cells, lanes = _cells(tables, access, address, shape, strides, lanes, 1)
             self._history.follows(access, cells.items, cells.where, lanes, [])
 
-    def _of_warp(self, scene: Scene, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:
+    def _of_warp(self, scene: ClusterState, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:
         clock = scene.warps[warp]
         clock.changes += 1
         key = clock.base, clock.now, mask, issuer[1], kind, Access.now
@@ -213,7 +213,7 @@ class GlobalAccesses:
         return access
 
     def _of_operation(
-        self, scene: Scene, cause: Cause, kind: str, proxy: str, address: int | np.ndarray
+        self, scene: ClusterState, cause: Cause, kind: str, proxy: str, address: int | np.ndarray
     ) -> tuple[Access, list[View]]:
         issuer, mask = cause.issuer, 0
         opcode = issuer[0].grid.entry.instructions[issuer[1]].opcode

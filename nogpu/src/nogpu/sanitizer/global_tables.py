@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nogpu.sanitizer.items import Cells, Items, is_zero, run_of
+from nogpu.sanitizer.shadow_tables import Cells, Items, is_zero, run_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nogpu.hardware.allocations import Allocation
-    from nogpu.sanitizer.pairs import Access
+    from nogpu.sanitizer.conflicts import Access
 
 CHUNK = 16  # bytes
 Box = tuple[tuple[int, ...], tuple[int, ...]]

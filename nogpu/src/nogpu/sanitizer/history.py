@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from nogpu.sanitizer.items import Cells, Items, distinct_in, is_zero, replaced
-from nogpu.sanitizer.pairs import ALL, Access, Conflict, Lanes, View, are_strong, conflicts, follows, is_ordered
+from nogpu.sanitizer.conflicts import ALL, Access, Conflict, Lanes, View, are_strong, conflicts, follows, is_ordered
+from nogpu.sanitizer.shadow_tables import Cells, Items, distinct_in, is_zero, replaced
 
 
 class History:

@@ -15,9 +15,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nogpu.sanitizer.clocks import ANYWAY, FENCED, KNOWN, Clock, lanes_of
+from nogpu.sanitizer.cluster_state import ClusterState, opcode, running_lanes
+from nogpu.sanitizer.cluster_state import running as executed
 from nogpu.sanitizer.orders import releases
-from nogpu.sanitizer.scene import Scene, opcode, running_lanes
-from nogpu.sanitizer.scene import running as executed
 
 if TYPE_CHECKING:
     from nogpu.hardware.async_operations import AsyncOperation
@@ -39,7 +39,7 @@ class _Initialisation:
 class Initialisations:
     """Initialisations of a cluster's mbarriers."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: ClusterState) -> None:
         self._scene = scene
         self._of: dict[MBarrier, _Initialisation] = {}
         self._open: list[_Initialisation] = []  # initialisations that no fence has followed
@@ -92,16 +92,16 @@ class Initialisations:
             return
         self._scene.agents.fit(clock)
         agents, own = found.agents, issuer[0].cta is barrier.home
-        if _is_heard(clock, row, agents, found.count):
+        if _is_covered(clock, row, agents, found.count):
             return
-        if found.published is not None and _is_heard(clock, ANYWAY, agents, found.published):
+        if found.published is not None and _is_covered(clock, ANYWAY, agents, found.published):
             return
-        if own and _is_heard(clock, ANYWAY, agents, found.count):
+        if own and _is_covered(clock, ANYWAY, agents, found.count):
             return
         self._scene.reporter.report_initialisation(barrier, issuer, found.issuer, by_thread)
 
 
-def _is_heard(clock: Clock, row: int, agents: list[int], count: int) -> bool:
+def _is_covered(clock: Clock, row: int, agents: list[int], count: int) -> bool:
     """True if a clock covers the count of one of these agents."""
     table = clock.table
     return any(table.item(row, agent) >= count for agent in agents)

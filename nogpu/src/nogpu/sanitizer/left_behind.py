@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from nogpu.hardware.mbarriers import MBarrier
     from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
     from nogpu.sanitizer.clocks import Cause
+    from nogpu.sanitizer.cluster_state import ClusterState
     from nogpu.sanitizer.report import Reporter
-    from nogpu.sanitizer.scene import Scene
 
 
 class _Work(NamedTuple):
@@ -47,7 +47,7 @@ def _is_lane_copy(opcode: str) -> bool:
 class LeftBehind:
     """Leftovers of a cluster's CTAs. Its handlers come after those of other parts."""
 
-    def __init__(self, cluster: Cluster, scene: Scene) -> None:
+    def __init__(self, cluster: Cluster, scene: ClusterState) -> None:
         self._agents, self._warps, self._cluster = scene.agents, scene.warps, cluster
         self._reporter: Reporter = scene.reporter
         # CTA -> {agent: its last work}. An agent's counts only grow.
@@ -75,7 +75,7 @@ class LeftBehind:
         if running is None or running.cause is None or running.cause.channel is not None:
             return
         first = int(place[0]) if isinstance(place, np.ndarray) else place
-        channel = self._agents.known(("place", cta.rank, first))
+        channel = self._agents.find(("place", cta.rank, first))
         if channel is not None:
             self._work[cta][channel.agent] = _Work(running.cause.issuer, channel.count)
 
@@ -112,7 +112,7 @@ class LeftBehind:
 
     def exited(self, cta: Cta) -> None:
         """Handler of `Events.exited`."""
-        known = self._known(cta)
+        known = self._joined_clock(cta)
         for agent, work in self._work[cta].items():
             if known[agent] < work.until:
                 self._report_work(cta, work)
@@ -129,7 +129,7 @@ class LeftBehind:
                 f"an arrival on the cluster's barrier by {label(issuer)}, for which nobody waits", cta, issuer, False
             )
 
-    def _known(self, cta: Cta) -> np.ndarray:
+    def _joined_clock(self, cta: Cta) -> np.ndarray:
         """int32[agents]: the join of the clocks of a CTA's threads, with their own accesses."""
         clock = self._agents.clock()
         for warp in cta.warps:

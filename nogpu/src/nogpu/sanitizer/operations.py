@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from nogpu.sanitizer.clocks import LANES, OF_CLUSTER, Agents, Cause, Channel, Clock, lanes_of
-from nogpu.sanitizer.scene import Scene, running_lanes
+from nogpu.sanitizer.cluster_state import ClusterState, running_lanes
 
 if TYPE_CHECKING:
     from nogpu.hardware.async_operations import AsyncOperation
@@ -35,7 +35,7 @@ def slot(agents: Agents, what: str, cause: Cause) -> tuple[int, int]:
 class Operations:
     """Asynchronous operations of a cluster."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: ClusterState) -> None:
         self._scene, self._agents, self._warps = scene, scene.agents, scene.warps
         self._in_a_row: dict[Warp, tuple[int, int, Clock]] = {}
 
@@ -71,7 +71,7 @@ class Operations:
             channel = self._agents.channel(("lane copies", warp), LANES)
             found.count, channel.count = channel.count, channel.count + 1
         elif opcode.startswith("cp.async.mbarrier"):
-            copies = self._agents.known(("lane copies", warp))
+            copies = self._agents.find(("lane copies", warp))
             if copies is not None:
                 self._agents.fit(found.clock)
                 found.clock.set_lanes(copies.agent, mask, copies.count - 1)
@@ -107,13 +107,13 @@ class Operations:
             if not read_only:
                 clock.set(channel.agent + 1, over)
         for lane in lanes_of(mask):
-            reads = self._agents.known(("map reads", warp, lane))
+            reads = self._agents.find(("map reads", warp, lane))
             if reads is not None:
                 clock.set(slice(reads.agent, reads.agent + SLOTS), reads.count)
         self._warps[warp].acquire(mask, clock)
 
     def _bulk_stores(self, warp: Warp, mask: int) -> list[Channel]:
-        found = (self._agents.known(("bulk stores", warp, lane)) for lane in lanes_of(mask))
+        found = (self._agents.find(("bulk stores", warp, lane)) for lane in lanes_of(mask))
         return [channel for channel in found if channel is not None]
 
     def lane_copies_committed(self, warp: Warp, mask: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from nogpu.sanitizer.pairs import CLUSTER, CTA, GRID
+from nogpu.sanitizer.conflicts import CLUSTER, CTA, GRID
 
 _STRONG = re.compile(
     r"(?:atom|red)\.|(?:ld|st)\.(?:\S*\.)?(?:volatile|relaxed|acquire|release|mmio)(?:\.|$)|cp\.reduce\."
@@ -28,7 +28,7 @@ def releases(opcode: str) -> bool:
     return _has_order(opcode, "release")
 
 
-def learns(opcode: str) -> bool:
+def acquires(opcode: str) -> bool:
     """True if a wait or a load acquires."""
     return _has_order(opcode, "acquire")
 

@@ -14,7 +14,7 @@ from nogpu.hardware.memory import SHARED_BASE, UNWRITTEN
 from nogpu.hardware.shared_memory import SharedMemory
 from nogpu.hardware.tensor.tmem import COLUMNS, TensorMemory
 from nogpu.hardware.tma.swizzle import CHUNK, CHUNK_TYPE
-from nogpu.sanitizer.items import is_zero
+from nogpu.sanitizer.shadow_tables import is_zero
 
 if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cta

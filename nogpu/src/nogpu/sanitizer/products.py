@@ -16,7 +16,7 @@ from nogpu.hardware.tensor.elements import NARROW_BITS
 from nogpu.hardware.tensor.instruction import OPERAND_ROW_BYTES
 from nogpu.hardware.tensor.tmem import COLUMNS, LANES, TensorMemory, split_address
 from nogpu.hardware.tma.swizzle import CHUNK, CHUNK_TYPE, chunk_view
-from nogpu.sanitizer.items import is_zero
+from nogpu.sanitizer.shadow_tables import is_zero
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -33,7 +33,7 @@ class Order:
         self.events: dict[int, Clock] = {}
         self.host: Clock = {}
 
-    def knows(self, queue: Hashable) -> Clock:
+    def clock_of(self, queue: Hashable) -> Clock:
         """Clock of the node that a queue gets next. It is the queue's own, to be added to."""
         line = self.lines.setdefault(queue, Line(True))
         join(line.clock, self.host)
@@ -53,7 +53,7 @@ class Replay(Order):
         super().__init__()
         self.lines, self._base = {}, dict(base)
 
-    def knows(self, queue: Hashable) -> Clock:
+    def clock_of(self, queue: Hashable) -> Clock:
         """Clock of the node that a queue gets next: no queue of a capture waits for another by itself."""
         if queue not in self.lines:
             self.lines[queue] = Line(False, self._base)

@@ -50,7 +50,7 @@ class Node:
         """Name of the kernel, or the kind of work in words."""
         return self.what if self.entry is None else self.entry.name
 
-    def is_known_to(self, clock: Clock) -> bool:
+    def happens_before(self, clock: Clock) -> bool:
         """True if this node happens before the holder of the clock."""
         return clock.get(self.queue, 0) >= self.count
 
@@ -129,7 +129,7 @@ class QueueHistory:
         """Accesses to an allocation, but for those that the host has waited for."""
         if allocation not in self._past:  # the program allocates: freed allocations can be forgotten
             self._past = {each: past for each, past in self._past.items() if memory.allocation(each.start) is each}
-        return [each for each in self._past.get(allocation, ()) if not each.node.is_known_to(host)]
+        return [each for each in self._past.get(allocation, ()) if not each.node.happens_before(host)]
 
     def users(self, allocation: Allocation) -> list[Past]:
         """Accesses to an allocation that are still recorded. Changes nothing."""
@@ -144,7 +144,7 @@ def _conflict(before: Past, now: Past, allocation: Allocation) -> Conflict | Non
     one, other = before.touched, now.touched
     if before.node is now.node or not (one.writes or other.writes) or (one.is_strong and other.is_strong):
         return None
-    if before.node.is_known_to(now.node.clock):
+    if before.node.happens_before(now.node.clock):
         return None
     both = common(one.spans, other.spans)
     if both is None:
@@ -166,7 +166,7 @@ def _kept(past: list[Past], node: Node, touched: Touched) -> list[Past]:
     for each in past:
         hides = touched.writes or not each.touched.writes
         weak = each.touched.is_strong or not touched.is_strong
-        if hides and weak and (each.node is node or each.node.is_known_to(node.clock)):
+        if hides and weak and (each.node is node or each.node.happens_before(node.clock)):
             spans = without(each.touched.spans, touched.spans)
             if not len(spans):
                 continue

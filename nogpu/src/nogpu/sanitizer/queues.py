@@ -72,7 +72,7 @@ class Queues:
         with self._lock:
             key = self._key(queue)
             order, agent = self._place(key)
-            clock = order.knows(key)
+            clock = order.clock_of(key)
             count = next(self._counts.setdefault(agent, itertools.count(1)))
             node = Node(agent, count, dict(clock), what, queue)
             node.entry = entry
@@ -84,7 +84,7 @@ class Queues:
         with self._lock:
             key = self._key(queue)
             order, _ = self._place(key)
-            order.events[event] = dict(order.knows(key))
+            order.events[event] = dict(order.clock_of(key))
 
     def forgotten(self, event: int) -> None:
         """Forgets an event that is destroyed."""
@@ -95,20 +95,20 @@ class Queues:
         with self._lock:
             key = self._key(queue)
             order, _ = self._place(key)
-            join(order.knows(key), order.events.get(event, {}))
+            join(order.clock_of(key), order.events.get(event, {}))
 
     def joins(self, queue: int, other: int) -> None:
         """Lets a queue wait for the nodes of another."""
         with self._lock:
             key = self._key(queue)
             order, _ = self._place(key)
-            join(order.knows(key), order.knows(self._key(other)))
+            join(order.clock_of(key), order.clock_of(self._key(other)))
 
     def host_waits(self, queue: int) -> None:
         """Lets the host wait for the nodes of a queue."""
         with self._lock:
             key = self._key(queue)
-            join(self._order.host, self._order.knows(key))
+            join(self._order.host, self._order.clock_of(key))
             if not self.are_several:
                 self._forget_later()
 
@@ -179,7 +179,7 @@ class Queues:
     def replaying(self, graph: Hashable, queue: int) -> Iterator[None]:
         """Adds what is submitted inside to a graph that a queue replays. A graph's replays follow each other."""
         with self._lock:
-            clock = self._order.knows(self._key(queue))
+            clock = self._order.clock_of(self._key(queue))
             join(clock, self._ends.get(graph, {}))
             replay = Replay(clock)
         self._replayed.now = graph, replay
@@ -223,7 +223,7 @@ class Queues:
             return
         with self._lock:
             key = self._key(queue)
-            conflict = self._freed.given(key, self._order.knows(key), allocation, queue)
+            conflict = self._freed.given(key, self._order.clock_of(key), allocation, queue)
             if conflict is not None:
                 self._reporter.report_queues(conflict)
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nogpu.execution.replay import Hold, Step
 from nogpu.hardware.barriers import label
-from nogpu.sanitizer.follow import ClusterSanitizer, Sanitizer
-from nogpu.sanitizer.pairs import Access
+from nogpu.sanitizer.cluster_state import is_global, opcode, remnant, running
+from nogpu.sanitizer.conflicts import Access
+from nogpu.sanitizer.observer import ClusterSanitizer, Sanitizer
 from nogpu.sanitizer.report import Reporter
 from nogpu.sanitizer.rules import Rule
-from nogpu.sanitizer.scene import is_global, opcode, remnant, running
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cluster
     from nogpu.hardware.mbarriers import MBarrier
     from nogpu.hardware.warp import Issuer, Warp
+    from nogpu.sanitizer.conflicts import Conflict
     from nogpu.sanitizer.global_accesses import GlobalAccesses
-    from nogpu.sanitizer.pairs import Conflict
 
 DATA, WORD, ARRIVAL = range(3)
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from nogpu.hardware.mbarriers import MBarrier
     from nogpu.hardware.warp import Issuer
     from nogpu.ptx.ir import Entry
+    from nogpu.sanitizer.conflicts import Access, Conflict
     from nogpu.sanitizer.origins import Origin
-    from nogpu.sanitizer.pairs import Access, Conflict
     from nogpu.sanitizer.queue_history import Conflict as QueueConflict
 
 
@@ -235,6 +235,6 @@ def _text(access: Access) -> str:
     lanes = "" if access.lanes in (0, 0xFFFFFFFF) else f", lanes {access.lanes:#010x}"
     how = "writes" if access.is_write else "reads"
     proxy = "generic" if not access.is_async else "tensormap" if access.fence >= MAPPED else "async"
-    tells = access.cause.tells if isinstance(access.cause, Cause) else None
-    end = f" and completes on the {tells}" if tells else ""
+    barrier = access.cause.completes_on if isinstance(access.cause, Cause) else None
+    end = f" and completes on the {barrier}" if barrier else ""
     return f"{_instruction(access.issuer, lanes)}, which {how} through the {proxy} proxy{end}"

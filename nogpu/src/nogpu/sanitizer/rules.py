@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from nogpu.sanitizer.clocks import ANYWAY, FENCED, FENCED_GLOBAL, MAPPED, UNSCOPED
 
 if TYPE_CHECKING:
-    from nogpu.sanitizer.pairs import Access, Conflict
+    from nogpu.sanitizer.conflicts import Access, Conflict
 
 
 class Rule(NamedTuple):

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from nogpu.sanitizer.history import History
-from nogpu.sanitizer.items import Cells, Items, is_zero, run_of
+from nogpu.sanitizer.shadow_tables import Cells, Items, is_zero, run_of
 
 if TYPE_CHECKING:
-    from nogpu.sanitizer.pairs import Access, Conflict, View
+    from nogpu.sanitizer.conflicts import Access, Conflict, View
 
 CHUNK = 16  # bytes
 _ROOM = 32  # bytes of the largest access by a lane

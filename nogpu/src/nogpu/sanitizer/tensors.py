@@ -8,10 +8,10 @@ import numpy as np
 
 from nogpu.hardware.tensor.tmem import COLUMNS
 from nogpu.hardware.tma.swizzle import CHUNK
-from nogpu.sanitizer.items import is_zero
 from nogpu.sanitizer.origins import INVALID, SharedShadow, TensorShadow
 from nogpu.sanitizer.products import Products
 from nogpu.sanitizer.registers import Files, chosen, items_of
+from nogpu.sanitizer.shadow_tables import is_zero
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

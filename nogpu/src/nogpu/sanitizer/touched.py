@@ -12,9 +12,9 @@ from nogpu.sanitizer.queue_history import Touched
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from nogpu.sanitizer.conflicts import Access
     from nogpu.sanitizer.global_tables import Tables
     from nogpu.sanitizer.history import History
-    from nogpu.sanitizer.pairs import Access
 
 _KINDS = ((False, False), (False, True), (True, True))
 """(writes, is strong) of what is kept among the reads of an item."""

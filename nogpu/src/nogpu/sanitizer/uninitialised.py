@@ -18,10 +18,10 @@ from nogpu.hardware.memory import UNWRITTEN
 from nogpu.hardware.tma import boxes
 from nogpu.hardware.tma.swizzle import CHUNK
 from nogpu.ptx.ir import Instruction
+from nogpu.sanitizer.cluster_state import running_lanes
 from nogpu.sanitizer.effects import Effects
 from nogpu.sanitizer.origins import INVALID, Origin, SharedShadow, global_origin
 from nogpu.sanitizer.registers import ATOMICS, LANES, LOADS, NOTHING, Files, chosen, full, items_of
-from nogpu.sanitizer.scene import running_lanes
 from nogpu.sanitizer.tensors import Tensors
 
 if TYPE_CHECKING:

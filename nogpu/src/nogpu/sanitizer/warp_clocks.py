@@ -10,10 +10,10 @@ from nogpu.sanitizer.clocks import (
     ANYWAY,
     FENCED_GLOBAL,
     FULL,
-    HEARD,
     KNOWN,
     OF_CLUSTER,
     OF_CTA,
+    RELAXED_WAITS,
     ROWS,
     SCOPES,
     UNSCOPED,
@@ -72,7 +72,7 @@ class WarpClock:
         # By scope: lanes that have executed a fence of threads of at least that scope last, their clock at that fence
         self._behind = [(0, _NOBODY)] * SCOPES
         # By relaxed waits that no fence has followed: (lanes, clock, its first row, scope that a fence needs)
-        self._heard: list[tuple[int, Clock, int, int]] = []
+        self._relaxed_waits: list[tuple[int, Clock, int, int]] = []
         self.commits: list[tuple[int, int]] = []  # cp.async.commit_group: (lanes, instructions so far), oldest first
 
     def parts(self, mask: int) -> Iterator[tuple[int, Clock]]:
@@ -106,7 +106,7 @@ class WarpClock:
         """Acquires a clock for the lanes of the mask. row: as of `Clock.join`."""
         self.settle()
         self.changes += 1
-        parts, learned = self._parts, []
+        parts, acquired = self._parts, []
         for part in list(parts):
             common = part.mask & mask
             if not common:
@@ -116,11 +116,11 @@ class WarpClock:
                 part = _Part(common, part.clock.copy())
                 parts.append(part)
             part.clock.join(clock, row)
-            learned.append(part)
+            acquired.append(part)
         if len(parts) > 1:
-            self._unite(learned)
+            self._unite(acquired)
 
-    def know(self, mask: int, agent: int, count: int) -> None:
+    def acquire_count(self, mask: int, agent: int, count: int) -> None:
         """Orders an agent's accesses up to a count before the lanes of the mask. The agent accesses neither shared nor
         global memory, so that no noted access depends on it.
         """
@@ -132,9 +132,9 @@ class WarpClock:
         clock.set(agent, count)
         self.acquire(mask, clock)
 
-    def _unite(self, learned: list[_Part]) -> None:
+    def _unite(self, acquired: list[_Part]) -> None:
         """Unites parts that have acquired something with others of the same clock."""
-        for part in learned:
+        for part in acquired:
             for other in self._parts:
                 if other is not part and other.clock.equals(part.clock):
                     other.mask |= part.mask
@@ -180,22 +180,22 @@ class WarpClock:
         before.
         """
         left = []
-        for lanes, clock, row, needed in self._heard:
+        for lanes, clock, row, needed in self._relaxed_waits:
             if lanes & mask:
                 self.acquire(lanes & mask, clock, row if scope >= needed else max(row, UNSCOPED))
             kept = lanes if scope < needed else lanes & ~mask
             if kept:
                 left.append((kept, clock, row, needed))
-        self._heard = left
+        self._relaxed_waits = left
         released = self.release(mask)
         self._behind = [(mask, released)] * (scope + 1) + self._behind[scope + 1 :]
 
-    def hear(self, mask: int, clock: Clock, row: int, needed: int = OF_CTA, together: int = 0) -> None:
+    def acquire_relaxed(self, mask: int, clock: Clock, row: int, needed: int = OF_CTA, together: int = 0) -> None:
         """Executes a relaxed wait: a later fence acquires the clock. needed: its scope. together: lanes that execute
         the wait: they acquire row ANYWAY at once, so that the warp need not be parted.
         """
         self.acquire(mask | together, clock, ANYWAY)
-        self._heard = [*self._heard[1 - HEARD :], (mask, clock.copy(), row, needed)]
+        self._relaxed_waits = [*self._relaxed_waits[1 - RELAXED_WAITS :], (mask, clock.copy(), row, needed)]
 
     def release_relaxed(self, mask: int, scope: int = OF_CTA) -> Clock:
         """Releases by a relaxed arrival: the clock of the lanes at their last fence of this scope, and, in the row

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from nogpu.sanitizer.clocks import Home
-    from nogpu.sanitizer.scene import Scene
+    from nogpu.sanitizer.cluster_state import ClusterState
 
 
 def _clock() -> Clock:
@@ -33,13 +33,13 @@ class Word(Generic[_Source]):
     by an operation on this word before (PTX ISA, "Observation order", "Release and Acquire Patterns").
     """
 
-    __slots__ = ("_own", "_tellers", "clocks", "stores", "version")
+    __slots__ = ("_own", "_writers", "clocks", "stores", "version")
 
     def __init__(self) -> None:
         self.clocks: dict[_Source, Clock] = {}
         self.version = 0  # grows with each write
         self.stores = 0  # number of stores, as opposed to atomics
-        self._tellers: dict[Hashable, int] = {}  # by warp: lanes that have written
+        self._writers: dict[Hashable, int] = {}  # by warp: lanes that have written
         # by warp: lanes that have released by an operation, and their clocks
         self._own: dict[Hashable, tuple[int, dict[_Source, Clock]]] = {}
 
@@ -51,21 +51,21 @@ class Word(Generic[_Source]):
             own = {}
         self.clocks = {source: clock.copy() for source, clock in own.items()}
         self._own = {warp: (lanes, own)} if own else {}
-        self._tellers.clear()
+        self._writers.clear()
 
     def forget(self, stores: int) -> None:
         """Forgets what was released, since others have stored the word. stores: number of stores so far."""
         self.clocks, self._own, self.stores = {}, {}, stores
-        self._tellers.clear()
+        self._writers.clear()
 
-    def tells(self, warp: Hashable, mask: int) -> bool:
+    def is_of_others(self, warp: Hashable, mask: int) -> bool:
         """True if others than these lanes have written the word: lanes acquire nothing from their own writes."""
-        return len(self._tellers) != 1 or self._tellers.get(warp) != mask
+        return len(self._writers) != 1 or self._writers.get(warp) != mask
 
-    def tell(self, source: _Source, clock: Clock, warp: Hashable, mask: int, releases: bool) -> None:
+    def release(self, source: _Source, clock: Clock, warp: Hashable, mask: int, releases: bool) -> None:
         """Releases a clock by a write of lanes. releases: the write itself releases, rather than a fence before it."""
         self.version += 1
-        self._tellers[warp] = self._tellers.get(warp, 0) | mask
+        self._writers[warp] = self._writers.get(warp, 0) | mask
         add(self.clocks, source, clock)
         if releases:
             lanes, own = self._own.setdefault(warp, (0, {}))
@@ -81,7 +81,7 @@ def add(clocks: dict[_Key, Clock], source: _Key, clock: Clock) -> None:
         clocks[source] = clock.copy()
 
 
-def _of(scene: Scene, clock: Clock) -> Clock:
+def _of(scene: ClusterState, clock: Clock) -> Clock:
     """Cluster's clock as one of other clusters."""
     found, bare = _clock(), clock.copy()
     bare.others = bare.rumours = None
@@ -101,8 +101,16 @@ class Words:
         self._ends: dict[int, Clock] = {}  # by launch: others' clocks that its lanes have acquired
         self._starts: dict[int, Clock] = {}  # by launch: clocks released to the start of the next one
 
-    def tell(
-        self, scene: Scene, key: int, clock: Clock, wide: bool, base: int, mask: int, stores: bool, releases: bool
+    def release(
+        self,
+        scene: ClusterState,
+        key: int,
+        clock: Clock,
+        wide: bool,
+        base: int,
+        mask: int,
+        stores: bool,
+        releases: bool,
     ) -> None:
         """Releases a clock of a cluster's lanes at an address. wide: to the device. base: component of their warp's
         first lane. stores, releases: as of `Word`.
@@ -111,21 +119,21 @@ class Words:
         warp = scene.home, base
         if stores:
             word.store(warp, mask)
-        word.tell(wide, _of(scene, clock), warp, mask, releases)
+        word.release(wide, _of(scene, clock), warp, mask, releases)
 
     def version(self, key: int) -> tuple[int, int]:
         """Number of releases at an address, and of those by a store."""
         word = self._words.get(key)
         return (0, 0) if word is None else (word.version, word.stores)
 
-    def told(
-        self, scene: Scene, key: int, wide: bool, base: int, mask: int, follows_scopes: bool
+    def released(
+        self, scene: ClusterState, key: int, wide: bool, base: int, mask: int, follows_scopes: bool
     ) -> list[tuple[Clock, int]]:
         """Clocks that a cluster's lanes acquire at an address: (clock, the first row that they acquire). Other
-        arguments as of `tell`.
+        arguments as of `release`.
         """
         word = self._words[key]
-        if not word.tells((scene.home, base), mask):
+        if not word.is_of_others((scene.home, base), mask):
             return []
         return [
             (
@@ -135,7 +143,7 @@ class Words:
             for of_device, clock in word.clocks.items()
         ]
 
-    def learned(self, home: Home, clock: Clock) -> None:
+    def note_acquired(self, home: Home, clock: Clock) -> None:
         """Joins others' clocks that a launch's lanes have acquired: a wait for its end acquires them, too."""
         if clock.others is None and not clock.grids and clock.rumours is None:
             return
@@ -146,7 +154,7 @@ class Words:
         others.others, others.rumours, others.grids = clock.others, clock.rumours, clock.grids
         end.join(others)
 
-    def trigger(self, scene: Scene, clock: Clock) -> None:
+    def trigger(self, scene: ClusterState, clock: Clock) -> None:
         """Releases a clock of a launch's lanes to the start of the next launch."""
         add(self._starts, scene.home.grid, _of(scene, clock))
 

@@ -17,6 +17,7 @@ from nogpu.execution import device, launch, status
 from nogpu.sanitizer.access_log import AccessLog, SharedLog
 from nogpu.sanitizer.accesses import Accesses
 from nogpu.sanitizer.barriers import Barriers
+from nogpu.sanitizer.cluster_state import ClusterState
 from nogpu.sanitizer.columns import Columns
 from nogpu.sanitizer.global_accesses import GlobalAccesses
 from nogpu.sanitizer.initialisations import Initialisations
@@ -24,7 +25,6 @@ from nogpu.sanitizer.left_behind import LeftBehind
 from nogpu.sanitizer.operations import Operations
 from nogpu.sanitizer.queues import Queues
 from nogpu.sanitizer.report import Reporter
-from nogpu.sanitizer.scene import Scene
 from nogpu.sanitizer.shadow import Shadow
 from nogpu.sanitizer.uninitialised import Uninitialised
 
@@ -48,7 +48,7 @@ class ClusterSanitizer:
     ) -> None:
         """first: a handler of events that comes before the others. data: uninitialised data are followed, too."""
         self._cluster = cluster
-        self.scene = scene = accesses.scenes[cluster] = Scene(cluster, reporter, accesses.words)
+        self.scene = scene = accesses.scenes[cluster] = ClusterState(cluster, reporter, accesses.words)
         self._accesses, self._global_accesses = Accesses(scene), accesses
         barriers = Barriers(scene)
         barriers.started()

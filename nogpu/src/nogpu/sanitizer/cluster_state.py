@@ -12,7 +12,7 @@ from nogpu.sanitizer.warp_clocks import WarpClock
 if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cluster
     from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
-    from nogpu.sanitizer.pairs import Access
+    from nogpu.sanitizer.conflicts import Access
     from nogpu.sanitizer.report import Reporter
     from nogpu.sanitizer.words import Words
 
@@ -41,7 +41,7 @@ def remnant(issuer: Issuer) -> tuple[Any, int]:
     return _Group(issuer[0]), issuer[1]
 
 
-class Scene:
+class ClusterState:
     """State that the parts of one cluster's sanitizer share."""
 
     def __init__(self, cluster: Cluster, reporter: Reporter, words: Words) -> None:
@@ -58,9 +58,9 @@ class Scene:
         """True if an arrival or a store releases, or a waiver takes it to do so."""
         return orders.releases(opcode(issuer)) or self.reporter.allows(ORDER, issuer)
 
-    def learns(self, issuer: Issuer) -> bool:
+    def acquires(self, issuer: Issuer) -> bool:
         """True if a wait or a load acquires, or a waiver takes it to do so."""
-        return orders.learns(opcode(issuer)) or self.reporter.allows(ORDER, issuer)
+        return orders.acquires(opcode(issuer)) or self.reporter.allows(ORDER, issuer)
 
 
 def is_global(key: int) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nogpu.sanitizer.clocks import ANYWAY, FENCED, KNOWN, LANES, ROWS, UNSCOPED, lanes_of
-from nogpu.sanitizer.items import Cells
+from nogpu.sanitizer.shadow_tables import Cells
 
 if TYPE_CHECKING:
     from nogpu.execution.replay import Step
@@ -94,7 +94,7 @@ def _column(rows: np.ndarray, like: np.ndarray) -> np.ndarray:
     return rows[:, None] if like.ndim == 2 else rows
 
 
-def _is_known(before: Access, access: Access, clock: Clock, row: int) -> bool:
+def _is_covered(before: Access, access: Access, clock: Clock, row: int) -> bool:
     """True if a row of a clock covers an access by all of its lanes."""
     agent, count = before.agent, before.count
     if before.home is not access.home:
@@ -125,19 +125,19 @@ def are_strong(before: Access, access: Access) -> bool:
 
 def is_ordered(before: Access, access: Access, view: View, needs_fence: bool) -> bool:
     """True if `before` happens before `access`, fenced if needed."""
-    if not _is_known(before, access, view.clock, view.row):
+    if not _is_covered(before, access, view.clock, view.row):
         return False
-    return not needs_fence or _is_known(before, access, view.clock, access.fence)
+    return not needs_fence or _is_covered(before, access, view.clock, access.fence)
 
 
 def follows(before: Access, access: Access, view: View) -> bool:
     """True if two accesses, one of them a write, are no conflict."""
     if access.is_strong and are_strong(before, access):
         return True
-    if not _is_known(before, access, view.clock, view.row):
+    if not _is_covered(before, access, view.clock, view.row):
         return False
     needs_fence = access.is_async and before.is_write and not before.is_async
-    return not needs_fence or _is_known(before, access, view.clock, access.fence)
+    return not needs_fence or _is_covered(before, access, view.clock, access.fence)
 
 
 def _counts(before: Access, access: Access, view: View, row: int) -> np.ndarray:
@@ -161,21 +161,21 @@ def conflicts(
     """Conflict of two accesses, if there is one. at: bool, the items of both. of_before: the lane of each."""
     if view.rows is not None:
         at = at & _column(view.rows, at)
-    bad = at & _unknown(before, view, view.row, of_before, lanes, access)
+    bad = at & _uncovered(before, view, view.row, of_before, lanes, access)
     missing: int | None = None
     if bad.any():
         for row in (UNSCOPED, ANYWAY):
-            if missing is None and not (bad & _unknown(before, view, row, of_before, lanes, access)).any():
+            if missing is None and not (bad & _uncovered(before, view, row, of_before, lanes, access)).any():
                 missing = row
         if missing is None and before.is_strong and access.is_strong:  # They would be no conflict but for their scopes.
             missing = UNSCOPED
     elif needs_fence:
-        missing, bad = access.fence, at & _unknown(before, view, access.fence, of_before, lanes, access)
+        missing, bad = access.fence, at & _uncovered(before, view, access.fence, of_before, lanes, access)
     if bad.any():
         yield Conflict(before, missing, cells.place(bad), before.is_of(access))
 
 
-def _unknown(before: Access, view: View, row: int, of_before: np.ndarray, lanes: Lanes, access: Access) -> np.ndarray:
+def _uncovered(before: Access, view: View, row: int, of_before: np.ndarray, lanes: Lanes, access: Access) -> np.ndarray:
     """bool, by item: True where a row of the clock does not cover the earlier access. of_before: its lane."""
     table = _counts(before, access, view, row)
     if not before.lanes:
