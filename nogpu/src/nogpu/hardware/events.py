@@ -45,7 +45,7 @@ class Events:
         operation's clock as `AsyncOperation.cause`.
         """
 
-    def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
+    def mbarrier_arrived(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
         """An arrival on an mbarrier, or bytes of it, are about to count."""
 
     def initialised(self, barrier: MBarrier, warp: Warp, mask: int) -> None:
@@ -93,10 +93,10 @@ class Events:
     def stored(self, mask: int, addresses: np.ndarray, values: np.ndarray, issuer: Issuer) -> None:
         """Lanes are about to store values uint[count, 32] to addresses uint64[32]."""
 
-    def told(self, warp: Warp, mask: int, key: int) -> None:
+    def word_stored(self, warp: Warp, mask: int, key: int) -> None:
         """Lanes store a word with an order, or change it by an atomic."""
 
-    def learned(self, warp: Warp, mask: int, key: int) -> None:
+    def word_loaded(self, warp: Warp, mask: int, key: int) -> None:
         """Lanes have loaded a word with an order, or by an atomic."""
 
     def waited_for(self, warp: Warp, grid: int) -> None:

@@ -182,7 +182,7 @@ class MBarrier(Barrier):
         if self.home is not None:
             running = self.home.machine.running
             self.heard |= issuer[0].warp.known if running is None else running.known
-            self.home.cluster.events.heard(self, issuer, running)
+            self.home.cluster.events.mbarrier_arrived(self, issuer, running)
 
     def passed_by(self, warp: Warp) -> None:
         """Notes that a warp has observed the end of the last phase."""

@@ -75,8 +75,8 @@ class SharedLog:
 class AccessLog:
     """Log of one warp's accesses to global memory, beside its CTA's `SharedLog`."""
 
-    def __init__(self, scene: ClusterState, warp: Warp, accesses: GlobalAccesses, shared: SharedLog) -> None:
-        self._scene, self._warp, self._accesses, self._shared = scene, warp, accesses, shared
+    def __init__(self, state: ClusterState, warp: Warp, accesses: GlobalAccesses, shared: SharedLog) -> None:
+        self._state, self._warp, self._accesses, self._shared = state, warp, accesses, shared
         self._log = log = _Log()
         self._head = log.head
         warp.registers.context.log = log.address
@@ -117,4 +117,4 @@ class AccessLog:
     def _note(self, mask: int, how: int, indices: list[int], addresses: np.ndarray) -> None:
         """Checks accesses of one mask and of one kind. how: second word of their records."""
         kind, width = "store" if how & 1 else "load", (how & FULL) >> 2
-        self._accesses.noted(self._scene, self._warp, mask, kind, width, indices, addresses, bool(how & 2))
+        self._accesses.noted(self._state, self._warp, mask, kind, width, indices, addresses, bool(how & 2))

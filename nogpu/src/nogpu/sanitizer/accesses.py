@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Accesses:
     """Checks accesses under the clocks of the lanes or operations that make them."""
 
-    def __init__(self, scene: ClusterState) -> None:
-        self._agents, self._warps, self._reporter = scene.agents, scene.warps, scene.reporter
+    def __init__(self, state: ClusterState) -> None:
+        self._agents, self._warps, self._reporter = state.agents, state.warps, state.reporter
         self._known: dict[tuple, Access] = {}
 
     def access(

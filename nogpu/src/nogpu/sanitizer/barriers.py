@@ -58,17 +58,17 @@ class _MbarrierState:
 class Barriers:
     """Barriers of a cluster, and words that order."""
 
-    def __init__(self, scene: ClusterState) -> None:
-        self._scene, self._warps = scene, scene.warps
+    def __init__(self, state: ClusterState) -> None:
+        self._state, self._warps = state, state.warps
         self._mbarriers: dict[MBarrier, _MbarrierState] = {}
         self._uses: dict[object, dict[int, Clock]] = {}
         self._words: dict[int, Word[_Source]] = {}
         # (warp, word, instruction) -> the version of the word and the lanes at the last acquire
         self._seen: dict[tuple[Warp, int, int], tuple[tuple[int, int], int]] = {}
 
-    def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
-        """Handler of `Events.heard`."""
-        clocks, by_thread = self._state(barrier).clocks, opcode(issuer).startswith("mbarrier.arrive")
+    def mbarrier_arrived(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
+        """Handler of `Events.mbarrier_arrived`."""
+        clocks, by_thread = self._mbarrier_state(barrier).clocks, opcode(issuer).startswith("mbarrier.arrive")
         if running is not None and running.cause is not None:
             running.cause.completes_on = None if by_thread else barrier.name
             add(clocks, self._source(issuer) if by_thread else _OPERATION, running.cause.clock)
@@ -80,22 +80,22 @@ class Barriers:
 
     def passed(self, barrier: MBarrier, warp: Warp) -> None:
         """Handler of `Events.passed`."""
-        self._acquire(running(warp), running_lanes(warp), self._state(barrier).over)
+        self._acquire(running(warp), running_lanes(warp), self._mbarrier_state(barrier).over)
 
     def _source(self, issuer: Issuer) -> _Source:
         """Source of a release by an instruction: threads; an operation where scopes are waived."""
-        if self._scene.reporter.allows(SCOPE, issuer):
+        if self._state.reporter.allows(SCOPE, issuer):
             return _OPERATION
         return issuer[0].cta.rank, is_wide(opcode(issuer))
 
     def _first_row(self, issuer: Issuer, source: _Source) -> int:
         """First row of a released clock that a waiting or loading instruction acquires."""
-        (rank, wide), scene = source, self._scene
-        if rank is None or rank == issuer[0].cta.rank or not scene.reporter.follows_scopes(scene.kernel):
+        (rank, wide), state = source, self._state
+        if rank is None or rank == issuer[0].cta.rank or not state.reporter.follows_scopes(state.kernel):
             return KNOWN
-        return KNOWN if wide and is_wide(opcode(issuer)) or scene.reporter.allows(SCOPE, issuer) else UNSCOPED
+        return KNOWN if wide and is_wide(opcode(issuer)) or state.reporter.allows(SCOPE, issuer) else UNSCOPED
 
-    def _state(self, barrier: MBarrier) -> _MbarrierState:
+    def _mbarrier_state(self, barrier: MBarrier) -> _MbarrierState:
         state = self._mbarriers.get(barrier)
         if state is None:
             state = self._mbarriers[barrier] = _MbarrierState(barrier.phase)
@@ -108,12 +108,12 @@ class Barriers:
     def _released(self, issuer: Issuer, mask: int, scope: int = OF_CTA) -> Clock:
         """Clock that lanes release by an instruction. scope: of a fence that stands in for its order."""
         clock = self._warps[issuer[0].warp]
-        return clock.release(mask) if self._scene.releases(issuer) else clock.release_relaxed(mask, scope)
+        return clock.release(mask) if self._state.releases(issuer) else clock.release_relaxed(mask, scope)
 
     def _released_by_source(self, issuer: Issuer, mask: int) -> Iterator[tuple[_Source, Clock]]:
         """Clocks that lanes release by an instruction, with their sources."""
         source = self._source(issuer)
-        if source[1] and not self._scene.releases(issuer) and self._warps[issuer[0].warp].has_narrow_fence(mask):
+        if source[1] and not self._state.releases(issuer) and self._warps[issuer[0].warp].has_narrow_fence(mask):
             yield (issuer[0].cta.rank, False), self._released(issuer, mask)
             yield source, self._released(issuer, mask, OF_CLUSTER)
         else:
@@ -122,7 +122,7 @@ class Barriers:
     def _acquirer(self, issuer: Issuer, needed: int) -> Callable[[int, Clock, int], None]:
         """Function by which lanes acquire at an instruction. needed: scope of a fence that stands in for its order."""
         of = self._warps[issuer[0].warp]
-        if self._scene.acquires(issuer):
+        if self._state.acquires(issuer):
             return of.acquire
         return partial(of.acquire_relaxed, needed=needed, together=running_lanes(issuer[0].warp))
 
@@ -178,10 +178,10 @@ class Barriers:
         """Handler of `Events.fenced_threads`."""
         self._warps[warp].fence(running_lanes(warp), _SCOPES.get(scope, OF_DEVICE))
 
-    def told(self, warp: Warp, mask: int, key: int) -> None:
-        """Handler of `Events.told`."""
+    def word_stored(self, warp: Warp, mask: int, key: int) -> None:
+        """Handler of `Events.word_stored`."""
         issuer, base = running(warp), self._warps[warp].base
-        stores, releases = opcode(issuer).startswith("st."), self._scene.releases(issuer)
+        stores, releases = opcode(issuer).startswith("st."), self._state.releases(issuer)
         word = self._word(key)
         if stores:
             word.store(base, mask)
@@ -189,7 +189,7 @@ class Barriers:
             word.release(source, clock, base, mask, releases)
         if is_global(key):
             clock, wide = self._released(issuer, mask, OF_DEVICE), is_of_device(opcode(issuer))
-            self._scene.words.release(self._scene, key, clock, wide, base, mask, stores, releases)
+            self._state.words.release(self._state, key, clock, wide, base, mask, stores, releases)
 
     def _word(self, key: int) -> Word[_Source]:
         """Clocks that lanes of this cluster have released by a word."""
@@ -197,16 +197,16 @@ class Barriers:
         if word is None:
             word = self._words[key] = Word()
         if is_global(key):
-            _, stores = self._scene.words.version(key)
+            _, stores = self._state.words.version(key)
             if stores != word.stores:
                 word.forget(stores)
         return word
 
-    def learned(self, warp: Warp, mask: int, key: int) -> None:
-        """Handler of `Events.learned`. Lanes that spin, and have acquired all that was released, acquire nothing."""
+    def word_loaded(self, warp: Warp, mask: int, key: int) -> None:
+        """Handler of `Events.word_loaded`. Lanes that spin and have acquired all releases acquire nothing."""
         issuer = running(warp)
         word = self._word(key)
-        version = word.version, self._scene.words.version(key)[0]
+        version = word.version, self._state.words.version(key)[0]
         place = warp, key, issuer[1]
         seen, lanes = self._seen.get(place, (NEVER, 0))
         if seen == version and not mask & ~lanes:
@@ -219,12 +219,12 @@ class Barriers:
 
     def _acquire_of_others(self, issuer: Issuer, mask: int, key: int) -> None:
         """Acquires, for lanes, the clocks that other clusters have released by a word."""
-        scene, words, acquire = self._scene, self._scene.words, self._acquirer(issuer, OF_DEVICE)
+        state, words, acquire = self._state, self._state.words, self._acquirer(issuer, OF_DEVICE)
         base, wide = self._warps[issuer[0].warp].base, is_of_device(opcode(issuer))
-        follows_scopes = scene.reporter.follows_scopes(scene.kernel)
-        for clock, row in words.released(scene, key, wide, base, mask, follows_scopes):
+        follows_scopes = state.reporter.follows_scopes(state.kernel)
+        for clock, row in words.released(state, key, wide, base, mask, follows_scopes):
             acquire(mask, clock, row)
-            words.note_acquired(scene.home, clock)
+            words.note_acquired(state.home, clock)
 
     def triggered(self, warp: Warp) -> None:
         """Handler of `Events.triggered`: what is ordered before a fence of the device by these lanes is ordered before
@@ -232,19 +232,19 @@ class Barriers:
         """
         released = self._warps[warp].behind_fence(running_lanes(warp), OF_DEVICE)
         if released is not None:
-            self._scene.words.trigger(self._scene, released)
+            self._state.words.trigger(self._state, released)
 
     def started(self) -> None:
         """Acquires, at the start of the cluster, the clock that the launch before released to it."""
-        released = self._scene.words.start(self._scene.home.grid)
+        released = self._state.words.start(self._state.home.grid)
         if released is not None:
-            clock = released.at_home(self._scene.home, self._scene.agents)
-            self._scene.words.note_acquired(self._scene.home, clock)
+            clock = released.at_home(self._state.home, self._state.agents)
+            self._state.words.note_acquired(self._state.home, clock)
             for warp in self._warps.values():
                 warp.acquire(FULL, clock)
 
     def waited_for(self, warp: Warp, grid: int) -> None:
         """Handler of `Events.waited_for`."""
-        clock = self._scene.words.end(grid).at_home(self._scene.home, self._scene.agents)
+        clock = self._state.words.end(grid).at_home(self._state.home, self._state.agents)
         self._warps[warp].acquire(running_lanes(warp), clock)
-        self._scene.words.note_acquired(self._scene.home, clock)
+        self._state.words.note_acquired(self._state.home, clock)

@@ -38,7 +38,7 @@ class GlobalAccesses:
     def __init__(self, memory: GlobalMemory, reporter: Reporter) -> None:
         self._memory, self._reporter = memory, reporter
         self.words = Words()
-        self.scenes: dict[Cluster, ClusterState] = {}  # by cluster that is followed
+        self.states: dict[Cluster, ClusterState] = {}  # by cluster that is followed
         self.logs: list[AccessLog] = []  # of warps that have not exited
         self.launches: set[int] = set()  # numbers of the launches that have begun
         self._history = History(READS)
@@ -71,16 +71,16 @@ class GlobalAccesses:
         if tables is None and not isinstance(address, np.ndarray):
             return
         cta = issuer[0].cta
-        scene = self.scenes[cta.cluster]
+        state = self.states[cta.cluster]
         running = cta.machine.running
         if running is not None and running.cause is not None:
-            access, views = self._of_operation(scene, running.cause, kind, proxy, address)
+            access, views = self._of_operation(state, running.cause, kind, proxy, address)
             mask = running.cause.mask if access.lanes else 0
         else:
             warp, mask = issuer[0].warp, running_lanes(issuer[0].warp)
-            scene.warps[warp].settle()
-            access = self._of_warp(scene, warp, mask, kind, issuer)
-            views = [View(None, part, clock) for part, clock in scene.warps[warp].parts(mask)]
+            state.warps[warp].settle()
+            access = self._of_warp(state, warp, mask, kind, issuer)
+            views = [View(None, part, clock) for part, clock in state.warps[warp].parts(mask)]
         if isinstance(address, np.ndarray):
             self._by_lane(access, address, shape[0], mask, views)
         elif tables is not None and not self._repeats(access, address):
@@ -95,7 +95,7 @@ class GlobalAccesses:
 
     def noted(
         self,
-        scene: ClusterState,
+        state: ClusterState,
         warp: Warp,
         mask: int,
         kind: str,
@@ -107,7 +107,7 @@ class GlobalAccesses:
         """Handles accesses of a warp by instructions in a row. addresses: uint64[instructions, 32], or of their first
         lane.
         """
-        clock = scene.warps[warp]
+        clock = state.warps[warp]
         clock.changes += 1
         if not by_lane:
             addresses = addresses[:, :1]
@@ -127,7 +127,7 @@ class GlobalAccesses:
             access = Access(
                 clock.base, clock.now, mask, kind == "store", False, False, remnant((warp.first_group, of_part[0]))
             )
-            access.home, access.several = scene.home, (of_part, places, width)
+            access.home, access.several = state.home, (of_part, places, width)
             views = [View(None, part, known) for part, known in clock.parts(mask)]
             self._by_lane(access, places.ravel(), width, mask if by_lane else 0, views)
 
@@ -200,44 +200,44 @@ class GlobalAccesses:
             cells, lanes = _cells(tables, access, address, shape, strides, lanes, 1)
             self._history.follows(access, cells.items, cells.where, lanes, [])
 
-    def _of_warp(self, scene: ClusterState, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:
-        clock = scene.warps[warp]
+    def _of_warp(self, state: ClusterState, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:
+        clock = state.warps[warp]
         clock.changes += 1
         key = clock.base, clock.now, mask, issuer[1], kind, Access.now
-        access = scene.global_accesses.get(key)
+        access = state.global_accesses.get(key)
         if access is None:
             opcode = issuer[0].grid.entry.instructions[issuer[1]].opcode
             access = Access(clock.base, clock.now, mask, kind == "store", False, is_strong(opcode), remnant(issuer))
-            access.home, access.reach = scene.home, reach(opcode)
-            scene.global_accesses[key] = access
+            access.home, access.reach = state.home, reach(opcode)
+            state.global_accesses[key] = access
         return access
 
     def _of_operation(
-        self, scene: ClusterState, cause: Cause, kind: str, proxy: str, address: int | np.ndarray
+        self, state: ClusterState, cause: Cause, kind: str, proxy: str, address: int | np.ndarray
     ) -> tuple[Access, list[View]]:
         issuer, mask = cause.issuer, 0
         opcode = issuer[0].grid.entry.instructions[issuer[1]].opcode
         if proxy == "tensormap":
-            agent, count = slot(scene.agents, "map reads", cause)
+            agent, count = slot(state.agents, "map reads", cause)
         elif cause.channel is None:
-            agent, count = slot(scene.agents, "reads", cause)
+            agent, count = slot(state.agents, "reads", cause)
         elif opcode.startswith("cp.async.c"):
             agent, count, mask = cause.channel.agent, cause.count, cause.mask
         else:  # a bulk store: the component behind that of its read
             agent, count = cause.channel.agent + 1, cause.count
-        clock = scene.agents.fit(cause.clock)
+        clock = state.agents.fit(cause.clock)
         if not mask:
             clock.set(agent, count)
         key = agent, count, mask, issuer[1], kind
-        access = scene.global_accesses.get(key)
+        access = state.global_accesses.get(key)
         if access is None:
             is_async = proxy != "generic"
             access = Access(agent, count, mask, kind == "store", is_async, is_strong(opcode), remnant(issuer))
-            access.cause, access.home, access.reach = True, scene.home, reach(opcode)
+            access.cause, access.home, access.reach = True, state.home, reach(opcode)
             access.fence = FENCED_GLOBAL
             if proxy == "tensormap" and isinstance(address, int):
                 access.fence = MAPPED + address
-            scene.global_accesses[key] = access
+            state.global_accesses[key] = access
         return access, [View(None, 0, clock)]
 
 

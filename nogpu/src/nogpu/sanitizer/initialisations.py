@@ -39,15 +39,15 @@ class _Initialisation:
 class Initialisations:
     """Initialisations of a cluster's mbarriers."""
 
-    def __init__(self, scene: ClusterState) -> None:
-        self._scene = scene
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
         self._of: dict[MBarrier, _Initialisation] = {}
         self._open: list[_Initialisation] = []  # initialisations that no fence has followed
         self._seen: set[tuple[MBarrier, Warp, int]] = set()  # (barrier, warp, lanes) that need no further check
 
     def initialised(self, barrier: MBarrier, warp: Warp, mask: int) -> None:
         """Handler of `Events.initialised`."""
-        clock = self._scene.warps[warp]
+        clock = self._state.warps[warp]
         found = _Initialisation(warp, mask, [clock.base + lane for lane in lanes_of(mask)], clock.now)
         self._of[barrier] = found
         self._open.append(found)
@@ -57,11 +57,11 @@ class Initialisations:
         mask = running_lanes(warp)
         published = [each for each in self._open if each.warp is warp and not each.mask & ~mask]
         for each in published:
-            each.published = self._scene.warps[warp].now
+            each.published = self._state.warps[warp].now
         self._open = [each for each in self._open if each not in published]
 
-    def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
-        """Handler of `Events.heard`. An asynchronous operation may also be one of the CTA itself."""
+    def mbarrier_arrived(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
+        """Handler of `Events.mbarrier_arrived`. An asynchronous operation may also be one of the CTA itself."""
         if running is None or running.cause is None:
             self._used_by_threads(barrier, issuer)
         elif issuer[0].cta is not barrier.home:
@@ -82,7 +82,7 @@ class Initialisations:
         mask = running_lanes(warp)
         if found is None or (found.warp is warp and not mask & ~found.mask) or (barrier, warp, mask) in self._seen:
             return
-        for _, clock in self._scene.warps[warp].parts(mask):
+        for _, clock in self._state.warps[warp].parts(mask):
             self._check(barrier, issuer, clock, KNOWN, True)
         self._seen.add((barrier, warp, mask))
 
@@ -90,7 +90,7 @@ class Initialisations:
         found = self._of.get(barrier)
         if found is None:
             return
-        self._scene.agents.fit(clock)
+        self._state.agents.fit(clock)
         agents, own = found.agents, issuer[0].cta is barrier.home
         if _is_covered(clock, row, agents, found.count):
             return
@@ -98,7 +98,7 @@ class Initialisations:
             return
         if own and _is_covered(clock, ANYWAY, agents, found.count):
             return
-        self._scene.reporter.report_initialisation(barrier, issuer, found.issuer, by_thread)
+        self._state.reporter.report_initialisation(barrier, issuer, found.issuer, by_thread)
 
 
 def _is_covered(clock: Clock, row: int, agents: list[int], count: int) -> bool:

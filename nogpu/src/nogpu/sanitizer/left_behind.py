@@ -47,9 +47,9 @@ def _is_lane_copy(opcode: str) -> bool:
 class LeftBehind:
     """Leftovers of a cluster's CTAs. Its handlers come after those of other parts."""
 
-    def __init__(self, cluster: Cluster, scene: ClusterState) -> None:
-        self._agents, self._warps, self._cluster = scene.agents, scene.warps, cluster
-        self._reporter: Reporter = scene.reporter
+    def __init__(self, cluster: Cluster, state: ClusterState) -> None:
+        self._agents, self._warps, self._cluster = state.agents, state.warps, cluster
+        self._reporter: Reporter = state.reporter
         # CTA -> {agent: its last work}. An agent's counts only grow.
         self._work: dict[Cta, dict[int, _Work]] = {cta: {} for cta in cluster.ctas}
         self._named: dict[object, Issuer] = {}  # last arrival on each named barrier
@@ -79,10 +79,8 @@ class LeftBehind:
         if channel is not None:
             self._work[cta][channel.agent] = _Work(running.cause.issuer, channel.count)
 
-    def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
-        """Handler of `Events.heard`, for another CTA. The work is recorded under the component of its thread or its
-        agent.
-        """
+    def mbarrier_arrived(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
+        """Handler of `Events.mbarrier_arrived`, for another CTA. The work counts for its thread or its agent."""
         home, warp = barrier.home, issuer[0].warp
         if home is None or home is warp.cta:
             return

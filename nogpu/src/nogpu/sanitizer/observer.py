@@ -48,14 +48,14 @@ class ClusterSanitizer:
     ) -> None:
         """first: a handler of events that comes before the others. data: uninitialised data are followed, too."""
         self._cluster = cluster
-        self.scene = scene = accesses.scenes[cluster] = ClusterState(cluster, reporter, accesses.words)
-        self._accesses, self._global_accesses = Accesses(scene), accesses
-        barriers = Barriers(scene)
+        self.state = state = accesses.states[cluster] = ClusterState(cluster, reporter, accesses.words)
+        self._accesses, self._global_accesses = Accesses(state), accesses
+        barriers = Barriers(state)
         barriers.started()
-        columns = Columns(scene.agents, scene.warps, reporter)
-        self._left = LeftBehind(cluster, scene)
+        columns = Columns(state.agents, state.warps, reporter)
+        self._left = LeftBehind(cluster, state)
         self._uninitialised = Uninitialised(cluster, reporter) if data else None
-        parts = Initialisations(scene), Operations(scene), barriers, columns, self._accesses, self._uninitialised
+        parts = Initialisations(state), Operations(state), barriers, columns, self._accesses, self._uninitialised
         cluster.events.observe(first, self, *parts, self._left)
 
         self._nothing: list[np.ndarray] = []
@@ -69,26 +69,26 @@ class ClusterSanitizer:
             cta.tmem.observer = partial(columns.touched, cta)
             for warp in cta.warps:  # compiled code leaves all operations on mbarriers to Python
                 warp.registers.context.barriers = nothing.ctypes.data
-                scene.warps[warp].log = AccessLog(scene, warp, accesses, log)
+                state.warps[warp].log = AccessLog(state, warp, accesses, log)
             self._nothing.append(nothing)
 
     def settle(self, warp: Warp) -> None:
         """Handler of `Events.settle`."""
-        self.scene.warps[warp].settle()
+        self.state.warps[warp].settle()
 
     def end(self) -> None:
         """Handler of `Events.end`. The cluster and its sanitizer forget each other, so that both are freed at once."""
         self._cluster.events.forget()
-        self._global_accesses.scenes.pop(self._cluster, None)
+        self._global_accesses.states.pop(self._cluster, None)
         for cta in self._cluster.ctas:
             cta.shared.observer = cta.tmem.observer = cta.tmem.values = None
-        for clock in self.scene.warps.values():
+        for clock in self.state.warps.values():
             clock.log = None
 
     def exited(self, cta: Cta) -> None:
         """Handler of `Events.exited`: compiled code notes no more accesses."""
         for warp in cta.warps:
-            log = self.scene.warps[warp].log
+            log = self.state.warps[warp].log
             assert log is not None  # set until here
             log.end()
 

@@ -35,8 +35,8 @@ def slot(agents: Agents, what: str, cause: Cause) -> tuple[int, int]:
 class Operations:
     """Asynchronous operations of a cluster."""
 
-    def __init__(self, scene: ClusterState) -> None:
-        self._scene, self._agents, self._warps = scene, scene.agents, scene.warps
+    def __init__(self, state: ClusterState) -> None:
+        self._state, self._agents, self._warps = state, state.agents, state.warps
         self._in_a_row: dict[Warp, tuple[int, int, Clock]] = {}
 
     def issued(self, async_op: AsyncOperation, g: ActiveGroup, issuer: Issuer, running: AsyncOperation | None) -> None:
@@ -51,7 +51,7 @@ class Operations:
         warp, clock = g.warp, self._warps[g.warp]
         mask, lane = running_lanes(warp), running_lanes(warp).bit_length() - 1
         opcode = g.grid.entry.instructions[issuer[1]].opcode
-        relaxed = opcode.startswith("mbarrier.") and not self._scene.releases(issuer)
+        relaxed = opcode.startswith("mbarrier.") and not self._state.releases(issuer)
         if relaxed:
             found = Cause(clock.release_relaxed(mask, OF_CLUSTER), issuer, mask)
         elif opcode.startswith(("tcgen05.mma", "tcgen05.cp")):

@@ -86,12 +86,12 @@ class _Orders:
         self._collector = collector
         self._events: dict[Hashable, dict[str, _Event]] = {}
 
-    def told(self, warp: Warp, mask: int, key: int) -> None:
-        """Handler of `Events.told`."""
+    def word_stored(self, warp: Warp, mask: int, key: int) -> None:
+        """Handler of `Events.word_stored`."""
         self._word(True, warp, key)
 
-    def learned(self, warp: Warp, mask: int, key: int) -> None:
-        """Handler of `Events.learned`."""
+    def word_loaded(self, warp: Warp, mask: int, key: int) -> None:
+        """Handler of `Events.word_loaded`."""
         self._word(False, warp, key)
 
     def _word(self, writes: bool, warp: Warp, key: int) -> None:
@@ -100,8 +100,8 @@ class _Orders:
         else:
             self._happens(self._events, key, WORD, running(warp), writes)
 
-    def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
-        """Handler of `Events.heard`."""
+    def mbarrier_arrived(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
+        """Handler of `Events.mbarrier_arrived`."""
         self._happens(self._events, barrier, ARRIVAL, issuer, True)
 
     def passed(self, barrier: MBarrier, warp: Warp) -> None:

@@ -81,11 +81,11 @@ def add(clocks: dict[_Key, Clock], source: _Key, clock: Clock) -> None:
         clocks[source] = clock.copy()
 
 
-def _of(scene: ClusterState, clock: Clock) -> Clock:
+def _of(state: ClusterState, clock: Clock) -> Clock:
     """Cluster's clock as one of other clusters."""
     found, bare = _clock(), clock.copy()
     bare.others = bare.rumours = None
-    found.others, found.rumours = {**(clock.others or {}), scene.home: bare}, clock.rumours
+    found.others, found.rumours = {**(clock.others or {}), state.home: bare}, clock.rumours
     found.grids = clock.grids
     return found
 
@@ -103,7 +103,7 @@ class Words:
 
     def release(
         self,
-        scene: ClusterState,
+        state: ClusterState,
         key: int,
         clock: Clock,
         wide: bool,
@@ -116,10 +116,10 @@ class Words:
         first lane. stores, releases: as of `Word`.
         """
         word = self._words.setdefault(key, Word())
-        warp = scene.home, base
+        warp = state.home, base
         if stores:
             word.store(warp, mask)
-        word.release(wide, _of(scene, clock), warp, mask, releases)
+        word.release(wide, _of(state, clock), warp, mask, releases)
 
     def version(self, key: int) -> tuple[int, int]:
         """Number of releases at an address, and of those by a store."""
@@ -127,17 +127,17 @@ class Words:
         return (0, 0) if word is None else (word.version, word.stores)
 
     def released(
-        self, scene: ClusterState, key: int, wide: bool, base: int, mask: int, follows_scopes: bool
+        self, state: ClusterState, key: int, wide: bool, base: int, mask: int, follows_scopes: bool
     ) -> list[tuple[Clock, int]]:
         """Clocks that a cluster's lanes acquire at an address: (clock, the first row that they acquire). Other
         arguments as of `release`.
         """
         word = self._words[key]
-        if not word.is_of_others((scene.home, base), mask):
+        if not word.is_of_others((state.home, base), mask):
             return []
         return [
             (
-                clock.at_home(scene.home, scene.agents),
+                clock.at_home(state.home, state.agents),
                 KNOWN if wide and of_device or not follows_scopes else UNSCOPED,
             )
             for of_device, clock in word.clocks.items()
@@ -154,9 +154,9 @@ class Words:
         others.others, others.rumours, others.grids = clock.others, clock.rumours, clock.grids
         end.join(others)
 
-    def trigger(self, scene: ClusterState, clock: Clock) -> None:
+    def trigger(self, state: ClusterState, clock: Clock) -> None:
         """Releases a clock of a launch's lanes to the start of the next launch."""
-        add(self._starts, scene.home.grid, _of(scene, clock))
+        add(self._starts, state.home.grid, _of(state, clock))
 
     def start(self, grid: int) -> Clock | None:
         """Clock that the start of a launch acquires, if there is one."""
