@@ -252,7 +252,7 @@ class Device:
         known = self._programs.get(key)
         if known is None:
             if recording is None:
-                program = translate.translate(entry, heeds=followed)
+                program = translate.translate(entry, follows_registers=followed)
             else:
                 program = recording.translate(entry)
             allows = any(i.opcode == "griddepcontrol.launch_dependents" for i in program.entry.instructions)

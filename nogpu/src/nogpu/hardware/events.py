@@ -122,7 +122,7 @@ class Events:
     def fragments_used(self, g: ActiveGroup, loads: Sequence[int]) -> None:
         """The warp is about to use the results of these instructions, all tcgen05.ld."""
 
-    def heeded(self, g: ActiveGroup, mask: int, index: int) -> None:
+    def uninitialised_named(self, g: ActiveGroup, mask: int, index: int) -> None:
         """Lanes are about to execute an instruction that names a register with uninitialised bits."""
 
     def loaded(

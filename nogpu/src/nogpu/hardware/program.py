@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Heeded:
+class RegisterUses:
     """Registers of a program, for a sanitizer that follows uninitialised bits in them."""
 
     defines: list[tuple[str, ...]]
@@ -65,7 +65,7 @@ class Program:
     dynamic_shared_offset: int  # bytes, from the start of a CTA's shared memory
     local_bytes: int  # per thread
     inter_cta: bool  # CTAs may communicate through global memory
-    heeded: Heeded | None = None  # set for programs whose registers are followed
+    register_uses: RegisterUses | None = None  # set for programs whose registers are followed
     printing_schedule: str | None = None  # only schedule whose printf output appears; None: all
 
     @cached_property

@@ -56,13 +56,13 @@ class Effects:
 
     def __init__(self, files: Files, reporter: Reporter) -> None:
         self._files, self._reporter = files, reporter
-        self._entry, self._heeded = files.entry, files.heeded
+        self._entry, self._register_uses = files.entry, files.register_uses
         self.stored: dict[tuple[Warp, int], Stored] = {}
         """(warp, index of the instruction) -> what its stores are about to write of uninitialised bits."""
 
-    def heeded(self, g: ActiveGroup, mask: int, index: int) -> None:
-        """Handler of `Events.heeded`."""
-        assert self._heeded is not None
+    def uninitialised_named(self, g: ActiveGroup, mask: int, index: int) -> None:
+        """Handler of `Events.uninitialised_named`."""
+        assert self._register_uses is not None
         registers, instruction, issuer = self._files.by_warp[g.warp], self._entry.instructions[index], (g, index)
         base, lanes = instruction.opcode.partition(".")[0], chosen(mask)
         guard = self._guard(registers, instruction, base, issuer)
@@ -74,9 +74,9 @@ class Effects:
         for operand in instruction.operands:
             for register in _registers_of(operand) if isinstance(operand, Address) else ():
                 self._check(registers, register, f"the address in {register.name}", issuer, lanes)
-        defines = self._heeded.defines[index]
+        defines = self._register_uses.defines[index]
         results = dict.fromkeys(defines, NOTHING)
-        uses = [name for name in self._heeded.uses[index] if name in registers and name not in guard]
+        uses = [name for name in self._register_uses.uses[index] if name in registers and name not in guard]
         if base == "st" and ".async" not in instruction.opcode and ".bulk" not in instruction.opcode:
             self._store(registers, g, instruction, issuer, mask)
         elif base == "st" or base in ATOMICS:
@@ -115,8 +115,8 @@ class Effects:
     def _check_uses(
         self, registers: WarpRegisters, what: str, issuer: Issuer, lanes: np.ndarray, guard: tuple[str, ...]
     ) -> None:
-        assert self._heeded is not None
-        for name in self._heeded.uses[issuer[1]]:
+        assert self._register_uses is not None
+        for name in self._register_uses.uses[issuer[1]]:
             if name in registers and (name not in guard or what.startswith("what")):
                 self._check(registers, Register(name, 0), f"{what}, {name}", issuer, lanes)
 

@@ -1,7 +1,7 @@
 """Uninitialised bits in the registers of a warp.
 
-Compiled code raises an event for instructions that name a register with such bits (`Context.heeded`); a warp without
-any runs as fast as without a sanitizer.
+Compiled code raises an event for instructions that name a register with such bits (`Context.uninitialised`); a warp
+without any runs as fast as without a sanitizer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from nogpu.sanitizer.origins import Origin
 
 if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cluster
-    from nogpu.hardware.program import Heeded
+    from nogpu.hardware.program import RegisterUses
     from nogpu.hardware.warp import Warp
 
 LANES = 32
@@ -46,15 +46,15 @@ def items_of(operand: object) -> tuple:
 class WarpRegisters:
     """Uninitialised bits in the registers of one warp."""
 
-    def __init__(self, warp: Warp, heeded: Heeded) -> None:
-        self._warp, self._places, self._mentions = warp, heeded.places, heeded.mentions
+    def __init__(self, warp: Warp, register_uses: RegisterUses) -> None:
+        self._warp, self._places, self._mentions = warp, register_uses.places, register_uses.mentions
         self._bits: dict[str, np.ndarray] = {}  # register -> uint64[32], where some are set
         self._origins: dict[str, Origin] = {}
         self._counts = np.zeros(
-            len(heeded.defines), np.int32
+            len(register_uses.defines), np.int32
         )  # by instruction: registers that it names and that have some
-        warp.registers.context.heeded = self._counts.ctypes.data
-        for name in heeded.unwritten:
+        warp.registers.context.uninitialised = self._counts.ctypes.data
+        for name in register_uses.unwritten:
             origin = Origin(f"register {name}, which nothing has written", None, "Register State Space")
             self.set(name, chosen(warp.live), np.full(LANES, full(self._places[name][1])), origin)
 
@@ -113,11 +113,11 @@ class Files:
 
     def __init__(self, cluster: Cluster) -> None:
         """Raises ValueError for a program that was not translated for a sanitizer."""
-        heeded = cluster.grid.program.heeded
-        if heeded is None:
-            raise ValueError(f"{cluster.grid.entry.name} was not translated with heeds=True")
-        self.entry, self.heeded = cluster.grid.entry, heeded
-        self.by_warp = {warp: WarpRegisters(warp, heeded) for cta in cluster.ctas for warp in cta.warps}
+        register_uses = cluster.grid.program.register_uses
+        if register_uses is None:
+            raise ValueError(f"{cluster.grid.entry.name} was not translated with follows_registers=True")
+        self.entry, self.register_uses = cluster.grid.entry, register_uses
+        self.by_warp = {warp: WarpRegisters(warp, register_uses) for cta in cluster.ctas for warp in cta.warps}
 
     def set(self, warp: Warp, item: object, lanes: np.ndarray, bits: np.ndarray, origin: Origin) -> None:
         """Sets the bits of an operand (`WarpRegisters.set`); does nothing if it is no register."""

@@ -42,7 +42,7 @@ class Uninitialised:
         self._shared = {cta: SharedShadow(cta) for cta in cluster.ctas}
         self._files = files = Files(cluster)
         self._effects, self._tensors = Effects(files, reporter), Tensors(files, self._shared)
-        self.heeded, self.fragment = self._effects.heeded, self._tensors.fragment
+        self.uninitialised_named, self.fragment = self._effects.uninitialised_named, self._tensors.fragment
         self._moving: tuple[AsyncOperation, np.ndarray, Origin] | None = None  # bytes read by the operation that runs
         self._changed: tuple[Issuer, int] | None = None  # word of an atomic that was invalid before it
         for cta, shadow in self._shared.items():  # Compiled code reads and writes the shadow, too.
