@@ -47,7 +47,7 @@ def translate(
     """watch: address of a C function that is called before
     each instruction, for the lanes that execute it, with `watcher`, the warp's context and an operation that names the
     instruction (native/engine.h). The operations that follow that one execute it. recorder: chooses both.
-    follows_registers: instructions whose registers are followed raise an event, before each (`Events.uninitialised_named`).
+    follows_registers: each instruction that names uninitialised bits raises `Events.uninitialised_named` first.
 
     Raises EmulatorError, with instruction and line, for whatever is not modelled.
     """

@@ -116,7 +116,7 @@ class Allocations:
         return before if before is not None and address < before.end else None
 
     def holding(self, address: int) -> Allocation:
-        """Live allocation that contains `address`, or NO_ALLOCATION. It remembers addresses that are looked up."""
+        """Live allocation that contains `address`, or NO_ALLOCATION, from a cache of addresses."""
         version, found = self._found
         if version != self.version:
             found = {}

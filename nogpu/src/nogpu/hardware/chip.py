@@ -1,4 +1,4 @@
-"""Chip's streaming multiprocessors: the free resources of each, and the placement of clusters on them."""
+"""Streaming multiprocessors of the chip: the free resources of each, and the placement of clusters on them."""
 
 from __future__ import annotations
 

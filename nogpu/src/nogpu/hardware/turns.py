@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from nogpu.hardware.warp import ActiveGroup, Warp
 
-LOOK, SERVE, CONCLUDE = headers.constants("native/engine.h", "LOOK", "SERVE", "CONCLUDE")  # ends of compiled turns
+# Reasons for the end of compiled turns.
+LOOK, SERVE, CONCLUDE = headers.constants("native/engine.h", "LOOK", "SERVE", "CONCLUDE")
 
 _INDEX = {field[0]: getattr(TurnState, field[0]).offset // 8 for field in TurnState._fields_}
 PROGRESS, QUIET, TICKS, LIMIT = (_INDEX[name] for name in ("progress", "quiet", "ticks", "limit"))

@@ -11,10 +11,10 @@ from nogpu.sanitizer.clocks import (
     FENCED,
     FENCED_GLOBAL,
     FULL,
-    KNOWN,
     OF_CLUSTER,
     OF_CTA,
     OF_DEVICE,
+    ORDERED,
     UNSCOPED,
     Clock,
 )
@@ -92,8 +92,8 @@ class Barriers:
         """First row of a released clock that a waiting or loading instruction acquires."""
         (rank, wide), state = source, self._state
         if rank is None or rank == issuer[0].cta.rank or not state.reporter.follows_scopes(state.kernel):
-            return KNOWN
-        return KNOWN if wide and is_wide(opcode(issuer)) or state.reporter.allows(SCOPE, issuer) else UNSCOPED
+            return ORDERED
+        return ORDERED if wide and is_wide(opcode(issuer)) or state.reporter.allows(SCOPE, issuer) else UNSCOPED
 
     def _mbarrier_state(self, barrier: MBarrier) -> _MbarrierState:
         state = self._mbarriers.get(barrier)

@@ -31,7 +31,7 @@ def repeated(mask: int, times: int) -> np.ndarray:
     return np.array(lanes_of(mask) * times, np.uint8)
 
 
-KNOWN, FENCED, FENCED_GLOBAL, UNSCOPED, ANYWAY = range(5)
+ORDERED, FENCED, FENCED_GLOBAL, UNSCOPED, ANYWAY = range(5)
 ROWS = 5
 OF_CTA, OF_CLUSTER, OF_DEVICE = range(3)
 """Scopes of fences."""
@@ -56,7 +56,7 @@ class Clock:
 
     | row | order that it keeps |
     |---|---|
-    | KNOWN | by the memory model |
+    | ORDERED | by the memory model |
     | FENCED | and threads' writes to shared memory up to this count are visible to the async proxy |
     | FENCED_GLOBAL | and threads' writes to global memory up to this count are |
     | UNSCOPED | if a scope did not matter |
@@ -101,7 +101,7 @@ class Clock:
     def set(self, agent: int | slice, count: int) -> None:
         """Orders an agent's accesses up to a count before, whatever their scopes."""
         table = self.table
-        table[KNOWN, agent] = table[UNSCOPED, agent] = table[ANYWAY, agent] = count
+        table[ORDERED, agent] = table[UNSCOPED, agent] = table[ANYWAY, agent] = count
 
     def set_lanes(self, base: int, mask: int, count: int) -> None:
         """Orders accesses of lanes up to a count before, whatever their scopes. base: component of the first lane."""
@@ -117,7 +117,7 @@ class Clock:
         found.maps = self.maps
         return found
 
-    def join(self, other: Clock, row: int = KNOWN) -> None:
+    def join(self, other: Clock, row: int = ORDERED) -> None:
         """Joins another clock to this one. row: the first row that the other adds to."""
         size = max(other.table.shape[1], self.table.shape[1])
         self.grow(size)
@@ -125,14 +125,14 @@ class Clock:
         np.maximum(self.table[row:], other.table[row:], out=self.table[row:])
         if other.others is not None or other.rumours is not None:
             self._join_others(other, row)
-        if row == KNOWN:
+        if row == ORDERED:
             self.grids |= other.grids
             if other.maps is not None:
                 self.maps = other.maps if self.maps is None else self.maps.join(other.maps)
 
     def _join_others(self, other: Clock, row: int) -> None:
         """Joins the other's clocks of other clusters, by rows from `row` on."""
-        if row == KNOWN:
+        if row == ORDERED:
             self.others = _merged(self.others, other.others)
             self.rumours = _merged(self.rumours, other.rumours)
         else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from nogpu.sanitizer.clocks import ANYWAY, FENCED, KNOWN, LANES, ROWS, UNSCOPED, lanes_of
+from nogpu.sanitizer.clocks import ANYWAY, FENCED, LANES, ORDERED, ROWS, UNSCOPED, lanes_of
 from nogpu.sanitizer.shadow_tables import Cells
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Access:
             self.issuer = self.issuer[0], indices[int(at[-1])] if len(at) else self.issuer[1]
 
     def is_of(self, other: Access) -> bool:
-        """True if one agent, or the same first lane of a warp, makes both."""
+        """True if lanes of one warp, or one other agent, make both."""
         return self.agent == other.agent and self.home is other.home
 
     def is_fenced(self, other: Access) -> bool:
@@ -78,7 +78,7 @@ class View(NamedTuple):
     rows: np.ndarray | None  # bool, by place: the places of these lanes; None: all
     lanes: int  # mask, 0 for an operation
     clock: Clock
-    row: int = KNOWN  # row of the clock that an order needs
+    row: int = ORDERED  # row of the clock that an order needs
 
 
 class Conflict(NamedTuple):

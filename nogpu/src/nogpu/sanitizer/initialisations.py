@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nogpu.sanitizer.clocks import ANYWAY, FENCED, KNOWN, Clock, lanes_of
+from nogpu.sanitizer.clocks import ANYWAY, FENCED, ORDERED, Clock, lanes_of
 from nogpu.sanitizer.cluster_state import ClusterState, opcode, running_lanes
 from nogpu.sanitizer.cluster_state import running as executed
 from nogpu.sanitizer.orders import releases
@@ -68,7 +68,7 @@ class Initialisations:
             name = opcode(issuer)
             by_thread = name.startswith("mbarrier.")
             # The clock that a relaxed arrival releases is not its thread's.
-            row = FENCED if not by_thread else KNOWN if releases(name) else ANYWAY
+            row = FENCED if not by_thread else ORDERED if releases(name) else ANYWAY
             self._check(barrier, issuer, running.cause.clock, row, by_thread)
 
     def passed(self, barrier: MBarrier, warp: Warp) -> None:
@@ -83,7 +83,7 @@ class Initialisations:
         if found is None or (found.warp is warp and not mask & ~found.mask) or (barrier, warp, mask) in self._seen:
             return
         for _, clock in self._state.warps[warp].parts(mask):
-            self._check(barrier, issuer, clock, KNOWN, True)
+            self._check(barrier, issuer, clock, ORDERED, True)
         self._seen.add((barrier, warp, mask))
 
     def _check(self, barrier: MBarrier, issuer: Issuer, clock: Clock, row: int, by_thread: bool) -> None:

@@ -10,9 +10,9 @@ from nogpu.sanitizer.clocks import (
     ANYWAY,
     FENCED_GLOBAL,
     FULL,
-    KNOWN,
     OF_CLUSTER,
     OF_CTA,
+    ORDERED,
     RELAXED_WAITS,
     ROWS,
     SCOPES,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def _fenced(clock: Clock) -> Clock:
     """Another cluster's clock, with its writes visible to the async proxy."""
     found = clock.copy()
-    np.maximum(found.table[FENCED_GLOBAL], found.table[KNOWN], out=found.table[FENCED_GLOBAL])
+    np.maximum(found.table[FENCED_GLOBAL], found.table[ORDERED], out=found.table[FENCED_GLOBAL])
     return found
 
 
@@ -102,7 +102,7 @@ class WarpClock:
         self.changes += 1
         return result
 
-    def acquire(self, mask: int, clock: Clock, row: int = KNOWN) -> None:
+    def acquire(self, mask: int, clock: Clock, row: int = ORDERED) -> None:
         """Acquires a clock for the lanes of the mask. row: as of `Clock.join`."""
         self.settle()
         self.changes += 1
@@ -149,7 +149,7 @@ class WarpClock:
         for common, clock in list(self.parts(mask)):
             fenced = clock.copy()
             for row in rows:
-                np.maximum(fenced.table[row], fenced.table[KNOWN], out=fenced.table[row])
+                np.maximum(fenced.table[row], fenced.table[ORDERED], out=fenced.table[row])
                 fenced.table[row, [self.base + lane for lane in lanes_of(common)]] = self.now
             if fenced.others is not None and FENCED_GLOBAL in rows:
                 fenced.others = {home: _fenced(other) for home, other in fenced.others.items()}
@@ -159,7 +159,7 @@ class WarpClock:
     def release_maps(self, mask: int) -> None:
         """Executes fence.proxy.tensormap::generic.release of the edits that are ordered before the lanes."""
         for common, clock in list(self.parts(mask)):
-            counts = clock.table[KNOWN].copy()
+            counts = clock.table[ORDERED].copy()
             counts[[self.base + lane for lane in lanes_of(common)]] = self.now
             found = clock.copy()
             found.maps = (clock.maps or NO_MAPS).release(counts)
@@ -198,12 +198,12 @@ class WarpClock:
         self._relaxed_waits = [*self._relaxed_waits[1 - RELAXED_WAITS :], (mask, clock.copy(), row, needed)]
 
     def release_relaxed(self, mask: int, scope: int = OF_CTA) -> Clock:
-        """Releases by a relaxed arrival: the clock of the lanes at their last fence of this scope, and, in the row
-        UNSCOPED, at their last one of any scope.
+        """Releases by a relaxed arrival: the clock of the lanes at their last fence of this scope, and, from the row
+        UNSCOPED on, at their last one of any scope.
         """
         result = self.release(mask)
         result.weaken()
-        for row, of in ((KNOWN, scope), (UNSCOPED, OF_CTA)):
+        for row, of in ((ORDERED, scope), (UNSCOPED, OF_CTA)):
             lanes, behind = self._behind[of]
             if not mask & ~lanes:
                 before = self._agents.fit(behind.copy())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from nogpu.sanitizer.clocks import KNOWN, ROWS, UNSCOPED, Clock
+from nogpu.sanitizer.clocks import ORDERED, ROWS, UNSCOPED, Clock
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -138,7 +138,7 @@ class Words:
         return [
             (
                 clock.at_home(state.home, state.agents),
-                KNOWN if wide and of_device or not follows_scopes else UNSCOPED,
+                ORDERED if wide and of_device or not follows_scopes else UNSCOPED,
             )
             for of_device, clock in word.clocks.items()
         ]

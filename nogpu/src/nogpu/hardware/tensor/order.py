@@ -218,7 +218,7 @@ def _check(epoch: _Epoch, issuer: Issuer, seen: tuple[int, int], frees: bool) ->
 
 
 def _report_fence(missing: str, synced: bool, place: tuple) -> None:
-    """Raises a doubt for a missing fence. synced: the later warp has waited for an event behind the earlier access."""
+    """Reports a missing fence. synced: the later warp has waited for an event behind the earlier access."""
     if synced:
         doubt(f"{missing} (PTX ISA, tcgen05.fence)", place)
     else:
