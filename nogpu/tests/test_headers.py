@@ -10,7 +10,7 @@ from nogpu import headers, toolchain
 from nogpu.clock import costs, recipes, record, replay
 from nogpu.compiler.rowcode import image
 from nogpu.cuda.programs import modules
-from nogpu.hardware import copying, native, routes, store_marks
+from nogpu.hardware import copying, native, store_marks, tile_loads
 from nogpu.hardware.tensor import multiply
 
 MIRRORS = [
@@ -24,9 +24,9 @@ MIRRORS = [
     ("native/copies.h", "Tile", copying.Tile),
     ("native/copies.h", "StoreMarks", store_marks.MarksState),
     ("native/copies.c", "TensorCopy", copying.TensorCopy),
-    ("native/loads.h", "Route", routes.Route),
-    ("native/loads.h", "Load", routes.Load),
-    ("native/loads.h", "Loads", routes.LoadState),
+    ("native/loads.h", "Route", tile_loads.Route),
+    ("native/loads.h", "Load", tile_loads.Load),
+    ("native/loads.h", "Loads", tile_loads.LoadState),
     ("native/trace.c", "Trace", record._Records),
     ("native/trace.c", "Recorder", record._Recorder),
     ("native/trace.c", "Recipe", recipes.RECIPE),

@@ -11,7 +11,7 @@ import pytest
 
 from nogpu import EmulatorError, errors
 from nogpu.__main__ import parse
-from nogpu.sanitizer.follow import Sanitizer
+from nogpu.sanitizer.observer import Sanitizer
 from nogpu.sanitizer.rules import RULES
 from nogpu.sanitizer.waivers import in_source
 from tests.support.small_kernels import launch, module

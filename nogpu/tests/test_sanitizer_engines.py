@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nogpu import EmulatorError
-from nogpu.sanitizer.follow import Sanitizer
+from nogpu.sanitizer.observer import Sanitizer
 from tests.support.small_kernels import entry, launch_entry
 
 SEEDS = 16  # kernels for each schedule

@@ -7,7 +7,7 @@ from nogpu import EmulatorError
 from nogpu.execution.device import Device, LaunchConfig
 from nogpu.hardware.properties import DeviceProperties
 from nogpu.ptx import module as ptx
-from nogpu.sanitizer.follow import Sanitizer
+from nogpu.sanitizer.observer import Sanitizer
 from tests.support.encoding import tensor_map
 from tests.support.small_kernels import launch, module
 

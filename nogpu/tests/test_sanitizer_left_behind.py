@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nogpu import EmulatorError, errors
-from nogpu.sanitizer.follow import Sanitizer
+from nogpu.sanitizer.observer import Sanitizer
 from tests.support.small_kernels import launch
 
 SCHEDULES = ["late", "eager", "random:1"]

@@ -10,8 +10,8 @@ import pytest
 
 from nogpu import EmulatorError
 from nogpu.compiler.rowcode import python_rows
-from nogpu.sanitizer import access_log, follow
-from nogpu.sanitizer.follow import Sanitizer
+from nogpu.sanitizer import access_log, observer
+from nogpu.sanitizer.observer import Sanitizer
 from tests.support.small_kernels import launch
 
 SCHEDULES = ["late", "eager", "random:1"]
@@ -162,13 +162,13 @@ def test_accesses_stay_in_compiled_code(monkeypatch):
 def test_what_follows_a_cluster_is_freed_when_it_ends(monkeypatch):
     """No search for garbage frees it, and the collector's settings stay."""
     followed, thresholds = [], gc.get_threshold()
-    begin = follow.ClusterSanitizer.__init__
+    begin = observer.ClusterSanitizer.__init__
 
     def kept(self, *arguments):
         begin(self, *arguments)
         followed.append(weakref.ref(self))
 
-    monkeypatch.setattr(follow.ClusterSanitizer, "__init__", kept)
+    monkeypatch.setattr(observer.ClusterSanitizer, "__init__", kept)
     gc.disable()
     try:
         run(stores(8), "late")

@@ -25,7 +25,7 @@ from nogpu.cuda.programs.entries import ENTRIES  # noqa: E402
 from nogpu.cuda.queues import CURRENT  # noqa: E402
 from nogpu.execution.device import Device, LaunchConfig  # noqa: E402
 from nogpu.sanitizer import queues, spans  # noqa: E402
-from nogpu.sanitizer.follow import Sanitizer  # noqa: E402
+from nogpu.sanitizer.observer import Sanitizer  # noqa: E402
 
 BLOCKING, NON_BLOCKING = 0, 1
 LEGACY, PER_THREAD = 0, 2

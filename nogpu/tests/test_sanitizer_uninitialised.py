@@ -9,7 +9,7 @@ import pytest
 
 from nogpu import EmulatorError, errors
 from nogpu.hardware.memory import UNWRITTEN
-from nogpu.sanitizer.follow import Sanitizer
+from nogpu.sanitizer.observer import Sanitizer
 from tests.support.encoding import f16_idesc, smem_descriptor
 from tests.support.small_kernels import launch
 

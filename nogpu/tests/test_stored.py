@@ -210,7 +210,7 @@ def test_followed_programs_have_the_whole_kernel():
     loaded(text())[0].check()
     kernel, found = loaded(text())
     assert found
-    followed = translate.translate(kernel.entry, heeds=True)
+    followed = translate.translate(kernel.entry, follows_registers=True)
     assert not isinstance(followed.entry, StoredEntry) and followed.entry.instructions[0].operands
     assert isinstance(translate.translate(kernel.entry).entry, StoredEntry)
 

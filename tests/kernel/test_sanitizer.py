@@ -27,7 +27,7 @@ CHOSEN = [shape for shape in SINGLE if shape.token_tile in (64, 192)]
 def sanitized(monkeypatch):
     """The sanitizer follows the launches of the test."""
     from nogpu.execution.device import Device
-    from nogpu.sanitizer.follow import Sanitizer
+    from nogpu.sanitizer.observer import Sanitizer
 
     monkeypatch.setenv("NOGPU_LENIENT", "0")
     monkeypatch.setattr(Device.current(), "sanitizer", Sanitizer(WAIVED))
@@ -86,7 +86,7 @@ MUTATIONS = {
 def test_what_no_schedule_shows_is_noticed(monkeypatch, name):
     """The mutant's results are right without the sanitizer."""
     from nogpu.execution.device import Device
-    from nogpu.sanitizer.follow import Sanitizer
+    from nogpu.sanitizer.observer import Sanitizer
 
     rule, mutate = MUTATIONS[name]
     run_mutated(monkeypatch, mutate)

@@ -40,7 +40,7 @@ def way(request):
 def solve(monkeypatch, way, schedule):
     """A solver whose launches the sanitizer follows, under one schedule."""
     from nogpu.execution.device import Device
-    from nogpu.sanitizer.follow import Sanitizer
+    from nogpu.sanitizer.observer import Sanitizer
 
     monkeypatch.setattr(Device.current(), "sanitizer", Sanitizer(WAIVED))
     return use(monkeypatch, way, schedules=(schedule,))
@@ -86,7 +86,7 @@ def test_outputs_that_the_call_before_writes(solve):
 def test_calls_of_the_gemv(monkeypatch, schedule):
     """Calls on one output are silent without promises; a false promise is named."""
     from nogpu.execution.device import Device
-    from nogpu.sanitizer.follow import Sanitizer
+    from nogpu.sanitizer.observer import Sanitizer
 
     monkeypatch.setattr(Device.current(), "sanitizer", Sanitizer(WAIVED))
     monkeypatch.setattr(Device.current(), "schedules", (schedule,))

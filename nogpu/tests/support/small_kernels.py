@@ -67,7 +67,7 @@ def launch_entry(
     Python execute what it can (`calls.called`). translation: further arguments of translate.translate.
     """
     with called(not kernels):
-        program = translate.translate(kernel, heeds=sanitizer is not None, **translation)
+        program = translate.translate(kernel, follows_registers=sanitizer is not None, **translation)
     memory = GlobalMemory()
     for i, array in enumerate(arrays):
         memory.register(array.ctypes.data, array.nbytes, f"a{i}")

@@ -17,7 +17,7 @@ from nogpu.execution.device import Device
 from nogpu.hardware.allocations import Allocation
 from nogpu.hardware.properties import LaunchConfig
 from nogpu.ptx.module import parse
-from nogpu.sanitizer.follow import Sanitizer
+from nogpu.sanitizer.observer import Sanitizer
 
 
 @dataclass(frozen=True)

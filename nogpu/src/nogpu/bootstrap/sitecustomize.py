@@ -47,7 +47,7 @@ RECORDING_HOOKS: dict[str, Hook] = {"nogpu.execution.device": ("nogpu.clock.reco
 
 CLOCK_HOOKS: dict[str, Hook] = {"nogpu.execution.device": ("nogpu.clock.live", None, "install")}
 
-SANITIZER_HOOKS: dict[str, Hook] = {"nogpu.execution.device": ("nogpu.sanitizer.follow", None, "install")}
+SANITIZER_HOOKS: dict[str, Hook] = {"nogpu.execution.device": ("nogpu.sanitizer.observer", None, "install")}
 
 EXPLORING_HOOKS: dict[str, Hook] = {"nogpu.execution.device": ("nogpu.sanitizer.explore", None, "install")}
 

@@ -16,7 +16,7 @@ from nogpu.compiler.rowcode.python_rows import PythonRows
 from nogpu.compiler.rowcode.registers import Slots
 from nogpu.compiler.stored import StoredEntry, keep
 from nogpu.hardware.native import ANYTHING, FAULT, LEAVE, LEAVE_SOME, WAITS, Calls, PythonRow, Wake, library
-from nogpu.hardware.program import DONE, Heeded, Program
+from nogpu.hardware.program import DONE, Program, RegisterUses
 from nogpu.ptx.ir import Entry, Instruction
 
 if TYPE_CHECKING:
@@ -42,31 +42,31 @@ def translate(
     watch: int = 0,
     watcher: int = 0,
     recorder: Recorder | None = None,
-    heeds: bool = False,
+    follows_registers: bool = False,
 ) -> Program:
     """watch: address of a C function that is called before
     each instruction, for the lanes that execute it, with `watcher`, the warp's context and an operation that names the
-    instruction (native/engine.h). The operations that follow that one execute it. recorder: chooses both. heeds: the
-    cluster's events tell of instructions whose registers are followed, before each (`Events.heeded`).
+    instruction (native/engine.h). The operations that follow that one execute it. recorder: chooses both.
+    follows_registers: each instruction that names uninitialised bits raises `Events.uninitialised_named` first.
 
     Raises EmulatorError, with instruction and line, for whatever is not modelled.
     """
     watched = watch != 0 or recorder is not None
-    if isinstance(entry, StoredEntry) and (watched or heeds):
+    if isinstance(entry, StoredEntry) and (watched or follows_registers):
         entry = entry.parsed()
     linked: Entry
-    heeded: Heeded | None = None
+    register_uses: RegisterUses | None = None
     if isinstance(entry, StoredEntry):
         linked, image, inter_cta = entry, entry.image, entry.inter_cta
     else:
         planned = plan(entry)
-        code = RowCode(planned, watched, heeds)
+        code = RowCode(planned, watched, follows_registers)
         if recorder is not None:
             watch, watcher = recorder.attach(planned, code.slots)
         linked, image = planned.entry, code.image()
-        heeded = _heeded(planned, code.slots) if heeds else None
+        register_uses = _register_uses(planned, code.slots) if follows_registers else None
         inter_cta = any(_communicates(instruction) for instruction in linked.instructions)
-        if not watched and not heeds:
+        if not watched and not follows_registers:
             keep(entry, linked, image, inter_cta)
     runner = Runner(image, watch, watcher, recorder)
     return Program(
@@ -82,7 +82,7 @@ def translate(
         dynamic_shared_offset=image.dynamic_shared_offset,
         local_bytes=image.local_bytes,
         inter_cta=inter_cta,
-        heeded=heeded,
+        register_uses=register_uses,
     )
 
 
@@ -189,9 +189,9 @@ class Runner:
         return self._turns.group()
 
 
-def _heeded(planned: Plan, slots: Slots) -> Heeded:
+def _register_uses(planned: Plan, slots: Slots) -> RegisterUses:
     flow = planned.flow
-    return Heeded(
+    return RegisterUses(
         defines=[tuple(dict.fromkeys(register.name for register in step.defines)) for step in flow.steps],
         uses=[tuple(dict.fromkeys(register.name for register in step.uses)) for step in flow.steps],
         unwritten=frozenset(flow.blocks[0].live_in),

@@ -1,11 +1,11 @@
-"""Clusters that become resident.
+"""Admission of clusters to the chip.
 
-Those of one grid do so one after the other, or as many at once as fit if they wait for each other.
+Clusters of one grid become resident one after the other, or as many at once as fit if they wait for each other.
 
-Several grids share the chip (programmatic dependent launch: CUDA Programming Guide; PTX ISA, griddepcontrol). One with
-the attribute starts once every CTA of the one before it has executed `griddepcontrol.launch_dependents` or has exited,
-as far as SMs have room. Only `griddepcontrol.wait` waits for the end of the launch before it, and for that launch
-alone: a launch that never waits may end before its predecessor.
+Several grids share the chip (programmatic dependent launch: CUDA Programming Guide; PTX ISA, griddepcontrol). A grid
+with the attribute starts once every CTA of the one before it has executed `griddepcontrol.launch_dependents` or has
+exited, as far as SMs have room. Only `griddepcontrol.wait` waits for the end of the launch before it, and for that
+launch alone: a launch that never waits may end before its predecessor.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from nogpu.hardware.properties import ctas_per_sm
 
 
 class Admission:
-    """The choice of the cluster that becomes resident next."""
+    """Choice of the cluster that becomes resident next."""
 
     def __init__(self, grids: Sequence[Grid], schedule: Schedule, source: random.Random) -> None:
         """grids: in launch order. source: of the choices of a random schedule."""
         self._grids = grids
-        self._chip: Chip | None = None  # that grids share
+        self._chip: Chip | None = None  # chip that grids share
         self._limit, self._room = _clusters_at_once(grids[0])
-        self._left = 0  # clusters that have left their SMs
-        self._full: tuple[int, int] | None = None  # (those, CTAs that allow dependents) when there was no room
+        self._left = 0  # number of clusters that have left their SMs
+        self._full: tuple[int, int] | None = None  # (that number, CTAs that allow dependents) when there was no room
         if len(grids) > 1:
             self._chip = Chip(grids[0].properties, "random" if schedule.is_random else schedule.kind, source)
 
     def next(self, resident: int) -> tuple[Grid, int, list[Sm] | None] | None:
         """(grid, number, SMs) of the next cluster, as `Cluster` takes them; None while there is no room, or no cluster.
 
-        resident: number of clusters.
+        resident: number of resident clusters.
         """
         if self._chip is None:
             grid = self._grids[0]
@@ -58,25 +58,25 @@ class Admission:
         return None
 
     def widen(self) -> bool:
-        """The clusters that are resident may wait for others. Returns False if there is no room for more."""
+        """Admits more clusters: the resident ones may wait for others. Returns False if there is no room for more."""
         if self._chip is not None or self._limit >= self._room or not self._grids[0].clusters_left:
             return False
         self._limit = self._room
         return True
 
     def occupy(self, cluster: Cluster) -> None:
-        """A cluster becomes resident."""
+        """Makes a cluster resident."""
         if self._chip is not None:
             self._chip.occupy(cluster)
 
     def release(self, cluster: Cluster) -> None:
-        """A cluster is not resident any more."""
+        """Ends the residence of a cluster."""
         if self._chip is not None:
             self._left += 1
             self._chip.release(cluster)
 
     def notes(self) -> list[str]:
-        """Lines on launches that overlap, of which clusters have not started."""
+        """Lines on launches that overlap and have clusters that have not started."""
         notes = []
         for grid in self._grids if self._chip is not None else ():
             left = grid.clusters_left
@@ -93,7 +93,9 @@ class Admission:
 
 
 def _clusters_at_once(grid: Grid) -> tuple[int, int]:
-    """Clusters of the grid that are resident at once while it runs alone: at first, and once they wait for others."""
+    """Number of the grid's clusters that are resident at once while it runs alone: at first, and once they wait for
+    others.
+    """
     program, config, size = grid.program, grid.config, grid.cluster_size
     if not (program.inter_cta or grid.shares_work):
         return 1, 1

@@ -39,9 +39,9 @@ from nogpu.ptx.module import Entry
 
 __all__ = ["Device", "DeviceProperties", "LaunchConfig"]
 
-WORKSPACE_BYTES = 8  # grid_workspace of cooperative_groups: its size, and a barrier
-PARAMETER_ALIGNMENT = 128  # bytes, of the parameter buffer: a tensor map in it must be 64-byte aligned
-LONGEST_CHAIN = 4  # pending launches; memory that the program frees meanwhile is kept until they have run
+WORKSPACE_BYTES = 8  # bytes of grid_workspace of cooperative_groups: its size, and a barrier
+PARAMETER_ALIGNMENT = 128  # bytes of the parameter buffer's alignment: a tensor map in it must be 64-byte aligned
+LONGEST_CHAIN = 4  # number of pending launches; memory that the program frees meanwhile is kept until they have run
 
 memory_owners: list[Callable[[], object]] = []
 """Each returns an object that keeps the program's memory alive while launches are pending, which hold addresses."""
@@ -67,7 +67,7 @@ class _Translated:
 
 
 class Device:
-    """One B200. The environment is read by `current` only.
+    """NVIDIA B200. Only `current` reads the environment.
 
     An error of a pending launch is raised by the call that runs it: the next launch that does not overlap it,
     `synchronize`, `counters`, or a torch call that may see or change data.
@@ -80,7 +80,7 @@ class Device:
         properties: DeviceProperties | None = None,
         max_instructions: int = MAX_INSTRUCTIONS,
     ) -> None:
-        """Raises ValueError for schedules or numbers that are not legal; the attributes explain them."""
+        """Raises ValueError for illegal schedules or numbers; the attributes explain them."""
         if not schedules or len(set(schedules)) < len(schedules):
             raise ValueError(f"schedules must be at least one and differ: {schedules}")
         if workers < 1:
@@ -119,9 +119,9 @@ class Device:
 
     @staticmethod
     def current() -> Device:
-        """The process's device. The first call makes it from NOGPU_SCHEDULE (default: late), NOGPU_WORKERS
-        (default: the number of cores that this process may use) and NOGPU_MAX_INSTRUCTIONS. Raises
-        EmulatorError for values that are not legal.
+        """Device of the process. The first call makes it from NOGPU_SCHEDULE (default: late), NOGPU_WORKERS (default:
+        the number of cores that this process may use) and NOGPU_MAX_INSTRUCTIONS. Raises EmulatorError for values that
+        are not legal.
         """
         global _current
         if _current is None:
@@ -138,7 +138,7 @@ class Device:
         return len(self._chain)
 
     def leave_unwritten(self, address: int, nbytes: int) -> None:
-        """Memory has been allocated and nobody has written it: with a sanitizer its words are UNWRITTEN."""
+        """Fills memory that has been allocated and not written with UNWRITTEN words if there is a sanitizer."""
         allocation = self.memory.at(address, nbytes, "store") if nbytes and self.sanitizer is not None else None
         if allocation is not None:
             words = allocation.data[address - allocation.start :][: nbytes // 4 * 4]
@@ -175,9 +175,9 @@ class Device:
         """Runs a kernel, or makes it pending. params: the bytes of each parameter, in the entry's order.
 
         schedules: the launch's own, None for the device's. lenient: True makes broken rules of order warnings, False
-        doubts errors (`errors.doubt`), None leaves it to NOGPU_LENIENT. A launch overlaps those with the same of
-        both on the same queue. recording: None for the device's. A launch that is recorded overlaps no other. queue:
-        its handle; launches run in the order of the calls, but a sanitizer knows what queues order.
+        doubts errors (`errors.doubt`), None leaves it to NOGPU_LENIENT. A launch overlaps only launches with the same
+        values of both, on the same queue. recording: None for the device's. A recorded launch overlaps no other. queue:
+        its handle; launches run in the order of the calls, but a sanitizer follows the order that queues give.
 
         Raises EmulatorError for a launch that the device refuses, and for a rule that this kernel or a pending one
         breaks. Bytes written by a failing kernel stay in memory if it ran in this process under one schedule, and are
@@ -209,7 +209,7 @@ class Device:
                 what = f"the launch of {readable(entry.name)}"
                 launch.node = self.sanitizer.queues.submitted(queue, what, translated.program.entry)
             self._chain.append(launch)
-            # With every launch: the program may have allocated memory since the last one.
+            # The program may have allocated memory since the last launch.
             self._kept = [owner() for owner in memory_owners] if translated.allows_dependents else self._kept
             if not translated.allows_dependents or len(self._chain) == LONGEST_CHAIN or recording is not None:
                 self._run_pending()
@@ -252,7 +252,7 @@ class Device:
         known = self._programs.get(key)
         if known is None:
             if recording is None:
-                program = translate.translate(entry, heeds=followed)
+                program = translate.translate(entry, follows_registers=followed)
             else:
                 program = recording.translate(entry)
             allows = any(i.opcode == "griddepcontrol.launch_dependents" for i in program.entry.instructions)
@@ -265,7 +265,7 @@ class Device:
 
 
 def _parameter_memory(nbytes: int) -> np.ndarray:
-    """uint8[nbytes], aligned, whose addresses have the same high half: a kernel may keep the low half only."""
+    """Aligned uint8[nbytes] whose addresses have the same high half: a kernel may keep the low half only."""
     storage = np.zeros(2 * (nbytes + PARAMETER_ALIGNMENT), np.uint8)
     start = storage.ctypes.data
     first = start + -start % PARAMETER_ALIGNMENT
@@ -275,7 +275,7 @@ def _parameter_memory(nbytes: int) -> np.ndarray:
 
 
 def _setting(name: str, default: object) -> Any:
-    """The value of a setting, by its environment variable. Raises EmulatorError if that is not legal."""
+    """Value of a setting, by its environment variable. Raises EmulatorError if that is not legal."""
     variable = f"NOGPU_{name.upper()}"
     try:
         return settings.CHECKS[name](os.environ.get(variable) or str(default))
@@ -284,7 +284,7 @@ def _setting(name: str, default: object) -> Any:
 
 
 def queue_order() -> Any:
-    """What follows the order of queues of the current device (`launch.Queues`, and what the host does), or None."""
+    """Order of queues of the current device (`launch.Queues`), for the host's calls, or None."""
     following = sanitizer if _current is None else _current.sanitizer
     return None if following is None else following.queues
 
@@ -297,7 +297,7 @@ def run_pending() -> None:
 
 @atexit.register
 def _run_pending_at_exit() -> None:
-    """A process whose last launches fail must end with an error."""
+    """Runs the pending launches: a process whose last launches fail must end with an error."""
     try:
         run_pending()
     except Exception:

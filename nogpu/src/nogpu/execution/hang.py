@@ -1,7 +1,7 @@
 """Errors of a run, at their places in the kernel.
 
-That of a hang, or of a run that is stopped, lists every warp that has not exited, its barrier, and the warps that have
-not arrived there.
+The error of a hang, or of a run that is stopped, lists every warp that has not exited, its barrier, and the warps that
+have not arrived there.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ REPORTED_CULPRITS = 8  # warps per barrier
 
 
 def error_at(grid: Grid, cta: tuple[int, int, int], warp: int, instruction: int | None, reason: str) -> EmulatorError:
-    """An error at an instruction, by its index, of a warp."""
+    """Error at an instruction, by its index, of a warp."""
     found = grid.entry.instructions[instruction] if instruction is not None else None
     return located(reason, grid.entry, found, cta=cta, warp=warp)
 
 
 def error_of(warp: Warp, reason: str) -> EmulatorError:
-    """An error at the instruction that a warp executes."""
+    """Error at the instruction that a warp executes."""
     return error_at(warp.cta.grid, warp.cta.index, warp.index, warp.registers.context.pc, reason)
 
 
 def report(headline: str, resident: list[Cluster], notes: list[str]) -> EmulatorError:
-    """An error at the first group that has not exited. notes: further lines of its text."""
+    """Error at the first group that has not exited. notes: further lines of its text."""
     lines_of: dict[Grid, list[str]] = {}
     barriers: dict[int, tuple[object, Cta]] = {}
     warps = [warp for cluster in resident for cta in cluster.ctas for warp in cta.warps]
@@ -79,7 +79,7 @@ def _whereabouts(warp: Warp) -> str:
 
 
 def _culprits(barrier: object, cta: Cta) -> list[str]:
-    """Lines on the warps that should have arrived, as far as they can be known, and where they are instead."""
+    """Lines on the warps that should have arrived, as far as they are determined, and their present places."""
     if isinstance(barrier, MBarrier):
         absent = [warp for warp, phase in barrier.phases.items() if phase < barrier.phase]
         what = f"has arrived in an earlier phase, not in phase {barrier.phase}"

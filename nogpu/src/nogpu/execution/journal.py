@@ -1,4 +1,4 @@
-"""Bytes that a run of a launch wrote to global memory, carried between processes and compared with other runs."""
+"""Bytes that a run of a launch wrote to global memory, to be carried between processes and compared with other runs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ Journal = dict[int, Written]
 
 
 def journal(traffic: Traffic) -> Journal:
-    """The bytes that the stores in `traffic` left in memory."""
+    """Bytes that the stores in `traffic` left in memory."""
     written = {}
     for allocation, stores in traffic.stores.items():
         low, high = stores.low & -MARK_PADDING, -(-stores.high // MARK_PADDING) * MARK_PADDING

@@ -1,4 +1,4 @@
-"""A launch that the device has accepted, and who observes it."""
+"""Launch that the device has accepted, and the interfaces of its observers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nogpu.ptx.module import Entry
 
 
 class PartRecorder(events.GridObserver):
-    """Records a launch, or the part of it that a worker runs."""
+    """Recorder of a launch, or of the part of it that a worker runs."""
 
     values: bool
     """False leaves out the products of tcgen05.mma: accumulators stay as they are."""
@@ -25,54 +25,54 @@ class PartRecorder(events.GridObserver):
     """What is recorded so far; it goes from the worker to its parent."""
 
     def close(self) -> None:
-        """The part has run, or has failed."""
+        """Ends the recording: the part has run, or has failed."""
 
 
 class Recording(Protocol):
-    """Records launches."""
+    """Recorder of launches."""
 
     def translate(self, entry: Entry) -> Program:
-        """The program of a kernel that is recorded, as `compiler.translate.translate`."""
+        """Program of a kernel that is recorded, as `compiler.translate.translate` returns it."""
 
     def begin(self, launch: Launch) -> PartRecorder:
-        """A launch, or a part of it, is about to run in this process."""
+        """Begins to record a launch, or a part of it, that is about to run in this process."""
 
     def end(self, launch: Launch, parts: list[Any]) -> None:
-        """A launch has run. parts: of each worker that ran some of it."""
+        """Ends the recording of a launch. parts: of each worker that ran some of it."""
 
 
 class Queues(Protocol):
-    """Follows the order of queues."""
+    """Order of queues."""
 
     def submitted(self, queue: int, what: str, entry: Entry | None = None) -> Any:
-        """A node of a queue (its handle): a launch or anything else. what: in words. entry: of a launch."""
+        """Adds a node to a queue (its handle): a launch or anything else. what: in words. entry: of a launch."""
 
     def accessed(self, memory: Allocations, node: Any, touched: Any) -> None:
-        """A node has accessed what `Sanitizer.take_touched` has for a launch. Raises EmulatorError."""
+        """Records the accesses of a node, from `Sanitizer.take_touched` for a launch. Raises EmulatorError."""
 
 
 class Sanitizer(events.GridObserver):
-    """Follows the events of launches."""
+    """Sanitizer of launches."""
 
     queues: Any
     """`Queues`, or None: their order does not matter."""
 
     @abstractmethod
     def follows(self, schedule: str) -> bool:
-        """Whether it does so under a schedule."""
+        """True if launches under a schedule are followed."""
 
     @abstractmethod
     def read(self, entry: Entry) -> None:
-        """A kernel is launched: its source may say which rules it is allowed to break."""
+        """Reads a launched kernel: its source may have waivers."""
 
     @abstractmethod
     def take_touched(self) -> dict[int, Any]:
-        """By number of a launch among those that have run together: what it has accessed. It is given once."""
+        """Accesses by number of a launch among those that have run together. They are returned once."""
 
 
 @dataclass
 class Launch:
-    """A launch that the device has accepted."""
+    """Launch that the device has accepted."""
 
     program: Program
     config: LaunchConfig
@@ -95,5 +95,5 @@ class Launch:
     """What it has accessed, as `Queues.accessed` takes it."""
 
     def followed_by(self, schedule: str) -> Sanitizer | None:
-        """The sanitizer that follows it under a schedule."""
+        """Sanitizer that follows the launch under a schedule, or None."""
         return self.sanitizer if self.sanitizer is not None and self.sanitizer.follows(schedule) else None

@@ -1,4 +1,4 @@
-"""The machine that runs launches: a grid, or several that overlap, under a schedule.
+"""Machine that runs launches: a grid, or several that overlap, under a schedule.
 
 A warp runs until it has to wait or has used its quantum. A waiting group is among the waiters of its barrier and costs
 nothing. If no warp can run and no operation is outstanding, or all that can run repeat (`execution.spins`), the kernel
@@ -8,8 +8,8 @@ Unless the schedule is random or launches overlap, compiled code chooses the war
 when a warp needs it, when a round of turns had no effect, and after TURNS_AT_ONCE turns.
 
 The schedules decide which of several launches is ahead. late: the newest does all it can before an older one goes on,
-so that work for which it should have waited has not happened; replay, too, but for what is held. eager: the oldest
-first. random, last: any, at paces that also differ by launch.
+so that work for which it should have waited has not happened; replay, too, but for held steps. eager: the oldest first.
+random, last: any, at paces that also differ by launch.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from nogpu.hardware.warp import ActiveGroup, Warp
 from nogpu.ops import copies
 
 QUANTUM = 256  # segments that a warp runs in a turn
-TURNS_AT_ONCE = 64  # of compiled code, at most: signals wait for its end
+TURNS_AT_ONCE = 64  # largest number of turns of compiled code: signals wait for its end
 # Under a random schedule some warps get fewer turns: races often need one warp far ahead of another.
 PACES = (1.0, 0.1, 0.01)
 PATIENCE = 50  # turns per ready warp without an effect, after which a random schedule serves warps in order
@@ -58,7 +58,7 @@ SPINNING = "all warps that can run poll without an effect, and each is back in a
 
 
 class Machine:
-    """Resident clusters, warps that can run, and outstanding asynchronous operations."""
+    """Machine of resident clusters, warps that can run, and outstanding asynchronous operations."""
 
     def __init__(self, schedule: Schedule, grids: Sequence[Grid], meter: Meter | None = None) -> None:
         """grids: in launch order, each the predecessor of the next. meter: None counts without a report, up to the
@@ -70,16 +70,16 @@ class Machine:
         self.turns = Turns()
         self.ready: deque[Warp] | Turns = deque()  # `turns` where compiled code gives warps their turns
         self.resident: list[Cluster] = []
-        self.progress = 0  # the time: grows with every event that another warp may see
-        self.quiet = 0  # events among them that have changed nothing that a lane can read
+        self.progress = 0  # time, which grows with every event that another warp may see
+        self.quiet = 0  # number of events among them that have changed nothing that a lane can read
         self.running: AsyncOperation | None = None
         self.meter = meter or Meter()
         self._spins = Spins()
         self.look_turns = LOOK_TURNS[schedule.kind]
         self.quantum = QUANTUM
-        self.allocations: tuple = ()  # version and whether they are observed, as compiled code knows them
+        self.allocations: tuple = ()  # version of the allocations, and True if they are observed, as of compiled code
         self.count_at = 0  # ticks at which the warp instructions are counted next
-        self.warp_random = random.Random(schedule.seed)  # its own: the other choices must not depend on `postpones`
+        self.warp_random = random.Random(schedule.seed)  # apart: other choices must not depend on `postpones`
         self.finished: list[Cluster] = []
         self._has_changed = False  # there may be room for clusters, or a grid may be over
         self._overlaps = len(grids) > 1
@@ -162,7 +162,7 @@ class Machine:
                 self.enqueue(warp)
 
     def cancel(self, grid: Grid) -> tuple[int, int, int] | None:
-        """Takes a cluster of the grid that has not started off those to run.
+        """Removes a cluster of the grid that has not started from those to run.
 
         Returns the index (x, y, z) of its first CTA, None if all clusters have started.
         """
@@ -206,7 +206,7 @@ class Machine:
                 cluster.events.end()
 
     def _end_grids(self) -> bool:
-        """Ends the grids that are complete. Returns whether all have ended.
+        """Ends the grids that are complete. Returns True if all have ended.
 
         Raises EmulatorError if a barrier still expected bytes.
         """
@@ -215,7 +215,7 @@ class Machine:
                 continue
             if grid.unfinished:
                 barrier = grid.unfinished[0]
-                assert barrier.initialiser is not None  # of every barrier of a CTA
+                assert barrier.initialiser is not None  # set for every barrier of a CTA
                 group, index = barrier.initialiser
                 text = f"the grid has ended, but {barrier} (PTX ISA, mbarrier)"
                 raise hang.error_at(grid, group.cta.index, group.warp.index, index, text)
@@ -240,11 +240,11 @@ class Machine:
         return self._overlaps
 
     def postpones(self) -> bool:
-        """Whether a warp's asynchronous work that only the warp itself sees is put off until it waits for it."""
+        """True if a warp's asynchronous work that only the warp itself sees is delayed until the warp waits for it."""
         return self.warp_random.random() < 0.5 if self._postpones is None else self._postpones
 
     def _run_turns(self) -> None:
-        """Gives turns to warps that can run: as many as compiled code can, or one."""
+        """Gives turns to warps that can run: to many in compiled code, or to one."""
         turns, words = self.turns, self.turns.words
         if self.ready is not turns:
             if not self.turn() and not (self.outstanding and self.run_one()):
@@ -271,7 +271,7 @@ class Machine:
         self._note_effects()
 
     def _look_up(self, grid: Grid) -> None:
-        """Compiled code sees the live allocations as they are."""
+        """Gives compiled code the present live allocations."""
         memory = grid.memory
         memory.traffic = grid.traffic
         known = memory.version, memory.refuses_copies
@@ -297,12 +297,12 @@ class Machine:
 
     def turn(self, grid: Grid | None = None) -> bool:
         """Runs the warp that has waited longest for a turn, of a grid or (None) of all; under a random schedule any, by
-        their paces. Returns whether there is one.
+        their paces. Returns False if there is none.
         """
         index = self.next_warp(grid)
         if index is None:
             return False
-        assert isinstance(self.ready, deque)  # else compiled code gives turns
+        assert isinstance(self.ready, deque)  # compiled code gives turns otherwise
         if grid is None:
             self.ready.rotate(-index)
             warp = self.ready.popleft()
@@ -313,7 +313,7 @@ class Machine:
         return True
 
     def next_warp(self, grid: Grid | None) -> int | None:
-        """The place, among those that can run, of the warp that is next."""
+        """Index of the next warp among those that can run."""
         ready = self.ready
         if self.schedule.is_random and len(ready) > 1 and self.turns.words[IDLE] < PATIENCE * len(ready):
             return self.random.choices(range(len(ready)), [warp.pace for warp in ready])[0]
@@ -328,11 +328,11 @@ class Machine:
         self.wake_paused()
 
     def wake_paused(self) -> None:
-        """Groups whose turn has ended so that another launch may start have theirs again."""
+        """Wakes groups whose turn has ended so that another launch may start."""
         wake(self._paused)
 
     def run_segments(self, warp: Warp, quantum: int) -> bool:
-        """Runs at most so many segments of a warp. Returns whether it can run on."""
+        """Runs at most `quantum` segments of a warp. Returns True if it can run on."""
         warp.queued = False
         words = self.turns.words
         words[TICKS] += 1
@@ -343,7 +343,7 @@ class Machine:
         return self.served(warp, partial(warp.run, quantum))
 
     def served(self, warp: Warp, turn: Callable[[], bool]) -> bool:
-        """Python's part of a warp's turn. Returns whether the warp can run on."""
+        """Runs Python's part of a warp's turn. Returns True if the warp can run on."""
         try:
             return turn()
         except Fault as fault:
@@ -356,17 +356,17 @@ class Machine:
     # Time
 
     def clock(self) -> int:
-        """A count of cycles that only grows."""
+        """Count of cycles that only grows."""
         self.turns.words[TICKS] += 1
         return self.turns.words[TICKS]
 
     @property
     def delayed(self) -> int:
-        """Turns with an effect, since an asynchronous operation has happened last."""
+        """Number of turns with an effect since the last asynchronous operation."""
         return self.turns.words[DELAYED]
 
     def tell(self, turns: Turns) -> None:
-        """Compiled turns hear what a Python row has changed: quiet events, asynchronous operations, allocations."""
+        """Passes a Python row's changes to compiled turns: quiet events, asynchronous operations, allocations."""
         words = turns.words
         words[QUIET], words[OUTSTANDING] = self.quiet, self.queues.outstanding
         if self.resident[0].grid.memory.version != self.allocations[0]:
@@ -383,7 +383,7 @@ class Machine:
             words[DELAYED] += self._overlaps or self.outstanding > 0
 
     def spins_for_ever(self) -> bool:
-        """Whether the warps that can run, while nothing is outstanding, are known to go round for ever."""
+        """True if the warps that can run, while nothing is outstanding, are certain to repeat for ever."""
         self.turns.settle()
         words = self.turns.words
         outlook = self._spins.look(self.ready, self.progress - self.quiet, words[TICKS])
@@ -403,7 +403,7 @@ class Machine:
 
     @property
     def outstanding(self) -> int:
-        """Asynchronous operations."""
+        """Number of outstanding asynchronous operations."""
         loads = self.turns.loads
         return self.queues.outstanding if loads is None else self.queues.outstanding + len(loads)
 
@@ -444,16 +444,16 @@ class Machine:
     # Errors
 
     def stuck(self) -> None:
-        """No warp can run, and no asynchronous operation can happen. Raises EmulatorError."""
+        """Handles a state in which no warp can run, and no asynchronous operation can happen. Raises EmulatorError."""
         raise self.hang(WAITING)
 
     def hang(self, reason: str) -> EmulatorError:
-        """The error for a hang."""
+        """Error for a hang."""
         return self._reported(f"the kernel hangs: {reason}")
 
     def _reported(self, headline: str) -> EmulatorError:
-        """An error that says where each warp is, at the first warp that has not exited; or, if they have broken the
-        order of accesses, which may be why, that.
+        """Error that says where each warp is, at the first warp that has not exited; or an error for accesses that the
+        warps have not ordered, which may be the cause.
         """
         self.turns.settle()
         for cluster in self.resident:

@@ -1,4 +1,4 @@
-"""What a run has done so far: its warp instructions, which are limited, and its CTAs that are over."""
+"""Progress of a run: its warp instructions, which are limited, and its CTAs that are over."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ MAX_INSTRUCTIONS = 10**11
 
 COUNTED_TURNS = 256  # turns between two counts, and
 TURNS_PER_WARP = 16  # turns more for each resident warp, so that a count costs little beside them
-TURN_INSTRUCTIONS = 1 << 14  # that few turns exceed
+TURN_INSTRUCTIONS = 1 << 14  # warp instructions that few turns exceed
 
 
 class Tally:
     """Warp instructions of a run."""
 
     def __init__(self, limit: int = MAX_INSTRUCTIONS, parts: int = 0) -> None:
-        """parts: into which the run is divided, each in a forked child of this process; 0: the run is in this one."""
+        """parts: number of parts of the run, each in a forked child of this process; 0: the run is in this one."""
         self.limit = limit
         # Forked children share anonymous maps.
         self._counts = memoryview(mmap.mmap(-1, 8 * parts) if parts else bytearray(8)).cast("q")
 
     def set(self, part: int, count: int) -> None:
-        """`count` instructions of a part, by number, have been executed."""
+        """Sets the number of instructions that a part, by number, has executed."""
         self._counts[part] = count
 
     @property
@@ -38,16 +38,16 @@ class Tally:
 
 
 class Meter:
-    """Takes what a machine has done of its part of a run."""
+    """Meter of a machine's part of a run."""
 
     def __init__(self, tally: Tally | None = None, part: int = 0, report: Report | None = None) -> None:
         """report: called with the number of CTAs that are over since its last call, from time to time with none."""
         self.tally = tally or Tally()
         self._part, self._report = part, report
-        self._issued = 0  # warp instructions of clusters that are over
+        self._issued = 0  # number of warp instructions of clusters that are over
 
     def over(self, ctas: int, issued: int) -> None:
-        """CTAs are over, which have issued so many warp instructions, and will not be counted again."""
+        """Counts CTAs that are over, with their warp instructions; they are not counted again."""
         self._issued += issued
         if self._report is not None:
             self._report(ctas)

@@ -1,14 +1,14 @@
 """The schedule "replay": warps run one after the other, each as far as it can, but for holds.
 
-A step is what a warp runs until the next place where it could be interrupted (a segment, internals.md, "Turns"), or
-an asynchronous operation. A hold keeps a step back until another one is over. Where nothing else can happen, the hold
-that stands in the way is dropped: what it asks for cannot be.
+A step is the part of a warp's run up to the next place where it could be interrupted (a segment, internals.md,
+"Turns"), or an asynchronous operation. A hold keeps a step back until another one is over. Where nothing else can
+happen, the hold that stands in the way is dropped: its order is impossible.
 
 | name | step |
 |---|---|
 | c3w1.14 | the fifteenth of warp 1 of CTA 3, CTAs counted by clusters |
 | c3w1j2 | the third asynchronous operation that this warp has issued |
-| g1c3w1.14 | of the second of several launches that overlap |
+| g1c3w1.14 | the fifteenth of this warp in the second of several launches that overlap |
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _STEP = re.compile(r"((?:g\d+)?c\d+w\d+)(?:\.(\d+)|(j\d+))")
 
 
 class Step(NamedTuple):
-    """A part of a run that nothing interrupts."""
+    """Part of a run that nothing interrupts."""
 
-    agent: str  # a warp or an operation
-    number: int = 0  # of a warp's, from 0
+    agent: str  # name of a warp or of an operation
+    number: int = 0  # index among the warp's steps
 
     def __str__(self) -> str:
         return self.agent if "j" in self.agent else f"{self.agent}.{self.number}"
 
 
 class Hold(NamedTuple):
-    """A step that happens behind another one."""
+    """Step that happens behind another one."""
 
     step: Step
     behind: Step
@@ -52,12 +52,12 @@ class Hold(NamedTuple):
 
 
 def parse(text: str) -> list[Hold]:
-    """The holds of a schedule's text behind "replay:", "-" for none. Raises ValueError."""
+    """Holds in a schedule's text behind "replay:", "-" for none. Raises ValueError."""
     return [] if text == "-" else [Hold(*map(_step, hold.split("@", 1))) for hold in text.split("+")]
 
 
 def schedule_of(holds: list[Hold]) -> str:
-    """The schedule's text."""
+    """Text of the schedule."""
     return "replay:" + ("+".join(map(str, holds)) or "-")
 
 
@@ -69,21 +69,21 @@ def _step(text: str) -> Step:
 
 
 class ReplayMachine(Machine):
-    """A machine in which steps are held."""
+    """Machine in which steps are held."""
 
     def __init__(self, schedule: Schedule, grids: Sequence[Grid], meter: Meter | None = None) -> None:
         super().__init__(schedule, grids, meter)
         self._holds: dict[Step, list[Step]] = {}
         for hold in parse(schedule.holds):
             self._holds.setdefault(hold.step, []).append(hold.behind)
-        self._steps: dict[str, int] = {}  # of each agent, those that are over
+        self._steps: dict[str, int] = {}  # number of each agent's steps that are over
         self._names: dict[AsyncOperation, Step] = {}
         self._in_a_row: tuple[Warp | None, int] = None, 0
         self._current: Step | None = None
         self.queues.issued = []
 
     def next_warp(self, grid: Grid | None) -> int | None:
-        """As `Machine.next_warp`: the first warp that is not held."""
+        """Index of the first warp that is not held (`Machine.next_warp`)."""
         for index, warp in enumerate(self.ready):
             if (grid is None or warp.cta.grid is grid) and not self._is_held(self._next(warp)):
                 return index
@@ -106,8 +106,8 @@ class ReplayMachine(Machine):
         self.wake_paused()
 
     def run_one(self, grid: Grid | None = None) -> bool:
-        """Runs the first asynchronous operation that is not held, in the order of the schedule "late". Where all are,
-        and only one launch runs, a hold is dropped.
+        """Runs the first asynchronous operation that is not held, in the order of the schedule "late". Where all are
+        held, and only one launch runs, a hold is dropped.
         """
         self._name()
         for queue, index in self.queues.heads():
@@ -151,7 +151,7 @@ class ReplayMachine(Machine):
     def _name(self) -> None:
         """Names the operations that have been issued since the last time."""
         issued = self.queues.issued
-        assert issued is not None  # as __init__ has set it
+        assert issued is not None  # set by __init__
         for async_op in issued:
             warp = _name_of(async_op.warp)
             number = self._steps.get(warp + "j", 0)
@@ -163,11 +163,11 @@ class ReplayMachine(Machine):
         return any(self._steps.get(behind.agent, 0) <= behind.number for behind in self._holds.get(step, ()))
 
     def _drop_operation(self) -> bool:
-        """Drops the first hold of an asynchronous operation. Returns whether there is one."""
+        """Drops the first hold of an asynchronous operation. Returns False if there is none."""
         return self._drop([self._names[queue[index]] for queue, index in self.queues.heads()])
 
     def _drop(self, steps: list[Step]) -> bool:
-        """The first of these holds cannot be kept. Returns whether there is one."""
+        """Drops the first hold of these steps, which cannot be kept. Returns False if there is none."""
         return any(self._holds.pop(step, None) is not None for step in steps)
 
 

@@ -24,8 +24,8 @@ from nogpu.hardware.memory import GlobalMemory
 from nogpu.hardware.properties import DeviceProperties
 from nogpu.hardware.traffic import PackedLoads, Traffic
 
-SNAPSHOT_BYTES = 1 << 24  # of memory that is copied and put back at most: two milliseconds
-SPLIT_SECONDS = 0.1  # a run that is expected to be shorter is not split: a second fork costs more
+SNAPSHOT_BYTES = 1 << 24  # bytes of memory that is copied and restored at most: two milliseconds
+SPLIT_SECONDS = 0.1  # seconds; a run that is expected to be shorter is not split: a second fork costs more
 
 Progress = Callable[[int, int, int], None]
 """Called with (CTAs done, CTAs in all, warp instructions)."""
@@ -33,7 +33,7 @@ Progress = Callable[[int, int, int], None]
 
 @contextmanager
 def _named(schedule: str) -> Iterator[None]:
-    """Errors inside say under which schedule they happened."""
+    """Context that adds the schedule to the errors inside."""
     try:
         yield
     except EmulatorError as error:
@@ -42,12 +42,12 @@ def _named(schedule: str) -> Iterator[None]:
 
 
 def _unreported(units: int) -> None:
-    """Nobody wants to know what is done."""
+    """Ignores the progress of a run."""
 
 
 @dataclass
 class Ran:
-    """A launch that has run under a schedule, or the part of it that a worker has run."""
+    """Launch that has run under a schedule, or the part of it that a worker has run."""
 
     counters: LaunchCounters
     traffic: Traffic
@@ -73,7 +73,7 @@ class _Sent:
 
 @dataclass
 class Runner:
-    """Runs launches on a memory; the attributes are those of `device.Device`."""
+    """Runner of launches on a memory; the attributes are those of `device.Device`."""
 
     memory: GlobalMemory
     properties: DeviceProperties
@@ -120,9 +120,9 @@ class Runner:
         return found
 
     def _run_apart(self, chain: list[Launch], shares: int) -> dict[str, list[list[_Sent]]]:
-        """Runs launches in parts under every schedule. Returns, by schedule and part, what has become of each launch.
+        """Runs launches in parts under every schedule. Returns, by schedule and part, the result of each launch.
 
-        Memory holds what they have stored. Raises EmulatorError if schedules disagree.
+        The memory gets their stores. Raises EmulatorError if schedules disagree.
         """
         kernels = " overlapped by ".join(launch.kernel for launch in chain)
         tallies = [Tally(self.max_instructions, shares) for _ in self.schedules]
@@ -146,16 +146,16 @@ class Runner:
         return runs
 
     def _end(self, launch: Launch, parts: Sequence[Ran | _Sent], touched: Any) -> None:
-        """A launch has run, in these parts."""
+        """Ends a launch that has run in these parts."""
         launch.touched = touched
         self.cluster_seconds[id(launch.program)] = sum(part.seconds for part in parts) / launch.config.clusters
         if launch.recording is not None:
             launch.recording.end(launch, [part.records for part in parts])
 
     def run_apart(self, tasks: Sequence[tuple[str, Task]], report: Report | None) -> list[Any]:
-        """As `workers.run_forked`: each task sees the memory as it is now, and leaves it so.
+        """Runs tasks by `workers.run_forked`: each task sees the present memory, and leaves it unchanged.
 
-        One worker takes the memory's bytes back after each task if there are few: that is faster than a fork.
+        One worker restores the memory's bytes after each task if there are few: that is faster than a fork.
         """
         if self.workers > 1 or self.memory.writable_bytes > SNAPSHOT_BYTES:
             return run_forked(tasks, self.workers, report)
@@ -206,7 +206,7 @@ class Runner:
         launch = chain[0]
         program, clusters = launch.program, launch.config.clusters
         together = len(chain) > 1 or program.inter_cta or (launch.recording is not None and program.requests)
-        # Whether accesses of several clusters are ordered is seen where all of them run.
+        # The order between clusters is followed only where all of them run.
         if together or self.workers == 1 or launch.sanitizer is not None:
             return 1
         seconds = self.cluster_seconds.get(id(program))
@@ -215,7 +215,9 @@ class Runner:
         return min(self.workers, clusters)
 
     def _reporter(self, chain: list[Launch], tallies: list[Tally]) -> Report | None:
-        """Adds CTAs to those that are done, and passes the state of the runs on. tallies: of each schedule's run."""
+        """Report that adds CTAs to those that are done, and passes the state of the runs on. tallies: of each
+        schedule's run.
+        """
         progress, done = self.progress, 0
         if progress is None:
             return None

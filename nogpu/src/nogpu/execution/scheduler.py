@@ -1,4 +1,4 @@
-"""Runs of launches under a schedule: of one, or of several that overlap."""
+"""Runs of launches under a schedule, of one or of several that overlap."""
 
 from __future__ import annotations
 

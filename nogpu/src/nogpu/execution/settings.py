@@ -1,16 +1,16 @@
-"""Settings of the device as text: values of options and of environment variables, checked. Imports no NumPy."""
+"""Settings of the device as text: checked values of options and of environment variables. It imports no NumPy."""
 
 from __future__ import annotations
 
 import re
 
-WORKER_LIMIT = 1024  # processes
+WORKER_LIMIT = 1024  # number of processes
 _HOLD = r"c\d+w\d+(?:j\d+|\.\d+)@c\d+w\d+(?:j\d+|\.\d+)"
 _SCHEDULE = re.compile(r"late|eager|(?:random|last):[0-9]{1,20}|replay:(?:-|%s(?:\+%s)*)" % (2 * (_HOLD,)))
 
 
 def schedules(text: str) -> tuple[str, ...]:
-    """Names of schedules, separated by commas. Raises ValueError for what is no schedule and for one given twice."""
+    """Names of schedules, separated by commas. Raises ValueError for an unknown one and for one given twice."""
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
         if not _SCHEDULE.fullmatch(name):
@@ -21,12 +21,12 @@ def schedules(text: str) -> tuple[str, ...]:
 
 
 def workers(text: str) -> int:
-    """A number of processes. Raises ValueError."""
+    """Number of processes. Raises ValueError."""
     return _positive(text, "processes", WORKER_LIMIT)
 
 
 def instructions(text: str) -> int:
-    """A number of warp instructions. Raises ValueError."""
+    """Number of warp instructions. Raises ValueError."""
     return _positive(text, "warp instructions", (1 << 63) - 1)
 
 
@@ -37,7 +37,7 @@ def _positive(text: str, of: str, limit: int) -> int:
 
 
 def runs(text: str) -> int:
-    """A number of runs. Raises ValueError."""
+    """Number of runs. Raises ValueError."""
     return _positive(text, "runs", (1 << 31) - 1)
 
 

@@ -1,13 +1,13 @@
 """Spins: warps that run without an effect. One is a hang if it repeats, and legal otherwise.
 
-An effect is whatever could change what a lane reads: a store, an atomic that changes a word, an arrival, a copy that
-lands, an exit. The time between two effects is an epoch. Within it a lane's future depends on its own state alone,
-whatever the order of the turns, so that a warp goes round for ever if all of its groups have run and it is back in a
-state in which it has been in the same epoch. If all warps that can run do so, and no asynchronous operation is
-outstanding, no effect will come: the kernel hangs. Any other spin goes on.
+An effect is any event that could change the bytes that a lane reads: a store, an atomic that changes a word, an
+arrival, a copy that lands, an exit. The time between two effects is an epoch. Within it a lane's future depends on its
+own state alone, whatever the order of the turns, so that a warp repeats for ever if all of its groups have run and it
+is back in a state in which it has been in the same epoch. If all warps that can run do so, and no asynchronous
+operation is outstanding, no effect will come: the kernel hangs. Any other spin goes on.
 
-A state is whatever a warp's next instructions depend on: the places of its active groups, registers, local memory,
-and the asynchronous work that the warp alone can see. It is looked at between turns, when nothing else is live in the
+A state is all that a warp's next instructions depend on: the places of its active groups, registers, local memory, and
+the asynchronous work that the warp alone can see. It is looked at between turns, when nothing else is live in the
 register file: no nested branch lasts longer than a turn. Each look compares with a few earlier states, which are
 farther and farther apart as in Brent's cycle detection: a spin of any period is found, and a look costs the same
 however long a spin lasts.
@@ -34,11 +34,11 @@ LOOK_TURNS = {"late": 8, "eager": 8, "random": 64, "last": 64, "replay": 256}
 
 LONGEST_SKIP = 10**9  # cycles
 
-KEPT_STATES = 16  # of a warp; one would do, but under a random schedule more are met again sooner
+KEPT_STATES = 16  # number of states of a warp; one would do, but under a random schedule more are met again sooner
 
 
 class Outlook(Enum):
-    """What the warps that can run will do, as far as is known."""
+    """Expected future of the warps that can run."""
 
     OPEN = "some may have an effect"
     CLOCK = "all repeat, but some of them read the clock"
@@ -46,7 +46,7 @@ class Outlook(Enum):
 
 
 class State:
-    """The state of a warp at a look."""
+    """State of a warp at a look."""
 
     __slots__ = ("_issued", "_local", "_places", "_registers", "_work", "clock_reads")
 
@@ -59,11 +59,11 @@ class State:
         self.clock_reads = warp.clock_reads
 
     def keep(self) -> None:
-        """The state outlasts the look."""
+        """Keeps the state beyond the look."""
         self._local = self._local.copy()
 
     def repeats(self, earlier: State) -> bool:
-        """Whether the warp has come round to an earlier state, whatever the clock says."""
+        """True if the warp is back in an earlier state, whatever the clock says."""
         return (
             self._registers == earlier._registers
             and self._places == earlier._places
@@ -74,7 +74,7 @@ class State:
 
 
 def _places(warp: Warp) -> list[tuple]:
-    """Where the warp's groups are and where they will reconverge; their lanes differ, so that the order is one."""
+    """Places of the warp's groups and of their reconvergence points, sorted; the groups' lanes differ."""
     return sorted(_place(group) for group in warp.groups)
 
 
@@ -87,7 +87,7 @@ def _place(group: ActiveGroup) -> tuple:
 
 
 def _live_registers(warp: Warp) -> bytes:
-    """The registers that the warp's groups may read, and those that are read where they reconverge."""
+    """Registers that the warp's groups may read, and those that are read where they reconverge."""
     starts = set()
     for group in warp.groups:
         starts.add(group.pc)
@@ -115,7 +115,7 @@ def _own_work(warp: Warp) -> tuple[list, ...]:
 
 
 class _Watch:
-    """A warp in an epoch."""
+    """Warp in an epoch."""
 
     __slots__ = ("_kept", "_looks", "_stride", "reads_clock", "repeats")
 
@@ -123,7 +123,7 @@ class _Watch:
         self._looks, self._stride = 0, 1
         self._kept: list[State] = []
         self.repeats = False
-        self.reads_clock = False  # it repeats but for its reads of the clock
+        self.reads_clock = False  # True if it repeats but for its reads of the clock
 
     def look(self, warp: Warp) -> None:
         state = State(warp)
@@ -141,7 +141,7 @@ class _Watch:
 
 
 class Spins:
-    """The warps that spin."""
+    """Warps that spin."""
 
     def __init__(self) -> None:
         self._epoch = -1
@@ -149,7 +149,7 @@ class Spins:
         self._watches: dict[Warp, _Watch] = {}
 
     def forget(self) -> None:
-        """Drops what has been seen so far."""
+        """Forgets all states seen so far."""
         self._watches.clear()
 
     def look(self, ready: Iterable[Warp], epoch: int, clock: int) -> Outlook:

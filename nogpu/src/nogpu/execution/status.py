@@ -24,27 +24,27 @@ INTERVAL = 0.1  # seconds between two changes of what is shown
 
 
 def is_shown() -> bool:
-    """Whether this process shows progress: standard error is a terminal, and no other process is chosen."""
+    """True if this process shows progress: standard error is a terminal, and no other process is chosen."""
     return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty() and is_first()
 
 
 def is_first() -> bool:
-    """Whether this process speaks for its tree. The first one that asks chooses itself."""
+    """True if this process speaks for its tree. The first one that asks chooses itself."""
     return os.environ.setdefault(PROCESS, str(os.getpid())) == str(os.getpid())
 
 
 class Status:
-    """A line on standard error about the launch that runs, from its `DELAY`th second on until `close`."""
+    """Line on standard error about the launch that runs, from its `DELAY`th second on until `close`."""
 
     def __init__(self, title: str, units: str = "CTAs") -> None:
-        """units: what is counted, beside warp instructions."""
+        """units: name of the counted things, beside warp instructions."""
         self._title = title if len(title) <= TITLE else title[: TITLE - 1] + "…"
         self._units = units
         self._next = time.monotonic() + DELAY
         self._line: _Line | _PlainLine | None = None
 
     def __call__(self, done: int, total: int, instructions: int) -> None:
-        """Units done, units in all, warp instructions so far."""
+        """Shows units done, units in all, warp instructions so far."""
         now = time.monotonic()
         if now < self._next:
             return
@@ -68,7 +68,7 @@ def _new_line(title: str, units: str) -> _Line | _PlainLine:
 
 
 class _Line:
-    """A line by rich. It has no thread, since the process may fork, and leaves what the program prints alone."""
+    """Line by rich. It has no thread, since the process may fork, and leaves the program's output alone."""
 
     def __init__(self, title: str, units: str) -> None:
         from rich.console import Console
@@ -96,7 +96,7 @@ class _Line:
 
 
 class _PlainLine:
-    """A line without rich."""
+    """Line without rich."""
 
     def __init__(self, title: str, units: str) -> None:
         self._title, self._units = title, units

@@ -16,17 +16,17 @@ from nogpu.execution.workers import Report
 
 
 class Follower(Protocol):
-    """Follows one run."""
+    """Follower of one run."""
 
     def found(self) -> list[Any]:
-        """What it has found, to be pickled."""
+        """Findings of the run, to be pickled."""
 
 
 class Explorer(Protocol):
-    """Looks for a schedule under which a launch fails."""
+    """Search for a schedule under which a launch fails."""
 
     def follower(self) -> Any:
-        """A `Follower` and `Sanitizer` of one run."""
+        """New `Follower` and `Sanitizer` of one run."""
 
     def explore(self, trial: Trial) -> None:
         """Raises EmulatorError for a launch that fails under some schedule."""
@@ -34,7 +34,7 @@ class Explorer(Protocol):
 
 @dataclass
 class Tried:
-    """The end of a run."""
+    """End of a run."""
 
     failure: EmulatorError | None
     """An error, or other bytes than the first run's."""
@@ -43,12 +43,12 @@ class Tried:
 
 
 class Trial:
-    """A launch, or several that overlap, to be explored."""
+    """Launch, or several that overlap, to be explored."""
 
     def __init__(self, runner: Runner, chain: Sequence[Launch], explorer: Explorer) -> None:
         self._runner, self._chain, self._explorer = runner, chain, explorer
         self.kernel, self.at_once = " overlapped by ".join(launch.kernel for launch in chain), runner.workers
-        self._first: dict[str, list[Journal]] = {}  # the first run's schedule, and what it has left
+        self._first: dict[str, list[Journal]] = {}  # schedule of the first run, and the bytes that it has left
 
     def run(self, schedules: list[str]) -> list[Tried]:
         """Runs the launch under each of the schedules, from the same memory."""
@@ -82,7 +82,7 @@ class Trial:
 
 
 def explore(runner: Runner, chain: Sequence[Launch]) -> None:
-    """Explores launches that run next, if an explorer wants to. Raises EmulatorError if they fail."""
+    """Explores launches that run next, if there is an explorer. Raises EmulatorError if they fail."""
     first = chain[0]
     if first.explorer is not None and first.recording is None:
         with leniency(first.lenient):

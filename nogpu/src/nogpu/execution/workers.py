@@ -73,7 +73,7 @@ def run_forked(tasks: Sequence[tuple[str, Task]], limit: int, report: Report | N
                 elif failure is None or child.index < failure[0]:
                     failure = child.index, error
             if failure is not None:
-                waiting.clear()  # tasks start in order: only those that run already may be before the failed one
+                waiting.clear()  # Tasks start in order: only those that run already may be before the failed one.
                 for index in [index for index in children if index > failure[0]]:
                     _kill(children.pop(index))
     finally:
@@ -87,8 +87,8 @@ def run_forked(tasks: Sequence[tuple[str, Task]], limit: int, report: Report | N
 def _fork(index: int, task: Task) -> _Child:
     receiver, sender = Pipe(duplex=False)
     parent = os.getpid()
-    with contextlib.suppress(AttributeError, OSError, ValueError):  # there is none, or it is closed
-        sys.stdout.flush()  # or the child would write the buffered text, too
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # standard output is absent or closed
+        sys.stdout.flush()  # the child would write the buffered text, too
     with warnings.catch_warnings():
         # From 3.12 on a fork beside other threads warns; the child uses nothing of theirs.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -137,7 +137,7 @@ def _receive(child: _Child, report: Report | None) -> bool:
     """Takes a message. Returns False if no other one comes: it was the last, or the child has died."""
     try:
         kind, units, content = child.messages.recv()
-    except (EOFError, OSError):  # it has died between messages, or within one
+    except (EOFError, OSError):  # The child has died between messages, or within one.
         return False
     if kind != _PROGRESS:
         child.outcome = kind, content

@@ -1,4 +1,4 @@
-"""The live allocations of global memory: ranges of this process's memory that a kernel may access."""
+"""Live allocations of global memory: ranges of this process's memory that a kernel may access."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from nogpu.errors import Fault
 from nogpu.hardware.words import Words
 
 NULL_PAGE = 0x1000  # bytes from address 0 on, which a null pointer and small offsets from it reach
-FOUND_LIMIT = 4096  # addresses whose allocation is remembered
+FOUND_LIMIT = 4096  # number of addresses whose allocation is remembered
 _HOST_FIRST = 0x10000
 _HOST_END = 1 << 47
 _HOST = np.ctypeslib.as_array((ctypes.c_uint8 * (_HOST_END - _HOST_FIRST)).from_address(_HOST_FIRST))
 
 
 class Allocation:
-    """A range of host addresses that a kernel may read and, unless it holds launch parameters, write."""
+    """Range of host addresses that a kernel may read and, unless it holds launch parameters, write."""
 
     __slots__ = ("data", "end", "frozen", "name", "start", "view", "words", "writable")
 
@@ -35,7 +35,7 @@ class Allocation:
         self.words: dict[tuple[int, int], Words] = {}
 
     def lanes(self, nbytes: int, count: int) -> Words:
-        """The allocation's words of `count` elements of `nbytes` bytes, for lanes' addresses (uint64)."""
+        """Words of `count` elements of `nbytes` bytes in the allocation, for lanes' addresses (uint64)."""
         words = self.words.get((nbytes, count))
         if words is None:
             words = self.words[nbytes, count] = Words(self.data, self.start, nbytes, count, np.uint64)
@@ -49,14 +49,14 @@ NO_ALLOCATION = Allocation(_HOST_FIRST, 0, "", False)
 
 
 class Allocations:
-    """The live allocations by address; they do not overlap."""
+    """Live allocations by address; they do not overlap."""
 
     def __init__(self) -> None:
         self._live: dict[int, Allocation] = {}
         self._changes = itertools.count(1)
         self.version = 0  # differs after each change
         self._index: tuple[int, list[int], list[Allocation]] = (0, [], [])
-        self._found: tuple[int, dict[int, Allocation]] = (0, {})  # by addresses that were looked for at that version
+        self._found: tuple[int, dict[int, Allocation]] = (0, {})  # version, and allocations by address
         self._recent = NO_ALLOCATION
         self._recent_lanes = NO_ALLOCATION
 
@@ -91,17 +91,17 @@ class Allocations:
         return sum(allocation.end - allocation.start for allocation in self.snapshot()[1] if allocation.writable)
 
     def contents(self) -> dict[Allocation, np.ndarray]:
-        """A copy of the bytes of every writable allocation."""
+        """Copy of the bytes of every writable allocation."""
         return {allocation: allocation.data.copy() for allocation in self.snapshot()[1] if allocation.writable}
 
     def put_back(self, contents: dict[Allocation, np.ndarray]) -> None:
-        """Gives those of the allocations that live still the bytes that they had."""
+        """Restores the bytes of those of the allocations that are still live."""
         for allocation, data in contents.items():
             if self._live.get(allocation.start) is allocation:
                 allocation.data[:] = data
 
     def neighbours(self, address: int) -> tuple[Allocation | None, Allocation | None]:
-        """The last live allocation that starts at or before `address`, and the first that starts after it."""
+        """Last live allocation that starts at or before `address`, and the first that starts after it."""
         version, starts, allocations = self._index
         while version != self.version:
             version, allocations = self.snapshot()
@@ -111,12 +111,12 @@ class Allocations:
         return allocations[i - 1] if i else None, allocations[i] if i < len(allocations) else None
 
     def allocation(self, address: int) -> Allocation | None:
-        """The live allocation that `address` lies in."""
+        """Live allocation that contains `address`, or None."""
         before, _ = self.neighbours(address)
         return before if before is not None and address < before.end else None
 
     def holding(self, address: int) -> Allocation:
-        """As `allocation`, NO_ALLOCATION if there is none. For addresses that are looked for again and again."""
+        """Live allocation that contains `address`, or NO_ALLOCATION, from a cache of addresses."""
         version, found = self._found
         if version != self.version:
             found = {}
@@ -129,7 +129,7 @@ class Allocations:
         return allocation
 
     def at(self, address: int, nbytes: int, kind: str) -> Allocation:
-        """The live allocation that holds `nbytes` bytes at `address`. kind: "load" or "store".
+        """Live allocation that holds `nbytes` bytes at `address`. kind: "load" or "store".
 
         Raises Fault if there is none, or if it is read-only and the access a store.
         """

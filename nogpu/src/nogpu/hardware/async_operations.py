@@ -24,7 +24,7 @@ AT_ISSUE = 0.25  # chance that the random schedule runs an operation when one is
 
 @dataclass(frozen=True)
 class Schedule:
-    """The order of asynchronous operations and of warps.
+    """Order of asynchronous operations and of warps.
 
     | kind | asynchronous operations happen |
     |---|---|
@@ -41,7 +41,7 @@ class Schedule:
 
     @property
     def is_random(self) -> bool:
-        """Whether warps run in any order."""
+        """True if warps run in any order."""
         return self.kind in ("random", "last")
 
     @staticmethod
@@ -58,7 +58,7 @@ class Schedule:
 
 
 class AsyncOperation:
-    """The work that an asynchronous instruction leaves behind."""
+    """Work that an asynchronous instruction leaves behind."""
 
     __slots__ = ("_group", "_issuer", "action", "cause", "done", "grid", "known", "lanes", "number", "prepare", "waits")
 
@@ -73,25 +73,25 @@ class AsyncOperation:
         self.grid = g.grid
         self._group, self._issuer = g, issuer
         running = g.cta.machine.running
-        self.known: int = g.warp.known if running is None else running.known  # as when it was issued (`Warp.known`)
-        self.cause: Any = None  # kept by an observer: the events that ordered it
+        self.known: int = g.warp.known if running is None else running.known  # at the issue (`Warp.known`)
+        self.cause: Any = None  # set by an observer: the clock of the operation
         g.cta.cluster.events.issued(self, g, issuer, running)
         self.action = action
-        # The first part, which a thread may wait for separately: reading the tensor map, or a store's source.
+        # The first part, for which a thread may wait separately: reading the tensor map, or a store's source.
         self.prepare = prepare
-        self.waits = waits  # whether it can't happen yet
+        self.waits = waits  # returns True while the operation can't happen
         self.done = False
-        self.number = 0  # in the order in which they were issued
-        self.lanes = 0  # mask of those for which it happens, if not for all that have issued it
+        self.number = 0  # index in the order of issue
+        self.lanes = 0  # mask of the lanes that it is for, if not all that have issued it
 
     @property
     def cta(self) -> Cta:
-        """The CTA that has issued it."""
+        """CTA that has issued the operation."""
         return self._group.cta
 
     @property
     def warp(self) -> Warp:
-        """The warp that has issued it."""
+        """Warp that has issued the operation."""
         return self._group.warp
 
     @property
@@ -101,7 +101,7 @@ class AsyncOperation:
 
 
 class Queues:
-    """All outstanding asynchronous operations, and the choice of the next one.
+    """Outstanding asynchronous operations, and the choice of the next one.
 
     execute(operation, action) calls the action, an operation's own or its first part, on the operation's behalf.
     """
@@ -115,8 +115,8 @@ class Queues:
         self._stores: deque[AsyncOperation] = deque()
         self._tensor: dict[tuple, deque[AsyncOperation]] = {}  # by issuing thread
         self.outstanding = 0
-        self._issued = 0  # operations so far
-        self.issued: list[AsyncOperation] | None = None  # where somebody wants to know them
+        self._issued = 0  # number of operations so far
+        self.issued: list[AsyncOperation] | None = None  # a list where somebody collects them
         self._prompt = is_lenient() is True  # latencies are in proportion, as hardware's are
 
     def _submit(self, queue: deque[AsyncOperation], async_op: AsyncOperation) -> None:
@@ -135,23 +135,23 @@ class Queues:
 
     @property
     def outstanding_first(self) -> int:
-        """Operations that the schedule "late" runs before any load."""
+        """Number of operations that the schedule "late" runs before any load."""
         return self.outstanding - len(self._loads)
 
     def arrival(self, async_op: AsyncOperation) -> None:
-        """An arrival on an mbarrier of another CTA."""
+        """Enqueues an arrival on an mbarrier of another CTA."""
         self._submit(self._arrivals, async_op)
 
     def load(self, async_op: AsyncOperation) -> None:
-        """A copy to shared memory."""
+        """Enqueues a copy to shared memory."""
         self._submit(self._loads, async_op)
 
     def store(self, async_op: AsyncOperation) -> None:
-        """A copy from shared memory."""
+        """Enqueues a copy from shared memory."""
         self._submit(self._stores, async_op)
 
     def tensor(self, thread: tuple, async_op: AsyncOperation) -> None:
-        """An operation of the tensor core. thread: key of the issuing thread."""
+        """Enqueues an operation of the tensor core. thread: key of the issuing thread."""
         queue = self._tensor.get(thread)
         if queue is None:
             queue = self._tensor[thread] = deque()
@@ -166,10 +166,10 @@ class Queues:
         async_op.grid.outstanding -= 1
 
     def _run_load(self, index: int) -> None:
-        """Runs a load, or none if all that there are have to wait.
+        """Runs a load, or none if all loads have to wait.
 
-        In a lenient run it is the first of its CTA, and what the CTA's tensor core had to do before its issue is over:
-        on hardware, a load takes about a microsecond and an MMA a tenth of that.
+        In a lenient run it is the first of its CTA, after the tensor core operations of the CTA that were issued before
+        it: on hardware, a load takes about a microsecond and an MMA a tenth of that.
         """
         if not self._prompt:
             self._run(self._loads, index)
@@ -186,20 +186,20 @@ class Queues:
             self._run(self._loads, self._loads.index(load))
 
     def prepare(self, async_ops: list[AsyncOperation]) -> None:
-        """Do the first part of these operations now: a thread has waited for it."""
+        """Runs the first part of these operations now: a thread has waited for it."""
         for async_op in async_ops:
             if not async_op.done and async_op.prepare is not None:
                 self._execute(async_op, async_op.prepare)
 
     def force(self, async_ops: list[AsyncOperation]) -> None:
-        """Run these loads or stores now: a thread has waited for them."""
+        """Runs these loads or stores now: a thread has waited for them."""
         for async_op in async_ops:
             if not async_op.done:
                 queue = self._stores if async_op in self._stores else self._loads
                 self._run(queue, queue.index(async_op))
 
     def _queues(self) -> tuple[deque[AsyncOperation], ...]:
-        """The queues in the order of the schedule "late"."""
+        """Queues in the order of the schedule "late"."""
         return self._arrivals, *self._tensor.values(), self._stores, self._loads
 
     def heads(self) -> list[tuple[deque[AsyncOperation], int]]:
@@ -211,11 +211,11 @@ class Queues:
         return found
 
     def run_at(self, queue: deque[AsyncOperation], index: int) -> None:
-        """Run an operation of `heads`."""
+        """Runs an operation of `heads`."""
         self._run(queue, index)
 
     def run_one(self) -> None:
-        """Run one operation, chosen by the schedule. There must be one."""
+        """Runs one operation, chosen by the schedule. There must be one."""
         if self.schedule.is_random:
             queue = self.random.choice([queue for queue in self._queues() if queue])
             if queue is self._loads:
@@ -237,7 +237,7 @@ class Queues:
         return None
 
     def run_one_of(self, grid: Grid) -> None:
-        """Run the first operation of a grid, in the order of the schedule "late". There must be one."""
+        """Runs the first operation of a grid, in the order of the schedule "late". There must be one."""
         for queue in self._queues():
             for index, async_op in enumerate(queue):
                 if async_op.grid is grid:
@@ -245,6 +245,6 @@ class Queues:
                     return
 
     def forget_tensor_queues(self, prefix: tuple) -> None:
-        """Drop the empty tensor core queues of a cluster or grid that is over. prefix: start of its threads' keys."""
+        """Drops the empty tensor core queues of a cluster or grid that is over. prefix: start of its threads' keys."""
         for thread in [thread for thread in self._tensor if thread[: len(prefix)] == prefix]:
             del self._tensor[thread]

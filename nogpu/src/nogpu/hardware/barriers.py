@@ -19,7 +19,7 @@ KEPT_RESULTS = 16  # uses of a named barrier for which a warp may still ask for 
 
 
 def label(issuer: Issuer) -> str:
-    """An issuer in a message: its warp, CTA and line of PTX."""
+    """Text of an issuer in a message: its warp, CTA and line of PTX."""
     group, index = issuer
     return f"warp {group.warp.index} of {group.cta.label} at PTX line {group.grid.entry.instructions[index].line}"
 
@@ -32,31 +32,31 @@ def wake(waiters: list[ActiveGroup]) -> None:
 
 
 class NamedBarrier:
-    """A named barrier of a CTA (bar, barrier.cta), or the one of a mask of lanes (bar.warp.sync)."""
+    """Named barrier of a CTA (bar, barrier.cta), or the barrier of a mask of lanes (bar.warp.sync)."""
 
     def __init__(self, number: int, machine: Machine | None = None):
         self.number, self.machine = number, machine
         self.generation = 0  # number of completed uses
-        self.ended = 0  # time when it was completed last
+        self.ended = 0  # time of its last completion
         self.count: int | None = None  # threads that the instructions of this use name; None: all that have not exited
         self.needed = 0  # threads that this use waits for
         self.completed = 0  # threads of the last completed use
         self.arrived: list[tuple[str, int]] = []  # (warp, threads)
-        self.parted: dict[Warp, PartedArrival] = {}  # warps of which only a part is here
-        self.heard = 0  # what those who have arrived knew (`Warp.known`)
-        self.news = 0  # the same, of the last completed use
+        self.parted: dict[Warp, PartedArrival] = {}  # warps of which only a part has arrived
+        self.heard = 0  # join of `Warp.known` of the warps that have arrived
+        self.news = 0  # value of `heard` at the last completed use
         self.votes = 0, 0  # bar.red: (threads whose predicate holds, threads that execute it)
         self.results: dict[int, tuple[int, int]] = {}  # generation -> its votes, of the last uses
         self.waiters: list[ActiveGroup] = []
 
     @property
     def present(self) -> int:
-        """Threads that have arrived."""
+        """Number of threads that have arrived."""
         return sum(threads for _, threads in self.arrived)
 
     def arrive(self, warp: str, threads: int, count: int | None, needed: int, known: int = 0) -> None:
-        """`threads` threads of one warp arrive. warp: its name in messages; count, needed: as the attributes; known: as
-        `Warp.known`.
+        """Counts an arrival of `threads` threads of one warp. warp: its name in messages; count, needed: as the
+        attributes; known: as `Warp.known`.
         """
         if self.arrived and self.count != count:
             raise Fault(
@@ -74,8 +74,8 @@ class NamedBarrier:
         self.settle(needed)
 
     def arrive_in_part(self, group: ActiveGroup, lanes: int, count: int | None, waits: bool) -> PartedArrival | None:
-        """Lanes of a warp arrive that has parted. Returns what is known of all its lanes if they are its last, else
-        None: they wait for the others.
+        """Counts an arrival of lanes of a warp that has parted. Returns the warp's `PartedArrival` if they are its last
+        lanes, else None: they wait for the others.
 
         count: as the attribute. waits: the group waits until the barrier is complete, too.
         """
@@ -97,13 +97,13 @@ class NamedBarrier:
         return None
 
     def _gather(self, warp: Warp) -> None:
-        """The lanes of a warp that has parted are all here: they wait for the barrier."""
+        """Lets a warp that has parted wait for the barrier: all of its lanes have arrived."""
         for group in self.parted.pop(warp).waiters:
             group.waiting = ("", self, self.generation)
             self.waiters.append(group)
 
     def leave(self, warp: Warp, threads: int) -> None:
-        """Lanes of the warp have exited: those that are here may be all that are left.
+        """Handles the exit of lanes of the warp: those that have arrived may be all that are left.
 
         threads: those that a barrier without a count waits for.
         """
@@ -114,7 +114,7 @@ class NamedBarrier:
             self.arrive(f"warp {warp.index}", WARP_THREADS, parted.count, parted.count or threads, warp.known)
 
     def settle(self, needed: int) -> None:
-        """Complete the barrier if the threads that it waits for have arrived."""
+        """Completes the barrier if the threads that it waits for have arrived."""
         self.needed = needed
         if self.arrived and self.present >= needed:
             self.arrived, self.completed = [], needed
@@ -141,25 +141,25 @@ class NamedBarrier:
 
 
 class ClusterBarrier:
-    """The barrier of a cluster (barrier.cluster), which waits for all threads that have not exited."""
+    """Barrier of a cluster (barrier.cluster), which waits for all threads that have not exited."""
 
     def __init__(self, threads: int, machine: Machine | None = None):
         self.threads, self.machine = threads, machine
         self.generation = 0  # number of completed phases
-        self.ended = 0  # time when it was completed last
-        self.arrived = 0  # threads
+        self.ended = 0  # time of its last completion
+        self.arrived = 0  # number of threads
         self.departed = 0  # threads that have arrived and then exited
         self.waiters: list[ActiveGroup] = []
-        self.last: Issuer | None = None  # of the last arrival
+        self.last: Issuer | None = None  # issuer of the last arrival
 
     def arrive(self, lanes: int, issuer: Issuer) -> None:
-        """A number of lanes arrive."""
+        """Counts an arrival of `lanes` lanes."""
         self.arrived += lanes
         self.last = issuer
         self._settle()
 
     def leave(self, waiting: int, arrived: int) -> None:
-        """Threads have exited: `waiting` that had not arrived in this phase, and `arrived` that had."""
+        """Handles the exit of threads: `waiting` that had not arrived in this phase, and `arrived` that had."""
         self.threads -= waiting
         self.departed += arrived
         self._settle()

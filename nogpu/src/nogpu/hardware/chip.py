@@ -1,4 +1,4 @@
-"""The chip's streaming multiprocessors: the free resources of each, and the placement of clusters on them."""
+"""Streaming multiprocessors of the chip: the free resources of each, and the placement of clusters on them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from nogpu.hardware.grid import Grid
     from nogpu.hardware.warp import ActiveGroup
 
-TPC_SMS = 2  # SMs that share a texture processing cluster; the CTAs of a pair are on one (PTX ISA, "CTA Pair")
+TPC_SMS = 2  # SMs of a texture processing cluster; the CTAs of a pair are on one (PTX ISA, "CTA Pair")
 
 
 class SmTensorMemory:
-    """The tensor memory of an SM, which its CTAs share."""
+    """Tensor memory of an SM, which its CTAs share."""
 
     def __init__(self) -> None:
         self.allocator = ColumnAllocator()
-        self.ctas: list[Cta] = []  # on the SM
-        self.waiters: list[ActiveGroup] = []  # for columns
+        self.ctas: list[Cta] = []  # CTAs on the SM
+        self.waiters: list[ActiveGroup] = []  # groups that wait for columns
 
     def wake(self) -> None:
-        """Columns have been freed."""
+        """Wakes the groups that wait: columns have been freed."""
         wake(self.waiters)
 
     def __str__(self) -> str:
@@ -36,14 +36,14 @@ class SmTensorMemory:
 
 
 class Sm:
-    """One SM and its free resources."""
+    """SM and its free resources."""
 
     def __init__(self, index: int, properties: DeviceProperties):
         self.index = index
         self.tensor_memory = SmTensorMemory()
-        self.shared = properties.shared_memory_per_sm  # bytes free
-        self.threads = properties.max_threads_per_sm  # free
-        self.blocks = properties.max_blocks_per_sm  # CTAs for which there is room
+        self.shared = properties.shared_memory_per_sm  # free bytes
+        self.threads = properties.max_threads_per_sm  # free threads
+        self.blocks = properties.max_blocks_per_sm  # number of further CTAs that it has room for
 
 
 class Chip:
@@ -64,7 +64,7 @@ class Chip:
         return grid.shared_bytes + self.properties.shared_memory_reserved_per_block, threads
 
     def place(self, grid: Grid) -> list[Sm] | None:
-        """The SMs for another cluster of the grid, None while there is no room.
+        """SMs for another cluster of the grid, None while there is no room.
 
         Raises EmulatorError for a cluster of more CTAs than the chip has SMs.
         """
@@ -90,13 +90,13 @@ class Chip:
         return choose(room, key=lambda window: sum(sm.blocks for sm in window))
 
     def occupy(self, cluster: Cluster) -> None:
-        """A cluster becomes resident on its SMs."""
+        """Makes a cluster resident on its SMs."""
         self._change(cluster, 1)
         for cta in cluster.ctas:
             cta.sm_tensor_memory.ctas.append(cta)
 
     def release(self, cluster: Cluster) -> None:
-        """A cluster has left its SMs."""
+        """Frees the SMs of a cluster."""
         self._change(cluster, -1)
         for cta in cluster.ctas:
             cta.sm_tensor_memory.ctas.remove(cta)

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 
 class PairedAllocation:
-    """tcgen05.alloc with cta_group::2: the CTAs of a pair perform it together (PTX ISA, "Issue Granularity").
+    """Allocation by tcgen05.alloc with cta_group::2: the CTAs of a pair perform it together (PTX ISA, "Issue
+    Granularity").
 
     Both get columns at the same address, since cta_group::2 instructions take one address for both. The odd CTA waits
     for the even one. The even CTA does not wait: the ISA only says that the CTAs may block.
@@ -39,7 +40,7 @@ class PairedAllocation:
         self.waiters: list[ActiveGroup] = []
 
     def take(self, rank: int, columns: int, memories: list[TensorMemory]) -> int | None:
-        """The address for the CTA of `rank` in the pair, None while it has to wait. memories: (even, odd)."""
+        """Address for the CTA of `rank` in the pair, None while it has to wait. memories: (even, odd)."""
         if rank == 0:
             base = memories[0].alloc_with(memories[1], columns)
             if base is not None:
@@ -61,15 +62,15 @@ class PairedAllocation:
 
 
 class Cta:
-    """One CTA: its warps, shared and tensor memory, and barriers."""
+    """CTA: its warps, shared and tensor memory, and barriers."""
 
     def __init__(self, cluster: Cluster, rank: int, index: Dim3, cluster_index: Dim3, sm: Sm):
         self.cluster = cluster
-        self.rank = rank  # in the cluster
+        self.rank = rank  # rank in the cluster
         self.index = index  # (x, y, z) in the grid
         self.cluster_index = cluster_index  # (x, y, z) in the cluster
         self.grid, self.machine = cluster.grid, cluster.machine
-        self.label = f"CTA {index}" + (f" of {self.grid.title}" if self.grid.title else "")  # in messages
+        self.label = f"CTA {index}" + (f" of {self.grid.title}" if self.grid.title else "")  # text in messages
         self.sm = sm.index
         config = self.grid.config
         self.shared = SharedMemory(self.grid.shared_bytes, rank)
@@ -83,7 +84,7 @@ class Cta:
         self.register_increases: set[int] = set()  # warps that have executed setmaxnreg.inc
         self.hidden_barriers: list[MBarrier] = []  # mbarriers with `hidden` set
         self._named: dict[int, NamedBarrier] = {}
-        self._cta_group: int | None = None  # of the tcgen05 instructions so far
+        self._cta_group: int | None = None  # .cta_group of the tcgen05 instructions so far
         self.allows_dependents = False
         self.exited = False
         x, y, z = config.block
@@ -95,8 +96,8 @@ class Cta:
         self.warps = [Warp(self, i, min(WARP_THREADS, self.live_threads - WARP_THREADS * i)) for i in range(count)]
 
     def mbarrier(self, offset: int) -> MBarrier:
-        """The mbarrier at an offset of shared memory. Raises Fault if there is none, or the CTA has exited; of one that
-        has exited, a lenient run takes it as it was left.
+        """mbarrier at an offset of shared memory. Raises Fault if there is none, or the CTA has exited; in a lenient
+        run the mbarrier of an exited CTA stays as it was.
         """
         if self.exited:
             reason = f"mbarrier at shared offset {offset:#x} of {self.label}, which has exited"
@@ -110,14 +111,14 @@ class Cta:
         return barrier
 
     def named_barrier(self, number: int) -> NamedBarrier:
-        """Named barrier `number`, made when it is first used."""
+        """Named barrier `number`, made at its first use."""
         if number not in self._named:
             self._named[number] = NamedBarrier(number, self.machine)
         return self._named[number]
 
     @property
     def named_barriers(self) -> list[NamedBarrier]:
-        """Those that have been used."""
+        """Named barriers that have been used."""
         return list(self._named.values())
 
     def counted_threads(self) -> int:
@@ -125,7 +126,7 @@ class Cta:
         return WARP_THREADS * sum(warp.live != 0 for warp in self.warps)
 
     def operands(self) -> tuple[SharedMemory, TensorMemory]:
-        """The memories of a tensor core operation. Raises Fault if the CTA has exited."""
+        """Memories of a tensor core operation. Raises Fault if the CTA has exited."""
         self.alive("a tensor core operation")
         return self.shared, self.tmem
 
@@ -150,9 +151,10 @@ class Cta:
         )
 
     def use_cta_group(self, cta_group: int) -> None:
-        """A tcgen05 instruction of the CTA has this .cta_group. Raises Fault if an earlier one had another.
+        """Sets the .cta_group of the CTA's tcgen05 instructions. Raises Fault if an earlier one had another.
 
-        All tcgen05 instructions of a kernel must have the same (PTX ISA, "tcgen05 instructions: .cta_group").
+        All tcgen05 instructions of a kernel must have the same .cta_group (PTX ISA, "tcgen05 instructions:
+        .cta_group").
         """
         if self._cta_group is None:
             self._cta_group = cta_group
@@ -162,14 +164,14 @@ class Cta:
             )
 
     def allow_dependents(self) -> None:
-        """griddepcontrol.launch_dependents of one of its threads, or the CTA's exit."""
+        """Handles griddepcontrol.launch_dependents of one of its threads, or the CTA's exit."""
         if not self.allows_dependents:
             self.allows_dependents = True
             self.grid.allowing += 1
             self.machine.progress += 1
 
     def thread_exit(self, warp: Warp, lanes: int) -> None:
-        """Lanes of a warp have exited."""
+        """Handles the exit of lanes of a warp."""
         self.live_threads -= lanes.bit_count()
         if self.cluster.events.is_observed:
             barriers: list[ClusterBarrier | NamedBarrier] = [self.cluster.barrier]
@@ -219,20 +221,20 @@ class Cluster:
         self.index = unravel(number, grid.clusters)
         x, y, z = grid.config.block
         self.barrier = ClusterBarrier(x * y * z * self.size, machine)
-        self.live = self.size  # CTAs that have not exited
+        self.live = self.size  # number of CTAs that have not exited
         self.events = Events()
-        self.told: dict[int, int] = {}  # address of a word that warps pass on -> what they knew (`Warp.known`)
+        self.told: dict[int, int] = {}  # address of a word that warps pass on -> join of their `Warp.known`
         self.allocations = [PairedAllocation() for _ in range(self.size // 2)]
         first = number * self.size
         self.sms = sms or [Sm((first + rank) % grid.sm_count, grid.properties) for rank in range(self.size)]
         self.ctas: list[Cta] = []
-        self.windows = (ctypes.c_void_p * self.size)()  # the CTAs' shared memory, as compiled code has it
+        self.windows = (ctypes.c_void_p * self.size)()  # CTAs' shared memory, for compiled code
         for rank in range(self.size):
             within = unravel(rank, shape)
             self.ctas.append(Cta(self, rank, cta_index(self.index, shape, within), within, self.sms[rank]))
 
     def cta(self, rank: int, asking: Cta) -> Cta:
-        """The CTA of a rank. Raises Fault if it has exited, unless it is the one that asks, or the run is lenient."""
+        """CTA of a rank. Raises Fault if it has exited, unless it is the one that asks, or the run is lenient."""
         if rank >= self.size:
             raise Fault(f"CTA rank {rank} in a cluster of {self.size}")
         found = self.ctas[rank]
@@ -244,7 +246,7 @@ class Cluster:
         return found
 
     def peer(self, rank: int) -> Cta:
-        """The CTA that a shared memory address names. Raises Fault if it has exited."""
+        """CTA that a shared memory address names. Raises Fault if it has exited."""
         if rank >= self.size:
             raise Fault(f"shared address names CTA rank {rank} of a cluster of {self.size}")
         found = self.ctas[rank]
@@ -252,7 +254,7 @@ class Cluster:
         return found
 
     def cta_exit(self) -> None:
-        """One of the CTAs has exited."""
+        """Handles the exit of one of the CTAs."""
         self.live -= 1
         if self.live == 0:
             self.machine.cluster_done(self)

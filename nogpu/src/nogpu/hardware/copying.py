@@ -1,4 +1,4 @@
-"""The copies that compiled code makes (native/copies.c): its structures and functions."""
+"""Structures and functions of the copies that compiled code makes (native/copies.c)."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _COORDINATES = [Struct(f"={n}q{8 * (RANKS - n)}x") for n in range(RANKS + 1)]
 
 @headers.mirrors("native/copies.h")
 class Window(ctypes.Structure):
-    """The shared memory of a CTA."""
+    """Shared memory of a CTA."""
 
 
 @headers.mirrors("native/copies.h", "Traffic")
 class AllocationTraffic(ctypes.Structure):
-    """An allocation of global memory, and the traffic to or from it."""
+    """Allocation of global memory, and the traffic to or from it."""
 
 
 @headers.mirrors("native/copies.h")
 class Tile(ctypes.Structure):
-    """A tensor map."""
+    """Tensor map."""
 
 
 @headers.mirrors("native/copies.c")
 class TensorCopy(ctypes.Structure):
-    """A tcgen05.cp: the addresses of three tables of int64."""
+    """Copy by tcgen05.cp: the addresses of three tables of int64."""
 
 
 _POINTER, _WORD, _NUMBER = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int
@@ -49,7 +49,7 @@ _FUNCTIONS = {
 
 @cache
 def library() -> ctypes.CDLL:
-    """The compiled functions. RuntimeError if there is no C compiler."""
+    """Compiled functions. Raises RuntimeError if there is no C compiler."""
     found = toolchain.load("native")
     for name, types in _FUNCTIONS.items():
         function = getattr(found, name)
@@ -69,5 +69,5 @@ def _buffer_type(nbytes: int) -> type[ctypes.Array]:
 
 
 def buffer(nbytes: int) -> ctypes.Array:
-    """A buffer of zeros, which compiled code may be given and NumPy can view."""
+    """Buffer of zeros, which compiled code may be given and NumPy can view."""
     return _buffer_type(nbytes)()

@@ -18,14 +18,14 @@ class PartedArrival:
     __slots__ = ("count", "lanes", "waiters")
 
     def __init__(self, count: int | None):
-        self.count = count  # as of the barrier
+        self.count = count  # count of the barrier
         self.lanes = 0
-        self.waiters: list[ActiveGroup] = []  # those of the groups that wait for the barrier
+        self.waiters: list[ActiveGroup] = []  # groups that wait for the barrier
 
     def unite(self, warp: Warp, last: ActiveGroup | None = None, pc: int = -1) -> bool:
-        """If all lanes of the warp wait at one instruction, they become one group there, the first that has waited.
+        """Unites all lanes of the warp in one group, the first that has waited, if they all wait at one instruction.
 
-        last: a group that has just come to `pc`. Returns whether it has ended so.
+        last: a group that has just come to `pc`. Returns True if that group has ended so.
         """
         groups = [*self.waiters, *([last] if last else [])]
         places = {group.pc for group in self.waiters} | ({pc} if last else set())
@@ -43,7 +43,7 @@ class PartedArrival:
 
 
 def _common(groups: list[ActiveGroup]) -> ReconvergencePoint | None:
-    """The innermost reconvergence point that lies ahead of all groups. No lane waits at those inside of it."""
+    """Innermost reconvergence point that lies ahead of all groups. No lane waits at those inside of it."""
     chains = [_chain(group.reconvergence) for group in groups]
     return next((point for point in chains[0] if all(point in chain for chain in chains)), None)
 

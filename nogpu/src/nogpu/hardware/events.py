@@ -1,4 +1,4 @@
-"""The events of grids and clusters, which observers hear of."""
+"""Events of grids and clusters, which observers handle."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Events:
-    """The events of a cluster that order others: nobody hears of them until there are observers.
+    """Events of a cluster that order others: their methods do nothing until there are observers.
 
     mask: the lanes of the warp that take part.
     """
@@ -42,11 +42,11 @@ class Events:
         vars(self).clear()
 
     def issued(self, async_op: AsyncOperation, g: ActiveGroup, issuer: Issuer, running: AsyncOperation | None) -> None:
-        """An asynchronous operation is issued, by the lanes that run, or by another operation. An observer may keep
-        what it knows of it as `AsyncOperation.cause`.
+        """An asynchronous operation is issued, by the lanes that run, or by another operation. An observer may keep the
+        operation's clock as `AsyncOperation.cause`.
         """
 
-    def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
+    def mbarrier_arrived(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
         """An arrival on an mbarrier, or bytes of it, are about to count."""
 
     def initialised(self, barrier: MBarrier, warp: Warp, mask: int) -> None:
@@ -94,10 +94,10 @@ class Events:
     def stored(self, mask: int, addresses: np.ndarray, values: np.ndarray, issuer: Issuer) -> None:
         """Lanes are about to store values uint[count, 32] to addresses uint64[32]."""
 
-    def told(self, warp: Warp, mask: int, key: int) -> None:
+    def word_stored(self, warp: Warp, mask: int, key: int) -> None:
         """Lanes store a word with an order, or change it by an atomic."""
 
-    def learned(self, warp: Warp, mask: int, key: int) -> None:
+    def word_loaded(self, warp: Warp, mask: int, key: int) -> None:
         """Lanes have loaded a word with an order, or by an atomic."""
 
     def waited_for(self, warp: Warp, grid: int) -> None:
@@ -121,9 +121,9 @@ class Events:
         """tcgen05.wait::ld ("ld") or ::st ("st")."""
 
     def fragments_used(self, g: ActiveGroup, loads: Sequence[int]) -> None:
-        """The warp is about to use what these instructions, all tcgen05.ld, load."""
+        """The warp is about to use the results of these instructions, all tcgen05.ld."""
 
-    def heeded(self, g: ActiveGroup, mask: int, index: int) -> None:
+    def uninitialised_named(self, g: ActiveGroup, mask: int, index: int) -> None:
         """Lanes are about to execute an instruction that names a register with uninitialised bits."""
 
     def loaded(
@@ -134,7 +134,7 @@ class Events:
         """
 
     def landed(self, cta: Cta, place: int | np.ndarray, nbytes: int, issuer: Issuer) -> None:
-        """Bytes of global memory are in a CTA's shared memory: so many at an offset, or at each."""
+        """Bytes of global memory are in a CTA's shared memory: `nbytes` at an offset, or at each of several."""
 
     def stores_tile(
         self, cta: Cta, tensor_map: TensorMap, coords: tuple[int, ...], offset: int, rows: bool, issuer: Issuer
@@ -154,7 +154,7 @@ class Events:
         """The last thread of a CTA exits."""
 
     def settle(self, warp: Warp) -> None:
-        """Checks what a warp has accessed and is still to be checked: the run is to be stopped. Raises Fault."""
+        """Checks the accesses of a warp that are still to be checked: the run is to be stopped. Raises Fault."""
 
     def end(self) -> None:
         """Nothing of the cluster happens any more."""
@@ -177,10 +177,10 @@ def _pass_on(hearers: list[Callable[..., None]], *arguments: object) -> None:
 
 
 class GridObserver:
-    """Observes a grid."""
+    """Observer of a grid."""
 
     def following(self, memory: GlobalMemory) -> AbstractContextManager[None]:
-        """Launches that may overlap run inside, under one schedule."""
+        """Context in which launches that may overlap run, under one schedule."""
         return nullcontext()
 
     def begins(self, step: object) -> None:

@@ -1,4 +1,4 @@
-"""Grids: launches, with what is common to their CTAs."""
+"""Grids: launches, with the state that their CTAs share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Grid:
-    """One launch."""
+    """Launch in progress."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class Grid:
         self.param_address = parameters.ctypes.data
         self.properties = properties or DeviceProperties()
         self.sm_count = self.properties.sm_count
-        self.traffic: Traffic | None = memory.traffic  # to and from global memory; None if it is not counted
+        self.traffic: Traffic | None = memory.traffic  # traffic to and from global memory; None if it is not counted
         self.observers: list[GridObserver] = []
-        self.multiplies = True  # tcgen05.mma has products, else accumulators stay as they are
+        self.multiplies = True  # False: accumulators of tcgen05.mma stay as they are
         self.shares_work = False  # clusters that take over others' work get equal turns: all that fit are resident
         self.allocation_table: AllocationTable | None = None  # for compiled code
         self.clusters: Dim3 = (
@@ -60,10 +60,10 @@ class Grid:
         self.waiters: list[ActiveGroup] = []  # groups that wait for the end of this grid
         # mbarriers of exited CTAs with a nonzero tx-count in a phase that has received bytes.
         self.unfinished: list[MBarrier] = []
-        self._taken = 0  # clusters that have started, or have been cancelled
-        self.allowing = 0  # CTAs that have allowed dependents to start, or have exited
-        self.exited = 0  # CTAs
-        self.outstanding = 0  # asynchronous operations
+        self._taken = 0  # number of clusters that have started, or have been cancelled
+        self.allowing = 0  # number of CTAs that have allowed dependents to start, or have exited
+        self.exited = 0  # number of CTAs
+        self.outstanding = 0  # number of asynchronous operations
         self.finished = False
 
     @property
@@ -73,28 +73,28 @@ class Grid:
 
     @property
     def allows_dependents(self) -> bool:
-        """Whether the next launch may start: every CTA has allowed it or has exited (PTX ISA, griddepcontrol)."""
+        """True if the next launch may start: every CTA has allowed it or has exited (PTX ISA, griddepcontrol)."""
         return self.allowing == self.config.ctas
 
     @property
     def complete(self) -> bool:
-        """Whether all CTAs have exited and all asynchronous work is done."""
+        """True if all CTAs have exited and all asynchronous work is done."""
         return self.exited == len(self.numbers) * self.cluster_size and not self.outstanding
 
     @property
     def clusters_left(self) -> int:
-        """Clusters that have not started."""
+        """Number of clusters that have not started."""
         return len(self.numbers) - self._taken
 
     def take_cluster(self) -> int | None:
-        """The number of the next cluster to start, or to be cancelled; None if there is none left."""
+        """Number of the next cluster to start, or to be cancelled; None if there is none left."""
         if not self.clusters_left:
             return None
         self._taken += 1
         return self.numbers[self._taken - 1]
 
     def renew_allocation_table(self) -> AllocationTable:
-        """The table of the memory's live allocations, made anew."""
+        """Table of the memory's live allocations, made anew."""
         self.settle_stores()
         self.allocation_table = AllocationTable(self)
         return self.allocation_table
@@ -105,17 +105,17 @@ class Grid:
             self.allocation_table.settle()
 
     def is_parameter(self, address: int) -> bool:
-        """Whether a host address is one of the parameters' bytes."""
+        """True if a host address is one of the parameters' bytes."""
         return self.param_address <= address < self.param_address + len(self.parameters)
 
     def cancel(self, number: int) -> Dim3:
-        """Cluster `number` has not started and never will. Returns the index (x, y, z) of its first CTA."""
+        """Cancels cluster `number`, which has not started. Returns the index (x, y, z) of its first CTA."""
         self.exited += self.cluster_size
         self.allowing += self.cluster_size
         return cta_index(unravel(number, self.clusters), self.config.cluster, (0, 0, 0))
 
     def finish(self) -> None:
-        """The grid is complete and its results are visible."""
+        """Ends the grid, which is complete and whose results are visible."""
         self.finished = True
         self.settle_stores()
         wake(self.waiters)

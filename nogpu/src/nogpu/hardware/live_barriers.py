@@ -1,4 +1,4 @@
-"""The live mbarriers of a CTA's shared memory: the bytes that they occupy, and the largest part without any.
+"""Live mbarriers of a CTA's shared memory: the bytes that they occupy, and the largest part without any.
 
 The eight bytes of a live mbarrier are opaque: until mbarrier.inval only mbarrier operations may read or write them
 (PTX ISA, "mbarrier").
@@ -17,22 +17,22 @@ MBARRIER_BYTES = 8
 
 
 class LiveBarriers:
-    """The live mbarriers in offsets [low, high) of shared memory."""
+    """Live mbarriers in offsets [low, high) of shared memory."""
 
     def __init__(self, low: int, high: int):
         self.low, self.high = low, high
-        self.opening = low, high  # the largest part without a barrier: its first offset and end
+        self.opening = low, high  # largest part without a barrier: its first offset and end
         self._barriers: dict[int, object] = {}  # by offset
-        # Those that compiled code knows. One that is not live stays while a load is on its way to it: no other may get
-        # its address.
+        # Those that compiled code has, by address. One that is not live stays while a load is on its way to it: no
+        # other may get its address.
         self.by_address: dict[int, Barrier] = {}
         # Addresses of the barriers in this process, 0 for none; by offset / 8.
         self.addresses = np.zeros((high >> 3) + 1, np.uint64)
-        self._bytes = bytearray((high >> 3) + 1)  # 1 if one is there, by offset / 8
-        self.guarded = np.frombuffer(self._bytes, bool)  # the same
+        self._bytes = bytearray((high >> 3) + 1)  # 1 if a barrier is there, by offset / 8
+        self.guarded = np.frombuffer(self._bytes, bool)  # view of these bytes
 
     def place(self, offset: int, barrier: object) -> None:
-        """A barrier lives at `offset` from now on. barrier: any object whose text names it in messages."""
+        """Adds a barrier at `offset`. barrier: any object whose text names it in messages."""
         self._barriers[offset] = barrier
         if isinstance(barrier, Barrier):
             self.addresses[offset >> 3], barrier.offset = barrier.address, offset
@@ -41,7 +41,7 @@ class LiveBarriers:
         self._find_opening()
 
     def remove(self, offset: int, is_awaited: bool = False) -> None:
-        """The barrier at `offset` is no longer live. is_awaited: compiled code has a load on its way to it."""
+        """Removes the barrier at `offset`. is_awaited: compiled code has a load on its way to it."""
         barrier = self._barriers.pop(offset)
         if isinstance(barrier, Barrier) and not is_awaited:
             del self.by_address[barrier.address]
@@ -55,7 +55,7 @@ class LiveBarriers:
         self.opening = max(openings, key=lambda part: part[1] - part[0])
 
     def clear_of(self, places: np.ndarray, width: int) -> np.ndarray:
-        """bool[n]: whether the aligned words of `width` <= 32 bytes at offsets `places` touch no barrier."""
+        """bool[n]: True where the aligned words of `width` <= 32 bytes at offsets `places` touch no barrier."""
         clear = ~self.guarded[places >> 3]
         for further in range(MBARRIER_BYTES, width, MBARRIER_BYTES):
             clear &= ~self.guarded[places + further >> 3]

@@ -1,4 +1,4 @@
-"""The local memory of a warp's lanes (PTX ISA, "Local State Space")."""
+"""Local memory of a warp's lanes (PTX ISA, "Local State Space")."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nogpu.errors import Fault
 
 
 class LocalMemory:
-    """The local memory of a warp's lanes: uint8[32, size], 0xFF until written.
+    """Local memory of a warp's lanes: uint8[32, size], 0xFF until written.
 
     Methods take a mask of active lanes and an address per lane. They raise Fault for misaligned addresses and for those
     past the end.
@@ -30,14 +30,14 @@ class LocalMemory:
         return places
 
     def load(self, mask: int, address: np.ndarray, nbytes: int, count: int) -> np.ndarray:
-        """Per lane `count` words of `nbytes` bytes: uint[count, 32]; inactive lanes get zeros."""
+        """Loads per lane `count` words of `nbytes` bytes: uint[count, 32]; inactive lanes get zeros."""
         values = np.zeros((count, 32), UINTS[8 * nbytes])
         for lane, offset in self._places(mask, address, nbytes * count):
             values[:, lane] = self.data[lane, offset : offset + nbytes * count].view(UINTS[8 * nbytes])
         return values
 
     def store(self, mask: int, address: np.ndarray, values: np.ndarray) -> None:
-        """values: uint[count, 32], the words of each lane."""
+        """Stores values uint[count, 32], the words of each lane."""
         width = values.itemsize * len(values)
         for lane, offset in self._places(mask, address, width):
             self.data[lane, offset : offset + width] = np.ascontiguousarray(values[:, lane]).view(np.uint8)

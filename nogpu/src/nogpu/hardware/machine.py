@@ -1,4 +1,4 @@
-"""The hardware's view of the machine that runs it: time, the warps' turns and asynchronous operations."""
+"""Interface of the scheduler that runs the hardware: time, the warps' turns and asynchronous operations."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ class Machine(Protocol):
 
     schedule: Schedule
     queues: Queues
-    progress: int  # the time, which grows with every event that another warp may see
+    progress: int  # time, which grows with every event that another warp may see
     turns: Turns
-    quiet: int  # events among them that have changed nothing that a lane can read
-    running: AsyncOperation | None  # the asynchronous operation that happens at this moment
+    quiet: int  # number of events among them that have changed nothing that a lane can read
+    running: AsyncOperation | None  # asynchronous operation that happens at this moment
 
     def tell(self, turns: Turns) -> None:
-        """Compiled code hears what a Python row has done."""
+        """Passes a Python row's changes to compiled code."""
 
     def clock(self) -> int:
-        """A count of cycles that only grows."""
+        """Count of cycles that only grows."""
 
     def enqueue(self, warp: Warp) -> None:
-        """Give the warp a turn, since one of its groups can run."""
+        """Gives the warp a turn, since one of its groups can run."""
 
     def cluster_done(self, cluster: Cluster) -> None:
-        """All CTAs of the cluster have exited."""
+        """Handles the end of the cluster: all its CTAs have exited."""
 
     def cancel(self, grid: Grid) -> tuple[int, int, int] | None:
-        """Cancel a cluster of the grid that has not started.
+        """Cancels a cluster of the grid that has not started.
 
         Returns the index (x, y, z) of its first CTA, None if all clusters have started.
         """
 
     def pause(self, group: ActiveGroup) -> bool:
-        """End the turn of a group, so that another launch may start first. Returns False if none can."""
+        """Ends the turn of a group, so that another launch may start first. Returns False if none can."""
 
     def postpones(self) -> bool:
-        """Whether asynchronous work that only its own warp can observe is delayed until the warp waits for it."""
+        """True if asynchronous work that only its own warp can observe is delayed until the warp waits for it."""

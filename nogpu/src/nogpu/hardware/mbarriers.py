@@ -26,13 +26,13 @@ BY_THREAD = (ARRIVAL, COMPLETION)  # arrivals that a thread performs itself
 
 
 class MBarrier(Barrier):
-    """One mbarrier object (PTX ISA, "mbarrier").
+    """mbarrier object (PTX ISA, "mbarrier").
 
     Fields, which compiled code reads and changes, too: `expected`, arrivals per phase; `pending`, arrivals still
-    missing in this phase; `bytes`, the tx-count: bytes expected minus bytes arrived; `delivered`, whether bytes have
-    arrived in this phase; `phase`; `ended`, the time when the last phase ended; `heard`, what those who have arrived
-    knew (`Warp.known`), and `news`, the same of the phases that are over; `waiting`, the number of `waiters`, and
-    `first`, the list of those that compiled code keeps.
+    missing in this phase; `bytes`, the tx-count: bytes expected minus bytes arrived; `delivered`, 1 if bytes have
+    arrived in this phase; `phase`; `ended`, the time when the last phase ended; `heard`, the join of `Warp.known` of
+    the arrivals, and `news`, its value at the end of the last phase; `waiting`, the number of `waiters`, and `first`,
+    the list of those that compiled code keeps.
     """
 
     __hash__ = object.__hash__  # structures have none
@@ -40,19 +40,19 @@ class MBarrier(Barrier):
     def __init__(self, name: str, count: int, home: Cta | None = None, initialiser: Issuer | None = None):
         super().__init__(last_pc=-1, warp_phases=(-1,) * WARPS)
         self.address = ctypes.addressof(self)
-        self.name = name  # in messages
-        self._phases: dict[Warp, int] = {}  # of arrivals that compiled code has not performed
+        self.name = name  # text in messages
+        self._phases: dict[Warp, int] = {}  # phases of arrivals that compiled code has not performed
         self.waiters: list[ActiveGroup] = []
         self._last: tuple[str, Issuer] | None = None
-        self.home = home  # the CTA in whose shared memory it lies
+        self.home = home  # CTA in whose shared memory it lies
         self.initialiser: Issuer | None = None
         self.initialise(count, initialiser)
         self._hidden: str | None = None
-        self.time = 0  # of the initialisation
+        self.time = 0  # time of the initialisation
         self.is_replaced = False  # another has been initialised in its place without mbarrier.inval
 
     def initialise(self, count: int, initialiser: Issuer | None) -> None:
-        """Sets the count of arrivals per phase. The barrier is new, or nobody has touched it."""
+        """Sets the count of arrivals per phase. The barrier is new, or unused."""
         if not 1 <= count <= COUNT_LIMIT:
             raise Fault(f"mbarrier.init with count {count}: must be 1 to {COUNT_LIMIT} (PTX ISA, mbarrier.init)")
         self.expected = self.pending = count
@@ -60,13 +60,13 @@ class MBarrier(Barrier):
 
     @property
     def is_untouched(self) -> bool:
-        """Whether nobody has arrived, waits, or has expected bytes since the initialisation."""
+        """True if nobody has arrived, waits, or has expected bytes since the initialisation."""
         idle = not (self.phase or self.bytes or self.delivered or self.is_awaited)
         return idle and self.pending == self.expected and self.last is None
 
     @property
     def last(self) -> tuple[str, Issuer] | None:
-        """The last arrival: kind and issuer."""
+        """Kind and issuer of the last arrival."""
         if self.last_pc < 0 or self.home is None:
             return self._last
         return KINDS[self.last_kind], (self.home.warps[self.last_warp].first_group, self.last_pc)
@@ -77,8 +77,8 @@ class MBarrier(Barrier):
 
     @property
     def hidden(self) -> str | None:
-        """Who may not see the initialisation yet, since no fence has followed: "all" but the CTA's own threads, only
-        the "async" proxy, or None.
+        """Threads or proxy to which the initialisation may not be visible, since no fence has followed: "all" but the
+        CTA's own threads, only the "async" proxy, or None.
         """
         return self._hidden
 
@@ -97,11 +97,11 @@ class MBarrier(Barrier):
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a group waits."""
+        """True if a group waits."""
         return self.first is not None or self.waiting > 0
 
     def wake(self) -> None:
-        """Those who wait run again."""
+        """Wakes the groups that wait."""
         if self.first:
             library().wake_listed(self.address)
         waiters, self.waiters, self.waiting = self.waiters, [], 0
@@ -110,12 +110,12 @@ class MBarrier(Barrier):
             group.cta.machine.enqueue(group.warp)
 
     def await_phase(self, group: ActiveGroup) -> None:
-        """A group waits for the end of the phase."""
+        """Lets a group wait for the end of the phase."""
         self.waiters.append(group)
         self.waiting = len(self.waiters)
 
     def arrive(self, count: int, how: str, issuer: Issuer, drop: bool = False) -> None:
-        """`count` arrivals. how: their kind, for messages. drop: expect as many less from the next phase on."""
+        """Counts `count` arrivals. how: their kind, for messages. drop: expect as many less from the next phase on."""
         self.check_live(how, issuer)
         if self._hidden is not None:
             self._check_visible(how, issuer)
@@ -134,7 +134,7 @@ class MBarrier(Barrier):
         self._complete_phase()
 
     def expect_arrival(self) -> None:
-        """One arrival more is pending in this phase (PTX ISA, "cp.async.mbarrier.arrive" without .noinc)."""
+        """Adds a pending arrival to this phase (PTX ISA, "cp.async.mbarrier.arrive" without .noinc)."""
         if self.pending == COUNT_LIMIT:
             raise Fault(
                 f"the pending count of {self.name} would exceed {COUNT_LIMIT} (PTX ISA, cp.async.mbarrier.arrive)"
@@ -142,12 +142,12 @@ class MBarrier(Barrier):
         self.pending += 1
 
     def expect(self, nbytes: int) -> None:
-        """expect_tx: this phase waits for bytes more."""
+        """Executes expect_tx: this phase waits for `nbytes` more bytes."""
         self.bytes += nbytes
         self._check_bytes()
 
     def complete(self, nbytes: int, how: str, issuer: Issuer) -> None:
-        """complete_tx: bytes have arrived, before they are expected if an arrival is still pending."""
+        """Executes complete_tx: bytes have arrived, before they are expected if an arrival is still pending."""
         self.check_live(how, issuer)
         if self._hidden is not None:
             self._check_visible(how, issuer)
@@ -161,8 +161,8 @@ class MBarrier(Barrier):
     def check_live(self, how: str, issuer: Issuer) -> None:
         """Raises Fault if the barrier has been invalidated, or another one initialised in its place, since the
         instruction that acts on it was issued: but for mbarrier.init, an operation on a location without a valid
-        mbarrier is undefined (PTX ISA, mbarrier.inval). In a lenient run one that comes behind a new initialisation
-        is as good as never come: hardware's latencies have it arrive before.
+        mbarrier is undefined (PTX ISA, mbarrier.inval). A lenient run ignores an action that comes behind a new
+        initialisation: hardware's latencies have it arrive before.
         """
         if self.home is None or self.home.mbarriers.get(self.offset) is self:
             return
@@ -182,10 +182,10 @@ class MBarrier(Barrier):
         if self.home is not None:
             running = self.home.machine.running
             self.heard |= issuer[0].warp.known if running is None else running.known
-            self.home.cluster.events.heard(self, issuer, running)
+            self.home.cluster.events.mbarrier_arrived(self, issuer, running)
 
     def passed_by(self, warp: Warp) -> None:
-        """A warp has seen that the last phase is over."""
+        """Notes that a warp has observed the end of the last phase."""
         warp.synced = max(warp.synced, self.ended)
         warp.known |= self.news
         warp.cta.cluster.events.passed(self, warp)
@@ -224,7 +224,7 @@ class MBarrier(Barrier):
                 self.wake()
 
     def passed(self, parity: int) -> bool:
-        """Whether the phase with that parity is over. Before the first phase ends, parity 1 has passed."""
+        """True if the phase with that parity is over. Before the first phase ends, parity 1 has passed."""
         return self.phase & 1 != parity
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Global memory as a kernel sees it, and the properties that all memories share.
+"""Global memory of a kernel, and the interface that all memories share.
 
 Global memory is the memory of this process: a device pointer is a host address, and every access is first checked
 against the live allocations, to the byte. Shared memory (`shared_memory.py`) is one array per CTA. Both have methods
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.warp import Issuer
 
 SHARED_BASE = 0x400  # the first 1 KiB of a CTA's shared window belongs to the system
-UNWRITTEN = 0x7FB1A5ED  # what words hold in memory that the sanitizer knows to be uninitialised
+UNWRITTEN = 0x7FB1A5ED  # value of words in memory that are uninitialised for the sanitizer
 RANK_SHIFT = 24  # bits 24.. of a 32-bit shared address hold the CTA's rank in its cluster
 
 Observer = Callable[[str, str, "int | np.ndarray", tuple[int, ...], tuple[int, ...], "Issuer | None"], None]
@@ -39,14 +39,14 @@ class GlobalMemory(Allocations):
 
     def __init__(self) -> None:
         super().__init__()
-        self.traffic: Traffic | None = None  # of the launch that runs, if it is counted
-        self.tensor_maps: dict[int, KnownMap] = {}  # that copies have used, by address
+        self.traffic: Traffic | None = None  # traffic of the launch that runs, if it is counted
+        self.tensor_maps: dict[int, KnownMap] = {}  # tensor maps that copies have used, by address
         self.observer: Observer | None = None
-        self.notes_only = False  # the observer takes note of copies: compiled code may make them
+        self.notes_only = False  # the observer only notes copies: compiled code may make them
 
     @property
     def refuses_copies(self) -> bool:
-        """Whether compiled code must not copy, since the observer would miss that."""
+        """True if compiled code must not copy, since the observer would miss that."""
         return self.observer is not None and not self.notes_only
 
     def note(
@@ -58,15 +58,15 @@ class GlobalMemory(Allocations):
         strides: tuple[int, ...],
         issuer: Issuer | None,
     ) -> None:
-        """Tells the observer, if there is one, of a box that compiled code has copied."""
+        """Passes a box that compiled code has copied to the observer, if there is one."""
         if self.observer is not None:
             self.observer(kind, proxy, address, shape, strides, issuer)
 
     def counted_loads(self, address: int) -> Marks | None:
-        """The launch's loads from the allocation that holds an address.
+        """Marks of the launch's loads from the allocation that holds an address.
 
         None unless compiled copies can add to them: there are some already, and they are counted, but not observed, or
-        by one that takes notes.
+        by an observer that notes copies.
         """
         traffic, found = self.traffic, self._recent
         if traffic is None or self.refuses_copies:
@@ -76,7 +76,9 @@ class GlobalMemory(Allocations):
         return traffic.loads.get(found)
 
     def counted_stores(self, address: int) -> Marks | None:
-        """As `counted_loads`, of stores; None for a read-only allocation."""
+        """Marks of stores to the allocation that holds an address, like `counted_loads`; None for a read-only
+        allocation.
+        """
         traffic, found = self.traffic, self._recent
         if traffic is None or self.refuses_copies:
             return None
@@ -87,11 +89,11 @@ class GlobalMemory(Allocations):
     # One lane
 
     def load(self, address: int, nbytes: int, issuer: Issuer | None = None) -> int:
-        """One aligned word of 1, 2, 4 or 8 bytes, unsigned."""
+        """Loads one aligned word of 1, 2, 4 or 8 bytes, unsigned."""
         return self.load_vector(address, nbytes, 1, issuer)[0]
 
     def load_vector(self, address: int, nbytes: int, count: int, issuer: Issuer | None = None) -> tuple[int, ...]:
-        """`count` (1, 2, 4 or 8) adjacent words of `nbytes` bytes, aligned to their total size."""
+        """Loads `count` (1, 2, 4 or 8) adjacent words of `nbytes` bytes, aligned to their total size."""
         width = nbytes * count
         if address & (width - 1):
             raise misaligned("load", address, width)
@@ -101,11 +103,11 @@ class GlobalMemory(Allocations):
         return STRUCT[nbytes, count].unpack_from(allocation.view, address - allocation.start)
 
     def store(self, address: int, value: int, nbytes: int, issuer: Issuer | None = None) -> None:
-        """One aligned word of 1, 2, 4 or 8 bytes, unsigned."""
+        """Stores one aligned word of 1, 2, 4 or 8 bytes, unsigned."""
         self.store_vector(address, (value,), nbytes, issuer)
 
     def store_vector(self, address: int, values: tuple[int, ...], nbytes: int, issuer: Issuer | None = None) -> None:
-        """1, 2, 4 or 8 adjacent words of `nbytes` bytes, aligned to their total size."""
+        """Stores 1, 2, 4 or 8 adjacent words of `nbytes` bytes, aligned to their total size."""
         width = nbytes * len(values)
         if address & (width - 1):
             raise misaligned("store", address, width)
@@ -126,7 +128,7 @@ class GlobalMemory(Allocations):
         mask: np.ndarray | None = None,
         issuer: Issuer | None = None,
     ) -> np.ndarray:
-        """Per lane `count` words of `nbytes` bytes at addresses uint64[lanes] -> uint[count, lanes].
+        """Loads per lane `count` words of `nbytes` bytes at addresses uint64[lanes] -> uint[count, lanes].
 
         Lanes outside `mask` (bool[lanes]; None: all) are not accessed; their results are arbitrary.
         """
@@ -147,7 +149,7 @@ class GlobalMemory(Allocations):
     def scatter(
         self, addresses: np.ndarray, values: np.ndarray, mask: np.ndarray | None = None, issuer: Issuer | None = None
     ) -> None:
-        """Per lane values uint[count, lanes] to addresses uint64[lanes]; of equal addresses the last lane's stay."""
+        """Stores values uint[count, lanes] to addresses uint64[lanes]; of equal addresses the last lane wins."""
         if mask is not None:
             addresses, values = addresses.compress(mask), values.compress(mask, axis=1)
         count, nbytes = len(values), values.itemsize
@@ -205,7 +207,7 @@ class GlobalMemory(Allocations):
     # Copies
 
     def read(self, address: int, nbytes: int, issuer: Issuer | None = None, proxy: str = "async") -> np.ndarray:
-        """uint8[nbytes] at an address, a read-only view. Only reads of the async proxy count as traffic."""
+        """Read-only view uint8[nbytes] of the bytes at an address. Only reads of the async proxy count as traffic."""
         return self.strided(address, (nbytes,), (1,), issuer, proxy)
 
     def strided(
@@ -216,7 +218,7 @@ class GlobalMemory(Allocations):
         issuer: Issuer | None = None,
         proxy: str = "async",
     ) -> np.ndarray:
-        """A box of bytes, uint8[shape], a read-only view. strides: bytes, one per axis, the last one 1."""
+        """Read-only view uint8[shape] of a box of bytes. strides: bytes, one per axis, the last one 1."""
         low, high = extent(shape, strides)
         allocation = self.at(address + low, high - low, "load")
         if self.observer is not None:

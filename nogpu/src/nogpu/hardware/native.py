@@ -1,4 +1,4 @@
-"""The structures that compiled code works on (native/engine.h): registers of a warp, live allocations, its context."""
+"""Structures that compiled code works on (native/engine.h): registers of a warp, live allocations, its context."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ ALIGNMENT = 64  # bytes, of a register file and of the rows in it
 LANES, WARPS = headers.constants("native/engine.h", "LANES", "WARPS")
 FAULT, WAITS = headers.constants("native/engine.h", "FAULT", "WAITS")  # results of a turn
 LEAVE, LEAVE_SOME, SPLIT = headers.constants("native/engine.h", "LEAVE", "LEAVE_SOME", "SPLIT")  # Context.action
-(HEED,) = headers.constants("native/engine.h", "HEED")
+(UNINITIALISED,) = headers.constants("native/engine.h", "UNINITIALISED")
 ANYTHING = 1  # Context.waited of a group that waits for no mbarrier
-PARITIES = ("parity 0", "parity 1")  # what a group waits for
+PARITIES = ("parity 0", "parity 1")  # texts of the phase that a group waits for
 
 
 @cache
 def library() -> ctypes.CDLL:
-    """The compiled code. RuntimeError if there is no C compiler."""
+    """Compiled functions. Raises RuntimeError if there is no C compiler."""
     compiled = toolchain.load("native")
     compiled.run_ops.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     compiled.fragment_to_rows.argtypes = [
@@ -48,7 +48,7 @@ def library() -> ctypes.CDLL:
 
 @headers.mirrors("native/engine.h")
 class Allocation(ctypes.Structure):
-    """A live allocation."""
+    """Live allocation."""
 
 
 PythonRow = ctypes.PYFUNCTYPE(None, ctypes.c_int32, ctypes.c_uint32)
@@ -61,14 +61,14 @@ Wake = ctypes.PYFUNCTYPE(None, ctypes.c_int32)
 
 @headers.mirrors("native/engine.h", python=PythonRow, wake=Wake)
 class Context(ctypes.Structure):
-    """What compiled code knows of a warp and of the group that runs."""
+    """Context of a warp and of its group that runs, for compiled code."""
 
 
 @headers.mirrors("native/engine.h")
 class Barrier(ctypes.Structure):
-    """The part of an mbarrier that compiled code knows (`mbarriers.MBarrier`)."""
+    """Part of an mbarrier that compiled code shares (`mbarriers.MBarrier`)."""
 
-    address: int  # in this process
+    address: int  # address in this process
     pending: int
     bytes: int
     phase: int
@@ -76,11 +76,11 @@ class Barrier(ctypes.Structure):
 
 @headers.mirrors("native/engine.h", "Turns")
 class TurnState(ctypes.Structure):
-    """What compiled code knows of the turns of a machine's warps (`turns.Turns`)."""
+    """State of the turns of a machine's warps (`turns.Turns`) that compiled code shares."""
 
 
 class AllocationTable:
-    """The live allocations of a launch's memory, with the marks of its stores."""
+    """Table of the live allocations of a launch's memory, with the marks of its stores."""
 
     def __init__(self, grid: Grid) -> None:
         memory, traffic = grid.memory, grid.traffic
@@ -108,7 +108,7 @@ class AllocationTable:
 
 @dataclass(frozen=True)
 class Calls:
-    """What compiled code calls."""
+    """Functions that compiled code calls."""
 
     python: Any
     """`PythonRow`."""
@@ -121,7 +121,7 @@ class Calls:
 
 
 def context_of(shared: SharedMemory, calls: Calls) -> Context:
-    """What the contexts of a CTA's warps have in common."""
+    """Context with the fields that all warps of a CTA share."""
     context = Context()
     context.shared, context.shared_end = shared.address, len(shared.data)
     context.guarded = shared.live_barriers.guarded.ctypes.data

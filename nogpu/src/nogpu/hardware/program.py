@@ -1,4 +1,4 @@
-"""A translated kernel: the code that warps run."""
+"""Translated kernel: the code that warps run."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from nogpu.hardware.turns import Turns
     from nogpu.hardware.warp import ActiveGroup
 
-(DONE,) = headers.constants("native/engine.h", "DONE")  # the result of a turn in which the group has parted or ended
+(DONE,) = headers.constants("native/engine.h", "DONE")  # result of a turn in which the group has parted or ended
 
 
 @dataclass(frozen=True)
-class Heeded:
-    """What there is to know of a program's registers, to follow uninitialised bits in them."""
+class RegisterUses:
+    """Registers of a program, for a sanitizer that follows uninitialised bits in them."""
 
     defines: list[tuple[str, ...]]
     """By instruction: the registers that it writes."""
@@ -47,13 +47,13 @@ class Heeded:
 
 @dataclass
 class Program:
-    """A kernel as row code in segments: runs of instructions that an active group executes at a stretch."""
+    """Kernel as row code in segments: runs of instructions that an active group executes at a stretch."""
 
     entry: Entry  # with its calls expanded
     # Runs a group from its next instruction, for a number of segments at most. Returns (segments run, index of the next
     # instruction), the index's complement if the group has to wait, or DONE.
     run: Callable[[ActiveGroup, int], tuple[int, int]]
-    # Gives turns to warps that can run (`turns.Turns`). Returns why it ends.
+    # Gives turns to warps that can run (`turns.Turns`). Returns the reason for its end.
     run_turns: Callable[[Turns], int]
     # Ends a part of a turn that compiled code has begun. Returns (segments left, as `run`).
     conclude: Callable[[ActiveGroup], tuple[int, int]]
@@ -65,12 +65,12 @@ class Program:
     dynamic_shared_offset: int  # bytes, from the start of a CTA's shared memory
     local_bytes: int  # per thread
     inter_cta: bool  # CTAs may communicate through global memory
-    heeded: Heeded | None = None  # of programs whose registers are followed
-    printing_schedule: str | None = None  # the only schedule whose printf output appears; None: all
+    register_uses: RegisterUses | None = None  # set for programs whose registers are followed
+    printing_schedule: str | None = None  # only schedule whose printf output appears; None: all
 
     @cached_property
     def traits(self) -> Traits:
-        """The features that rules of order depend on."""
+        """Features that rules of order depend on."""
         return Traits.of(self.entry)
 
     @cached_property

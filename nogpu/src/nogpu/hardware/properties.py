@@ -1,4 +1,4 @@
-"""The modelled device: its properties, and the check of a launch against its limits."""
+"""Properties of the modelled device, and the check of a launch against its limits."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ WARP_THREADS = DeviceProperties.warp_size
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """A launch as the host requests it."""
+    """Launch as the host requests it."""
 
     grid: Dim3  # CTAs
     block: Dim3  # threads
@@ -66,17 +66,17 @@ class LaunchConfig:
 
     @property
     def ctas(self) -> int:
-        """CTAs of the grid."""
+        """Number of CTAs of the grid."""
         return math.prod(self.grid)
 
     @property
     def clusters(self) -> int:
-        """Clusters of the grid."""
+        """Number of clusters of the grid."""
         return self.ctas // math.prod(self.cluster)
 
 
 def with_clusters(entry: Entry, config: LaunchConfig) -> LaunchConfig:
-    """The launch with the kernel's required cluster shape (PTX ISA, ".reqnctapercluster") if the host requests none."""
+    """Launch with the kernel's required cluster shape (PTX ISA, ".reqnctapercluster") if the host requests none."""
     requested = config.cluster != (1, 1, 1)
     return config if requested or entry.cluster is None else replace(config, cluster=entry.cluster)
 
@@ -158,13 +158,13 @@ def static_shared_bytes(entry: Entry) -> int:
 
 
 def shared_per_cta(ctas: int, properties: DeviceProperties) -> int:
-    """Bytes of shared memory for each of so many CTAs of an SM."""
+    """Bytes of shared memory for each of `ctas` CTAs of an SM."""
     share = properties.shared_memory_per_sm // ctas - properties.shared_memory_reserved_per_block
     return min(properties.shared_memory_per_block_optin, share)
 
 
 def ctas_per_sm(threads: int, shared_bytes: int, properties: DeviceProperties) -> int:
-    """CTAs that fit on one SM by threads and shared memory; PTX does not say how many registers they take."""
+    """Number of CTAs that fit on one SM by threads and shared memory; PTX does not say how many registers they take."""
     return min(
         properties.max_blocks_per_sm,
         properties.max_threads_per_sm // (-(-threads // properties.warp_size) * properties.warp_size),

@@ -1,4 +1,4 @@
-"""A warp's register file, as Python sees it, and its context, which compiled code works on."""
+"""Register file of a warp, as arrays, and its context, which compiled code works on."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TURN_OFFSET = Context.mask.offset
 
 @dataclass(frozen=True)
 class RegisterFile:
-    """The register file of a program's warps."""
+    """Layout of the register file of a program's warps."""
 
     initial: np.ndarray
     """uint8: every slot before the first instruction."""
@@ -54,7 +54,7 @@ class _Rows(dict):
 
 
 class Registers:
-    """A warp's register file, and its context."""
+    """Register file of a warp, and its context."""
 
     __slots__ = ("_observed", "_table", "context", "context_address", "data", "rows", "words")
 
@@ -75,7 +75,7 @@ class Registers:
             else:
                 self.words[offset // 8] = value(group)
         self._table: AllocationTable | None = None
-        self._observed = False  # the memory has an observer: the table is not used
+        self._observed = False  # True while the memory has an observer: the table is not used
         self.context = context = Context.from_buffer_copy(group.cta.context)
         context.file, context.warp = address + skipped, group.warp.index
         self.context_address = ctypes.addressof(context)
@@ -96,7 +96,7 @@ class Registers:
         )
 
     def enter(self, group: ActiveGroup, quantum: int) -> None:
-        """A turn of a group begins. quantum: segments."""
+        """Begins a turn of a group. quantum: segments."""
         cta, point = group.cta, group.reconvergence
         waited, phase = _waited(group)
         stop, time = -1 if point is None else point.pc, cta.machine.progress
@@ -105,7 +105,7 @@ class Registers:
         self.look_up(group.grid)
 
     def look_up(self, grid: Grid) -> None:
-        """Compiled code sees the live allocations as they are."""
+        """Gives compiled code the present live allocations."""
         table, memory = grid.allocation_table, grid.memory
         if table is None or table.version != memory.version:
             table = grid.renew_allocation_table()
@@ -113,21 +113,21 @@ class Registers:
             self._use(table, memory.refuses_copies)
 
     def hear_of_wait(self, group: ActiveGroup) -> None:
-        """The group waits for what compiled code says."""
+        """Copies the wait state from C."""
         context = self.context
         if not context.waited:
             group.waiting = None
         elif context.waited != ANYTHING:
             barrier = group.cta.shared.live_barriers.by_address.get(context.waited)
-            if barrier is None:  # it has been invalidated since
+            if barrier is None:  # invalidated in the meantime
                 group.waiting = None
                 return
-            # Python's own word for this wait, if it is the one that has begun it.
+            # Python's own text for this wait, if Python has begun it.
             if group.waiting is None or group.waiting[1:] != (barrier, context.waited_phase):
                 group.waiting = (PARITIES[context.parity], barrier, context.waited_phase)
 
     def tell_of_wait(self, group: ActiveGroup) -> None:
-        """Compiled code hears for what the group waits."""
+        """Copies the wait state to C."""
         self.context.waited, self.context.waited_phase = _waited(group)
 
     def _use(self, table: AllocationTable, observed: bool) -> None:

@@ -16,9 +16,10 @@ REGISTERS = 1 << 16  # 32-bit registers of an SM
 
 
 def requested(requests: dict[int, list[int]]) -> int:
-    """Registers that the warpgroups with a setmaxnreg have asked for. requests: warp -> counts of its setmaxnreg.
+    """Number of registers that the warpgroups with a setmaxnreg have requested. requests: warp -> counts of its
+    setmaxnreg.
 
-    A warp that has yet to ask is counted with the fewest that another one of its warpgroup has asked for.
+    A warp that has not requested any yet counts with the fewest that another one of its warpgroup has requested.
     """
     groups: dict[int, list[int]] = {}
     for index, counts in requests.items():
@@ -30,9 +31,9 @@ def requested(requests: dict[int, list[int]]) -> int:
 def check_requests(cta: Cta) -> None:
     """Raises Fault unless all warps of each warpgroup have executed the same setmaxnreg.
 
-    That their counts differ is a doubt, and so is a setmaxnreg.dec of some of the warps only: the PTX ISA asks for the
-    same instruction, but hardware allocates by warp. Attention and mixed-input kernels of NVIDIA ship with an idle warp
-    that keeps fewer registers than its warpgroup, its tutorials with one warp that gives registers back.
+    Different counts are a doubt, and so is a setmaxnreg.dec of some of the warps only: the PTX ISA requires the same
+    instruction, but hardware allocates by warp. Attention and mixed-input kernels of NVIDIA ship with an idle warp that
+    keeps fewer registers than its warpgroup, its tutorials with one warp that gives registers back.
     """
     for first in range(0, len(cta.warps), WARPGROUP):
         indices = range(first, min(first + WARPGROUP, len(cta.warps)))
@@ -50,6 +51,6 @@ def check_requests(cta: Cta) -> None:
 
 
 def _words(counts: list[int]) -> str:
-    """Counts in words, those that repeat once: "64, 40 (3 times)"."""
+    """Text of counts, each repeated one once: "64, 40 (3 times)"."""
     runs = [(count, sum(1 for _ in same)) for count, same in groupby(counts)]
     return ", ".join(f"{count} ({times} times)" if times > 1 else str(count) for count, times in runs) or "none"

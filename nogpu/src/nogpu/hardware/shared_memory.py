@@ -1,4 +1,4 @@
-"""The shared memory of a CTA as a kernel sees it; callers and observers as in `memory.py`."""
+"""Shared memory of a CTA, for a kernel; callers and observers as in `memory.py`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.store_marks import StoreMarks
     from nogpu.hardware.warp import Issuer
 
-CHECKED_LIMIT = 1000  # ranges of bytes that are known to be legal
+CHECKED_LIMIT = 1000  # number of ranges of bytes that are known to be legal
 
 
 class SharedMemory:
@@ -29,13 +29,13 @@ class SharedMemory:
     """
 
     def __init__(self, size: int, rank: int = 0):
-        self.rank = rank  # of the CTA in its cluster
+        self.rank = rank  # rank of the CTA in its cluster
         self.data = np.full(SHARED_BASE + size, 0xFF, np.uint8)  # by offset in the CTA's window
         self._observer: Observer | None = None
-        self.notes_only = False  # the observer takes note of copies: compiled code may make them
-        self.closed = False  # the CTA has exited
+        self.notes_only = False  # the observer only notes copies: compiled code may make them
+        self.closed = False  # True once the CTA has exited
         self._marks: StoreMarks | None = None
-        self._window: Window | None = None  # once it has been asked for
+        self._window: Window | None = None  # made at its first use
         self._view = self.data.data
         self.live_barriers = LiveBarriers(SHARED_BASE, len(self.data))
         # (bytes, count) -> the words, everywhere and in the largest part without barriers. Lanes first try the latter,
@@ -53,7 +53,7 @@ class SharedMemory:
         return ctypes.addressof(self._window)
 
     def _tell(self) -> None:
-        """Compiled code hears who observes accesses, and where stores are marked."""
+        """Copies to C whether accesses are observed, and where stores are marked."""
         if self._window is not None:
             self._window.observed = self.refuses_copies
             self._window.watched = self._observer is not None and self._marks is None
@@ -61,7 +61,7 @@ class SharedMemory:
 
     @property
     def observer(self) -> Observer | None:
-        """It is called for each access."""
+        """Observer of accesses, called for each."""
         return self._observer
 
     @observer.setter
@@ -71,7 +71,7 @@ class SharedMemory:
 
     @property
     def marks(self) -> StoreMarks | None:
-        """Where there are some, they record threads' stores, not the observer."""
+        """Marks that record threads' stores in place of the observer, or None."""
         return self._marks
 
     @marks.setter
@@ -81,28 +81,28 @@ class SharedMemory:
 
     @property
     def refuses_copies(self) -> bool:
-        """Whether compiled code must not copy, since the observer would miss that."""
+        """True if compiled code must not copy, since the observer would miss that."""
         return self._observer is not None and not self.notes_only
 
     def close(self) -> None:
-        """The CTA has exited."""
+        """Closes the memory: the CTA has exited."""
         self.closed = True
         if self._window is not None:
             self._window.closed = True
 
     @cached_property
     def address(self) -> int:
-        """Of offset 0, in this process."""
+        """Address of offset 0, in this process."""
         return self.data.ctypes.data
 
     def place_barrier(self, offset: int, barrier: object) -> None:
-        """An mbarrier lives in the eight bytes at `offset` from now on."""
+        """Adds an mbarrier in the eight bytes at `offset`."""
         self.live_barriers.place(offset, barrier)
         self._open.clear()
         self._checked.clear()
 
     def remove_barrier(self, offset: int, is_awaited: bool = False) -> None:
-        """The bytes of the mbarrier at `offset` are ordinary memory again, poisoned.
+        """Removes the mbarrier at `offset`: its bytes are ordinary memory again, poisoned.
 
         is_awaited: as `LiveBarriers.remove` takes it.
         """
@@ -111,7 +111,7 @@ class SharedMemory:
         self.data[offset : offset + MBARRIER_BYTES] = 0xFF
 
     def has(self, offset: int, end: int) -> bool:
-        """Whether the bytes at offsets [offset, end) lie in the CTA's shared memory."""
+        """True if the bytes at offsets [offset, end) lie in the CTA's shared memory."""
         return offset >= SHARED_BASE and end <= len(self.data)
 
     def check_range(self, offset: int, nbytes: int, kind: str = "load") -> None:
@@ -123,7 +123,7 @@ class SharedMemory:
             )
 
     def check(self, offset: int, nbytes: int, kind: str = "load") -> None:
-        """Raises Fault as `check_range`, and if the bytes overlap a live mbarrier."""
+        """Raises Fault like `check_range`, and if the bytes overlap a live mbarrier."""
         if (offset, nbytes) in self._checked:
             return
         self.check_range(offset, nbytes, kind)
@@ -144,22 +144,22 @@ class SharedMemory:
         return offset
 
     def load(self, address: int, nbytes: int, issuer: Issuer | None = None) -> int:
-        """As GlobalMemory.load, with a 32-bit shared address."""
+        """Loads like `GlobalMemory.load`, with a 32-bit shared address."""
         return self.load_vector(address, nbytes, 1, issuer)[0]
 
     def load_vector(self, address: int, nbytes: int, count: int, issuer: Issuer | None = None) -> tuple[int, ...]:
-        """As GlobalMemory.load_vector, with a 32-bit shared address."""
+        """Loads like `GlobalMemory.load_vector`, with a 32-bit shared address."""
         offset = self._lane(address, nbytes * count, "load")
         if self.observer is not None:
             self.observer("load", "generic", offset, (nbytes * count,), (1,), issuer)
         return STRUCT[nbytes, count].unpack_from(self._view, offset)
 
     def store(self, address: int, value: int, nbytes: int, issuer: Issuer | None = None) -> None:
-        """As GlobalMemory.store, with a 32-bit shared address."""
+        """Stores like `GlobalMemory.store`, with a 32-bit shared address."""
         self.store_vector(address, (value,), nbytes, issuer)
 
     def store_vector(self, address: int, values: tuple[int, ...], nbytes: int, issuer: Issuer | None = None) -> None:
-        """As GlobalMemory.store_vector, with a 32-bit shared address."""
+        """Stores like `GlobalMemory.store_vector`, with a 32-bit shared address."""
         offset = self._lane(address, nbytes * len(values), "store")
         if self.marks is not None:
             self.marks.stored(offset, self._known(issuer))
@@ -168,7 +168,7 @@ class SharedMemory:
         STRUCT[nbytes, len(values)].pack_into(self._view, offset, *values)
 
     def _lanes(self, nbytes: int, count: int) -> Words:
-        """The words of the largest part without barriers."""
+        """Words of the largest part without barriers."""
         words = self._open.get((nbytes, count))
         if words is None:
             words = self._open[nbytes, count] = self._words(*self.live_barriers.opening, nbytes, count)
@@ -191,7 +191,7 @@ class SharedMemory:
         mask: np.ndarray | None = None,
         issuer: Issuer | None = None,
     ) -> np.ndarray:
-        """As GlobalMemory.gather, with addresses uint32[lanes]."""
+        """Loads like `GlobalMemory.gather`, with addresses uint32[lanes]."""
         try:
             values = self._lanes(nbytes, count).load(addresses, mask)
         except IndexError:
@@ -205,7 +205,7 @@ class SharedMemory:
     def scatter(
         self, addresses: np.ndarray, values: np.ndarray, mask: np.ndarray | None = None, issuer: Issuer | None = None
     ) -> None:
-        """As GlobalMemory.scatter, with addresses uint32[lanes]."""
+        """Stores like `GlobalMemory.scatter`, with addresses uint32[lanes]."""
         if mask is not None:
             addresses, values = addresses.compress(mask), values.compress(mask, axis=1)
         count, nbytes = len(values), values.itemsize
@@ -237,7 +237,7 @@ class SharedMemory:
                 self._lane(address, width, kind)
 
     def read(self, offset: int, nbytes: int, issuer: Issuer | None = None, proxy: str = "async") -> np.ndarray:
-        """uint8[nbytes] at an offset, a view."""
+        """View uint8[nbytes] of the bytes at an offset."""
         self.check(offset, nbytes, "load")
         if self.observer is not None:
             self.observer("load", proxy, offset, (nbytes,), (1,), issuer)

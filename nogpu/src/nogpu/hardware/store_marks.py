@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cta
     from nogpu.hardware.warp import Issuer, Warp
 
-# One mark per 16 bytes, the least that the async proxy reads; instructions of warps that compiled code knows.
+# One mark per 16 bytes, the least that the async proxy reads; number of instructions in the table of compiled code.
 GRAIN_SHIFT, STORES = headers.constants("native/copies.h", "GRAIN_SHIFT", "STORES")
 _OFFSET = (1 << 24) - 1  # mask of the offset in a shared address, below the CTA's rank
 
@@ -30,7 +30,7 @@ _NUMBER, _TIME = 2, 3  # columns of the table of stores: warp, index of the inst
 
 @headers.mirrors("native/copies.h", "StoreMarks")
 class MarksState(ctypes.Structure):
-    """What compiled code knows of marks."""
+    """State of the marks that compiled code shares."""
 
 
 class _Stores:
@@ -40,17 +40,17 @@ class _Stores:
 
     def __init__(self, issuer: Issuer, place: int | None = None):
         self.issuer = issuer
-        self.place = place  # in the table, if compiled code marks further ones
-        self.time = 0  # of the last one that Python has marked
+        self.place = place  # index in the table, if compiled code marks further ones
+        self.time = 0  # time of the last one that Python has marked
 
 
 def _place(warp: int, pc: int) -> int:
-    """Where compiled code looks for the stores of an instruction. warp: address of its context."""
+    """Index in the table of the stores of an instruction. warp: address of its context."""
     return (warp >> 4 ^ pc * 31) % STORES
 
 
 class StoreMarks:
-    """The stores of threads to a CTA's shared memory that no fence has followed, by the bytes that they wrote.
+    """Stores of threads to a CTA's shared memory that no fence has followed, by the bytes that they wrote.
 
     While there are any, the marks are the memory's observer, which checks the reads of the async proxy. Compiled code
     marks stores, too, once there are some, and numbers those of further instructions.
@@ -58,7 +58,7 @@ class StoreMarks:
 
     def __init__(self, cta: Cta):
         self._cluster, self._memory = cta.cluster, cta.shared
-        self._marks = np.zeros((len(self._memory.data) >> GRAIN_SHIFT) + 1, np.int32)  # 0: none
+        self._marks = np.zeros((len(self._memory.data) >> GRAIN_SHIFT) + 1, np.int32)  # by grain; 0: none
         self._stores: dict[int, _Stores] = {}  # by mark
         self._numbers: dict[tuple[Warp, int], int] = {}  # (warp, index of the instruction) -> mark
         self._table = np.zeros((STORES, 4), np.int64)
@@ -68,7 +68,7 @@ class StoreMarks:
         """Of the structure that compiled code marks stores in."""
 
     def stored(self, place: int | np.ndarray, issuer: Issuer) -> None:
-        """A thread or the lanes of a warp store. place: an address or offset, or one per lane."""
+        """Marks a store of a thread or the lanes of a warp. place: an address or offset, or one per lane."""
         self._hear()
         group, index = issuer
         number = self._numbers.get((group.warp, index))
@@ -88,7 +88,7 @@ class StoreMarks:
         self._stores[number], self._numbers[group.warp, index] = stores, number
 
     def _hear(self) -> None:
-        """Compiled code may have numbered stores."""
+        """Adds the stores that compiled code has numbered."""
         if self._state.last == self._heard:
             return
         warps = {warp.registers.context_address: warp for cta in self._cluster.ctas for warp in cta.warps}
@@ -98,7 +98,7 @@ class StoreMarks:
         self._heard = self._state.last
 
     def _put(self, number: int, stores: _Stores) -> None:
-        """Compiled code may mark further stores of the instruction. Those that have its place are left to Python."""
+        """Lets compiled code mark further stores of the instruction. Those that had its index are left to Python."""
         group, index = stores.issuer
         warp = group.warp.registers.context_address
         place = _place(warp, index)
@@ -109,11 +109,13 @@ class StoreMarks:
         stores.place = place
 
     def _last(self, stores: _Stores) -> int:
-        """Time of the last one."""
+        """Time of the last store."""
         return stores.time if stores.place is None else max(stores.time, int(self._table[stores.place, _TIME]))
 
     def fence(self, warp: Warp) -> None:
-        """fence.proxy.async of a warp: its own stores may be read, and all made before the event it last waited for."""
+        """Executes fence.proxy.async of a warp: its own stores may be read, and all made before the event it last
+        waited for.
+        """
         self._hear()
         done = [n for n, of in self._stores.items() if of.issuer[0].warp is warp or self._last(of) <= warp.synced]
         for number in done:

@@ -1,4 +1,4 @@
-"""The traffic of one launch to and from global memory.
+"""Traffic of one launch to and from global memory.
 
 Loads of the async proxy: requested bytes and, per allocation, a mark for each 32-byte sector touched. Stores: requested
 bytes and a mark for each byte written, from which the launch's result can be carried to another process.
@@ -27,7 +27,7 @@ PackedLoads = dict[int, tuple[int, np.ndarray]]
 
 
 class Marks(AllocationTraffic):
-    """The loads from one allocation, or the stores to it."""
+    """Loads from one allocation, or the stores to it."""
 
     requested: int  # bytes, repeats included
     origin: int  # address of the first mark's sector or byte
@@ -74,7 +74,7 @@ def _rows(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
 
 
 class Traffic:
-    """The loads and stores of a launch, by allocation. The memory that it is attached to reports them."""
+    """Loads and stores of a launch, by allocation. The memory that it is attached to reports them."""
 
     def __init__(self) -> None:
         self.loads: dict[Allocation, Marks] = {}
@@ -83,11 +83,11 @@ class Traffic:
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes requested by all stores."""
+        """Number of bytes requested by all stores."""
         return sum(stores.requested for stores in self.stores.values())
 
     def packed_loads(self) -> PackedLoads:
-        """The loads, for `add_loads` in another process."""
+        """Loads, for `add_loads` in another process."""
         return {
             allocation.start: (loads.requested, np.packbits(loads.marks)) for allocation, loads in self.loads.items()
         }
@@ -110,7 +110,7 @@ class Traffic:
         return entry
 
     def load(self, allocation: Allocation, address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
-        """The async proxy loads a box of bytes."""
+        """Counts a load of a box of bytes by the async proxy."""
         entry = self._loaded(allocation)
         nbytes, sectors, sector_strides = _sectors(shape, strides)
         entry.requested += nbytes
@@ -124,7 +124,7 @@ class Traffic:
         entry.marks[np.minimum(first[:, None] + reach, last[:, None])] = 1
 
     def stored(self, allocation: Allocation) -> Marks:
-        """The stores to an allocation, of which there are some."""
+        """Marks of the stores to an allocation, which are some."""
         entry = self.stores.get(allocation)
         if entry is None:
             entry = self.stores[allocation] = self.prepared(allocation)
@@ -132,7 +132,7 @@ class Traffic:
         return entry
 
     def prepared(self, allocation: Allocation) -> Marks:
-        """The marks of the stores to an allocation, of which there may be none so far."""
+        """Marks of the stores to an allocation, which may be none so far."""
         entry = self.stores.get(allocation) or self._prepared.get(allocation)
         if entry is None:
             length = -(-(allocation.end - allocation.start) // MARK_PADDING) * MARK_PADDING
@@ -140,7 +140,7 @@ class Traffic:
         return entry
 
     def store(self, allocation: Allocation, address: int, nbytes: int) -> None:
-        """Adjacent bytes are stored."""
+        """Counts a store of adjacent bytes."""
         entry = self.stored(allocation)
         entry.requested += nbytes
         offset = address - entry.origin
@@ -151,7 +151,7 @@ class Traffic:
         entry.marks[offset : offset + nbytes] = 1
 
     def store_box(self, allocation: Allocation, address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
-        """A box of bytes is stored."""
+        """Counts a store of a box of bytes."""
         entry = self.stored(allocation)
         entry.requested += _sectors(shape, strides)[0]
         offset = address - entry.origin
@@ -163,7 +163,9 @@ class Traffic:
         np.ndarray(shape, np.uint8, entry.view, offset, strides).fill(1)
 
     def store_lanes(self, allocation: Allocation, index: np.ndarray, width: int) -> None:
-        """The lanes of a warp store aligned words of `width` bytes. index: int64[lanes], in the allocation's words."""
+        """Counts a store by the lanes of a warp of aligned words of `width` bytes. index: int64[lanes], in the
+        allocation's words.
+        """
         entry = self.stored(allocation)
         entry.requested += width * len(index)
         words = entry.words.get(width)

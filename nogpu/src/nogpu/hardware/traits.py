@@ -1,4 +1,4 @@
-"""The features of a whole kernel that rules of order depend on."""
+"""Features of a whole kernel that rules of order depend on."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _READERS = ("tcgen05.mma", "tcgen05.cp.", "cp.async.bulk.", "cp.reduce.async.bul
 class Traits:
     """Features that a kernel uses anywhere."""
 
-    tensor_fences: bool  # it has a tcgen05.fence
-    async_reads: bool  # it has an instruction by which the async proxy reads shared memory
+    tensor_fences: bool  # the kernel has a tcgen05.fence
+    async_reads: bool  # the kernel has an instruction by which the async proxy reads shared memory
 
     @staticmethod
     def of(entry: Entry) -> Traits:
-        """The features of an entry with its calls expanded."""
+        """Features of an entry with its calls expanded."""
         opcodes = {instruction.opcode for instruction in entry.instructions}
         return Traits(
             any(opcode.startswith("tcgen05.fence") for opcode in opcodes),
@@ -27,6 +27,6 @@ class Traits:
 
 
 def _reads_shared(opcode: str) -> bool:
-    """Whether a reader's source is shared memory. Copies name their destination's space before their source's."""
+    """True if a reader's source is shared memory. Copies name their destination's space before their source's."""
     sources = ".global.shared::cta", ".shared::cluster.shared::cta"
     return opcode.startswith("tcgen05.") or any(source in opcode for source in sources)

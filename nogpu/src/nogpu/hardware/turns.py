@@ -1,4 +1,4 @@
-"""The turns that compiled code gives to warps (native/turns.c): the ring of warps that can run, and their order."""
+"""Turns that compiled code gives to warps (native/turns.c): the ring of warps that can run, and their order."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 from nogpu import headers
 from nogpu.hardware.native import TurnState, library
-from nogpu.hardware.routes import Loads
+from nogpu.hardware.tile_loads import Loads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from nogpu.hardware.warp import ActiveGroup, Warp
 
-LOOK, SERVE, CONCLUDE = headers.constants("native/engine.h", "LOOK", "SERVE", "CONCLUDE")  # why compiled turns end
+# Reasons for the end of compiled turns.
+LOOK, SERVE, CONCLUDE = headers.constants("native/engine.h", "LOOK", "SERVE", "CONCLUDE")
 
 _INDEX = {field[0]: getattr(TurnState, field[0]).offset // 8 for field in TurnState._fields_}
 PROGRESS, QUIET, TICKS, LIMIT = (_INDEX[name] for name in ("progress", "quiet", "ticks", "limit"))
@@ -26,26 +27,26 @@ _HEAD, _COUNT, _ROOM = (_INDEX[name] for name in ("head", "count", "room"))
 
 
 class Turns:
-    """The warps that can run, in order, and the counts that Python and compiled code both keep in `words`."""
+    """Warps that can run, in order, and the counts that Python and compiled code both keep in `words`."""
 
     def __init__(self) -> None:
         self._state = TurnState()
         self.address = ctypes.addressof(self._state)
         self.words = memoryview(self._state).cast("B").cast("q")
         """The structure's fields, by the indices above."""
-        self.in_use = False  # compiled code gives turns
+        self.in_use = False  # True if compiled code gives turns
         self.loads: Loads | None = None  # tile loads that compiled code issues, once there are any
         self._warps: dict[int, Warp] = {}  # by the address of their contexts
         self._ring = (ctypes.c_void_p * 0)()
         self._enqueue, self._dequeue = library().enqueue, library().dequeue
 
     def set_limits(self, quantum: int, overdue: int) -> None:
-        """Compiled code gives the turns. quantum: segments of a turn; overdue: limit of `DELAYED` for each warp."""
+        """Lets compiled code give the turns. quantum: segments of a turn; overdue: limit of `DELAYED` for each warp."""
         self.words[_QUANTUM], self.words[_OVERDUE] = quantum, overdue
         self.in_use = True
 
     def join(self, warps: Iterable[Warp], starts: int) -> None:
-        """Warps of a new cluster, which are not in the ring yet. starts: as `Program.starts`."""
+        """Adds warps of a new cluster, which are not in the ring yet. starts: as `Program.starts`."""
         self._state.starts = starts
         for warp in warps:
             self._warps[warp.registers.context_address] = warp
@@ -58,7 +59,7 @@ class Turns:
             self.words[_ROOM], self.words[_HEAD] = room, 0
 
     def leave(self, warps: Iterable[Warp]) -> None:
-        """The cluster of these warps is over. One that was woken for nothing may still be in the ring."""
+        """Removes the warps of a cluster that is over. One that was woken in vain may still be in the ring."""
         gone = {warp.registers.context_address for warp in warps}
         left = [warp.registers.context_address for warp in self if warp.registers.context_address not in gone]
         if len(left) < len(self):
@@ -73,42 +74,42 @@ class Turns:
                 self.loads.forget(memory)
 
     def use_loads(self) -> Loads:
-        """Compiled code may issue tile loads from now on."""
+        """Lets compiled code issue tile loads."""
         if self.loads is None:
             self.loads = Loads()
             self._state.loads = self.loads.address
         return self.loads
 
     def settle(self) -> None:
-        """All warps become what compiled code has made of them."""
+        """Copies the state of all warps from C."""
         for warp in self._warps.values():
             if warp.groups:
                 warp.settle()
 
     @property
     def warps(self) -> Iterable[Warp]:
-        """Those that have joined."""
+        """Warps that have joined."""
         return self._warps.values()
 
     def warp_at(self, address: int) -> Warp:
-        """The warp with a context at this address."""
+        """Warp whose context is at this address."""
         return self._warps[address]
 
     @property
     def current(self) -> Warp:
-        """The warp whose turn it is, or was last."""
+        """Warp whose turn it is, or was last."""
         return self._warps[self.words[CURRENT]]
 
     def group(self) -> ActiveGroup:
-        """The one group of the warp whose turn it is."""
+        """Single group of the warp whose turn it is."""
         return self._warps[self.words[CURRENT]].groups[0]
 
     def append(self, warp: Warp) -> None:
-        """The warp can run. It takes its turn behind the others, unless it is in the ring."""
+        """Adds a warp that can run behind the others, unless it is in the ring."""
         self._enqueue(warp.registers.context_address)
 
     def popleft(self) -> Warp:
-        """The warp that has waited longest, which leaves the ring."""
+        """Removes and returns the warp that has waited longest."""
         return self._warps[self._dequeue(self.address)]
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""The memory of a module's .global and .const variables: layout, initialisation, and registration with a device."""
+"""Memory of a module's .global and .const variables: layout, initialisation, and registration with a device."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from nogpu.hardware.memory import GlobalMemory
 
 CONSTANT_BYTES = 64 << 10  # PTX ISA, "Constant State Space"
-FUNCTION_TAG = 3 << 56  # in the addresses of functions, which lie in no memory
+FUNCTION_TAG = 3 << 56  # tag in the addresses of functions, which lie in no memory
 _ALIGNMENT = 256  # bytes, of every variable; keeps them apart
 
 _memories: WeakKeyDictionary[Scope, ModuleMemory] = WeakKeyDictionary()
 
 
 class ModuleMemory:
-    """The variables of a module, each an allocation of its own, so that an access past the end of one is noticed.
+    """Variables of a module, each an allocation of its own, so that an access past the end of one is noticed.
 
     They are initialised once, when the module is loaded, to zero without an initialiser (PTX ISA, "Initializers").
     """
@@ -58,7 +58,7 @@ class ModuleMemory:
         if variable.initial is not None:
             data[:] = np.frombuffer(variable.initial, np.uint8)
         for place in variable.relocations:
-            address = (self.addresses | self.functions)[place.name]  # the parser has refused any other
+            address = (self.addresses | self.functions)[place.name]  # the parser has refused any other name
             shift = (place.mask & -place.mask).bit_length() - 1
             value = (address + place.addend & place.mask) >> shift
             data[place.offset : place.offset + place.size] = np.frombuffer(
@@ -74,7 +74,7 @@ class ModuleMemory:
 
 
 def _too_many(variables: list[Variable], space: str, limit: str) -> EmulatorError:
-    """The error for the bytes of a space's variables, at the largest one."""
+    """Error for the bytes of a space's variables, at the largest one."""
     own = [variable for variable in variables if variable.space == space]
     largest = max(own, key=lambda variable: variable.size)
     reason = f"{sum(variable.size for variable in own)} bytes of .{space} variables, {limit}"
@@ -82,12 +82,12 @@ def _too_many(variables: list[Variable], space: str, limit: str) -> EmulatorErro
 
 
 def function_addresses(scope: Scope) -> dict[str, int]:
-    """Name of a device function -> its address, for comparisons and indirect calls only."""
+    """Addresses of device functions by name, for comparisons and indirect calls only."""
     return {name: FUNCTION_TAG + 16 * number for number, name in enumerate(scope.functions, 1)}
 
 
 def module_memory(scope: Scope) -> ModuleMemory:
-    """The memory of a module's variables, allocated when it is first asked for."""
+    """Memory of a module's variables, allocated at the first call."""
     memory = _memories.get(scope)
     if memory is None:
         memory = _memories[scope] = ModuleMemory(scope)

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class ReconvergencePoint:
-    """The instruction at which the lanes of a group that has parted become one group again."""
+    """Instruction at which the lanes of a group that has parted become one group again."""
 
     __slots__ = ("arrived", "expected", "parent", "pc")
 
     def __init__(self, pc: int, expected: int, parent: ReconvergencePoint | None):
         self.pc = pc  # index of the instruction
         self.expected = expected  # lanes of the group that parted, less those that have exited
-        self.parent = parent  # the point of the group that parted
+        self.parent = parent  # point of the group that parted
         self.arrived = 0  # lanes that wait here
 
 
@@ -47,7 +47,7 @@ class ActiveGroup:
         self.warp = warp
         self.bits: int = bits  # mask of the lanes
         self.pc = pc  # index of the next instruction
-        self.reconvergence = reconvergence  # where the group next ends; None: nowhere
+        self.reconvergence = reconvergence  # end of the group; None: it has none
         self.cta, self.grid = warp.cta, warp.cta.grid
         self.blocked: bool = False
         self.waiting: tuple | None = None  # while the group waits: (text, object waited for, phase or generation)
@@ -59,17 +59,18 @@ class ActiveGroup:
         return self.cta.index, self.warp.index, issuer[1]
 
     def clock(self) -> int:
-        """A count of cycles that only grows."""
+        """Count of cycles that only grows."""
         self.warp.registers.context.clock_reads += 1
         return self.cta.machine.clock()
 
     def wake(self) -> None:
-        """The group need not wait any longer."""
+        """Lets the group run again."""
         self.blocked = False
         self.cta.machine.enqueue(self.warp)
 
     def split(self, taken: int, target: int, following: int, join: int) -> int:
-        """A branch to `target` that the lanes `taken` take, some but not all; the others continue at `following`.
+        """Parts the group at a branch to `target` that the lanes `taken` take, some but not all; the others continue at
+        `following`.
 
         join: the reconvergence point of both. Returns DONE.
         """
@@ -84,7 +85,7 @@ class ActiveGroup:
         return DONE
 
     def reconverge(self) -> None:
-        """The group ends at its reconvergence point. If it is the last to arrive, a group of all lanes starts there."""
+        """Ends the group at its reconvergence point. If it is the last to arrive, a group of all lanes starts there."""
         point = self.reconvergence
         if point is None:
             raise ValueError("a group that has no reconvergence point cannot arrive at it")
@@ -94,7 +95,7 @@ class ActiveGroup:
         self._resume(point)
 
     def _resume(self, point: ReconvergencePoint | None) -> None:
-        """Start the group that continues at a reconvergence point, once all lanes that have not exited have arrived."""
+        """Starts the group that continues at a reconvergence point, once all its live lanes have arrived."""
         while point is not None and point.arrived == point.expected:
             if point.expected == 0:
                 point = point.parent
@@ -106,7 +107,7 @@ class ActiveGroup:
             return
 
     def leave(self, lanes: int) -> int:
-        """Lanes exit. Returns DONE: the group ends, or `leave_some` lets its other lanes continue."""
+        """Handles the exit of lanes. Returns DONE: the group ends, or `leave_some` lets its other lanes continue."""
         self.warp.exit(lanes)
         self.bits &= ~lanes
         point = self.reconvergence
@@ -123,7 +124,7 @@ class ActiveGroup:
         return DONE
 
     def leave_some(self, lanes: int, following: int) -> int:
-        """Lanes exit, the others continue at `following`. Returns `following` if no lane exits, else DONE."""
+        """Lets lanes exit and the others continue at `following`. Returns `following` if no lane exits, else DONE."""
         if not lanes:
             return following
         self.leave(lanes)
@@ -145,19 +146,19 @@ Issuer = tuple[ActiveGroup, int]
 
 
 class Warp:
-    """One warp of a CTA."""
+    """Warp of a CTA."""
 
     def __init__(self, cta: Cta, index: int, threads: int):
         self.cta, self.index = cta, index
         self.live: int = (1 << threads) - 1  # lanes that have not exited
         self.groups = [ActiveGroup(self, self.live, 0, None)]
-        self.queued = False  # it is in the scheduler's list of warps that can run
-        self.pace = 1.0  # how often a random schedule gives it a turn, relative to the others
+        self.queued = False  # True while the scheduler's list of warps that can run has it
+        self.pace = 1.0  # frequency of its turns under a random schedule, relative to the others
         self.issued: int = 0  # warp instructions of groups that have ended
         self.cluster_arrived = 0  # lanes that have arrived at the cluster's barrier and not waited yet
-        self.cluster_generation = 0  # of that barrier, when they arrived
+        self.cluster_generation = 0  # generation of that barrier when they arrived
         self.polled: dict = {}  # (mbarrier, lanes, parity) -> the phase that they have tested for in vain
-        # Asynchronous copies that the warp may wait for, each with the mask of lanes that issued or committed them.
+        # Asynchronous copies for which the warp may wait, each with the mask of lanes that issued or committed them.
         self.bulk_open: list = []  # (lanes, operation): stores not yet committed to a group
         self.bulk_groups: list = []  # (lanes, [(lanes, operation)]), oldest first
         self.lane_copies_open: list = []  # (lanes, cp_async.LaneCopies): not yet committed to a group
@@ -165,7 +166,7 @@ class Warp:
         self.map_reads: list = []  # (lanes, operation): loads whose tensor map may still be read
         self.key = (cta.grid.number, cta.cluster.number, cta.rank, index)  # start of its threads' keys in Queues
         self.local: LocalMemory = LocalMemory(cta.grid.program.local_bytes)
-        self.first_group = self.groups[0]  # names the warp in messages of what any of its groups has done
+        self.first_group = self.groups[0]  # name of the warp in messages about any of its groups
         self.registers = Registers(cta.grid.program.registers, self.first_group)
         self.tensor: TensorUser = TensorUser(self.registers.context)
         self._barriers: dict[int, NamedBarrier] = {}
@@ -174,12 +175,12 @@ class Warp:
 
     @property
     def tid(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """uint32[32] each: %tid.x, .y and .z."""
+        """%tid.x, .y and .z: uint32[32] each."""
         return _tid(self.index, *self.cta.grid.config.block[:2])
 
     @property
     def clock_reads(self) -> int:
-        """How often its lanes have read the clock, modulo 2^32."""
+        """Number of times that its lanes have read the clock, modulo 2^32."""
         return self.registers.context.clock_reads
 
     @property
@@ -193,7 +194,7 @@ class Warp:
 
     @property
     def known(self) -> int:
-        """Mask of the ranks whose CTAs have started, as far as the warp has heard."""
+        """Mask of the ranks whose CTAs have started before an event that is ordered before this warp."""
         return self.registers.context.known
 
     @known.setter
@@ -201,19 +202,19 @@ class Warp:
         self.registers.context.known = ranks
 
     def barrier(self, membermask: int) -> NamedBarrier:
-        """The barrier of bar.warp.sync for a mask of lanes."""
+        """Barrier of bar.warp.sync for a mask of lanes."""
         if membermask not in self._barriers:
             self._barriers[membermask] = NamedBarrier(-1)
         return self._barriers[membermask]
 
     def exit(self, lanes: int) -> None:
-        """Lanes exit."""
+        """Handles the exit of lanes."""
         self.live &= ~lanes
         self.cta.machine.progress += 1
         self.cta.thread_exit(self, lanes)
 
     def run(self, quantum: int) -> bool:
-        """Run up to `quantum` segments. Returns whether a group can run on without waiting."""
+        """Runs up to `quantum` segments. Returns True if a group can run on without waiting."""
         run = self.cta.grid.program.run
         while quantum > 0:
             group = self._next_group()
@@ -237,7 +238,7 @@ class Warp:
         return self.run(left)
 
     def settle(self) -> ActiveGroup:
-        """The first group becomes what compiled code has made of it. Returns it."""
+        """Copies the state of the first group from C. Returns the group."""
         group = self.groups[0]
         context = self.registers.context
         if context.moved:
@@ -249,7 +250,7 @@ class Warp:
         return group
 
     def offer(self) -> None:
-        """Compiled code may give the warp its next turns, if it has one group."""
+        """Lets compiled code give the warp its next turns, if it has one group."""
         context, groups = self.registers.context, self.groups
         context.is_single = len(groups) == 1
         if context.is_single:
@@ -259,7 +260,7 @@ class Warp:
             context.resume = self.cta.grid.program.starts[group.pc].item()
 
     def _goes_on(self, group: ActiveGroup, pc: int) -> bool:
-        """Whether a group can run on in this turn. pc: what its last part returned, as `Program.run`."""
+        """True if a group can run on in this turn. pc: the result of its last part, as of `Program.run`."""
         if pc == DONE:
             return False
         group.pc, group.blocked = (pc, False) if pc >= 0 else (~pc, True)
@@ -272,7 +273,7 @@ class Warp:
         return True
 
     def _another(self) -> ActiveGroup | None:
-        """The group that goes first in the next turn: those of this one may have polled for an effect of it.
+        """Group that goes first in the next turn: the other groups may have polled for an effect of it.
 
         Groups take turns by their lowest lane. Lanes last, groups part and meet: in an order of groups, a loop in which
         they do might come round to the same ones for ever.

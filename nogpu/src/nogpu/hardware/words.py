@@ -15,7 +15,7 @@ _POSITIVE = np.array(np.iinfo(np.int64).max, np.uint64)
 
 
 def misaligned(kind: str, address: int, width: int) -> Fault:
-    """The Fault for an access of `width` bytes that is not aligned to its size. kind: "load" or "store"."""
+    """Fault for an access of `width` bytes that is not aligned to its size. kind: "load" or "store"."""
     return Fault(
         f"{kind} of {width} bytes at {address:#x}: misaligned by {address & (width - 1)} bytes, an access must be "
         f"aligned to its size (PTX ISA, Addresses as Operands)"
@@ -23,7 +23,7 @@ def misaligned(kind: str, address: int, width: int) -> Fault:
 
 
 class Words:
-    """The naturally aligned words of one width in a range of bytes, indexed by lanes' addresses.
+    """Naturally aligned words of one width in a range of bytes, indexed by lanes' addresses.
 
     The index of a word is its address's distance from the first word, rotated right by log2(width). A misaligned
     address and one outside the range both give an index outside the array, so that NumPy's own bounds check finds them:
@@ -51,19 +51,19 @@ class Words:
         index = addresses - self.origin
         if self.up is not None:
             index = (index >> self.down) | (index << self.up)
-        elif self.wide:  # nothing to rotate: a distance below zero would stay a valid negative index
+        elif self.wide:  # A distance below zero would stay a valid negative index.
             index &= _POSITIVE
         return index.view(np.int64) if self.wide else index.astype(np.int64)
 
     def load(self, addresses: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
-        """uint[count, lanes]; lanes outside the mask read the first word."""
+        """Loads uint[count, lanes]; lanes outside the mask read the first word."""
         index = self.index(addresses)
         if mask is not None:
             index *= mask
         return self.lanes[index][None] if self.plain else self.lanes.take(index, axis=0).T
 
     def store(self, addresses: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """values: uint[count, lanes]. Returns the words' indices."""
+        """Stores values uint[count, lanes]. Returns the words' indices."""
         index = self.index(addresses)
         self.lanes[index] = values[0] if self.plain else values.T
         return index

@@ -185,7 +185,7 @@ static void note(const Context *ctx, AccessLog *log, const Op *op, const Access 
 static int is_unwritten(const Context *ctx, const Op *op, const Access *access, const u64 *at, u32 mask, u64 width) {
     u64 origin = (u64)ctx->rank << RANK_SHIFT;
     u8 found = 0;
-    if (access->is_store && ctx->heeded && ctx->heeded[op->pc]) return 1;
+    if (access->is_store && ctx->uninitialised && ctx->uninitialised[op->pc]) return 1;
     for (int l = 0; l < (access->by_lane ? LANES : 1); l++) {
         if (access->by_lane && !(mask >> l & 1)) continue;
         u8 *bytes = ctx->unwritten + (at[l] - origin);
@@ -289,7 +289,7 @@ KERNEL(access) {
                     ? shared_is_plain(ctx, op, at, low, high, width)
                     : !(ctx->log && refuses(ctx->log, access, at, mask)) &&
                           global_is_plain(ctx, access, at, mask, low, high, width));
-    if (plain && ctx->heeded && access->space == GLOBAL && !access->is_store)
+    if (plain && ctx->uninitialised && access->space == GLOBAL && !access->is_store)
         plain = !reads_unwritten(ctx, access, at, mask, width);
     if (!plain) return to_python(ctx, op);
     if (ctx->log && access->space == GLOBAL && ctx->allocations[ctx->recent].writable)

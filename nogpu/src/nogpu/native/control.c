@@ -29,9 +29,9 @@ KERNEL(watch) {
 }
 
 // As `watch`, in programs whose registers are followed: before an instruction that names one which holds uninitialised bits.
-KERNEL(heed) {
+KERNEL(check_uninitialised) {
     u32 outer = ctx->mask;
-    if (!ctx->heeded || !ctx->heeded[op->pc]) return op + 1;
+    if (!ctx->uninitialised || !ctx->uninitialised[op->pc]) return op + 1;
     ctx->outer = outer;
     if (op->a >= 0) {
         u32 bits = *AT(u32, a);

@@ -116,8 +116,8 @@ struct Context {
     Barrier *listed;
     struct Trace *trace; // records of the warp (trace.c), NULL: it is not recorded
     // Of programs whose registers are followed (sanitizer/registers.py).
-    const s32 *heeded;   // by instruction: nonzero if it names a register that holds uninitialised bits; NULL: not followed
-    u32 outer;           // lanes that come to the heeded instruction, those included for which its predicate does not hold
+    const s32 *uninitialised;  // by instruction: nonzero if it names a register with uninitialised bits; NULL: not followed
+    u32 outer;           // lanes that come to the checked instruction, those included for which its predicate does not hold
     u32 cluster_size;    // CTAs
     struct AccessLog *log;  // notes of accesses to global memory that can be written, NULL: none are taken
     struct AccessLog *shared_log;  // notes of accesses to the CTA's shared memory, of all its warps; NULL: none are taken
@@ -133,7 +133,7 @@ typedef struct AccessLog {
 
 enum { DONE = -(1 << 30), FAULT = DONE + 1, WAITS = DONE + 2 };
 enum { LEAVE = 1, LEAVE_SOME, SPLIT };
-enum { HEED = -(1 << 28) };  // `python` of that less an instruction's index: its registers are followed
+enum { UNINITIALISED = -(1 << 28) };  // `python` of that less an instruction's index: its registers are followed
 
 typedef const Op *Kernel(Context *, const Op *);
 struct Op {
@@ -172,7 +172,7 @@ static inline s32 answer_of(Context *ctx, s32 pc) {
 static inline s32 followed(Context *ctx, s32 pc) {
     ctx->answer = FAULT;
     ctx->pc = pc;
-    ctx->python(HEED - pc, ctx->mask);
+    ctx->python(UNINITIALISED - pc, ctx->mask);
     return (s32)ctx->answer;
 }
 

@@ -1,6 +1,6 @@
 // Tile loads from their issue to the end of a barrier's phase, under the schedule "late".
 //
-// Python executes the first loads between two places and lets compiled code repeat them (hardware/routes.py): whatever
+// Python executes the first loads between two places and lets compiled code repeat them (hardware/tile_loads.py): whatever
 // depends on the operands alone is known to be legal. What may change is checked here; if it has, Python does the load.
 
 #include "loads.h"

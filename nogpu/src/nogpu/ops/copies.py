@@ -12,7 +12,7 @@ from nogpu.arithmetic.reductions import combined
 from nogpu.errors import Fault, is_lenient
 from nogpu.hardware.async_operations import AsyncOperation
 from nogpu.hardware.mbarriers import TILE_LOAD
-from nogpu.hardware.routes import Operands
+from nogpu.hardware.tile_loads import Operands
 from nogpu.hardware.tma import boxes, rules
 from nogpu.hardware.tma.swizzle import CHUNK
 from nogpu.hardware.tma.tensor_map import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, TensorMap
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from nogpu.hardware.cluster import Cta
     from nogpu.hardware.mbarriers import MBarrier
-    from nogpu.hardware.routes import Load
+    from nogpu.hardware.tile_loads import Load
     from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
     from nogpu.ops.active_lanes import Operand
 

@@ -39,7 +39,7 @@ def tell(g: ActiveGroup, mask: int, address: Operand) -> None:
     events = g.cta.cluster.events
     if events.is_observed:
         for key, lanes in _keys(mask, address).items():
-            events.told(g.warp, lanes, key)
+            events.word_stored(g.warp, lanes, key)
     if g.cta.cluster.size > 1:
         for key in _keys(mask, address):
             g.cta.cluster.told[key] = g.cta.cluster.told.get(key, 0) | g.warp.known
@@ -50,7 +50,7 @@ def hear(g: ActiveGroup, mask: int, address: Operand) -> None:
     events = g.cta.cluster.events
     if events.is_observed:
         for key, lanes in _keys(mask, address).items():
-            events.learned(g.warp, lanes, key)
+            events.word_loaded(g.warp, lanes, key)
     if g.cta.cluster.size > 1:
         for key in _keys(mask, address):
             g.warp.known |= g.cta.cluster.told.get(key, 0)

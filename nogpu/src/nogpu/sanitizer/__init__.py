@@ -15,56 +15,56 @@ Agents. Each has a component in every vector clock (`clocks.py`):
 | the cp.async of a lane | with each instruction |
 | the tcgen05.ld of a warp, and its tcgen05.st | with each tcgen05.wait::ld or ::st |
 
-What a lane knows is a clock too. Lanes of a warp share one while they have learned the same: a wait that some lanes
-execute parts them, and only bar.warp.sync, or another barrier that they meet at, makes them know the same again. That
-they run together again behind a branch orders nothing.
+The clock of a lane has, by agent, the count up to which that agent's accesses happen before the lane's next one. Lanes
+of a warp share one clock until a wait that some of them execute parts them; bar.warp.sync, or another barrier at which
+they meet, gives them one clock again. That they run together again behind a branch orders nothing.
 
-Edges. Each is an event that passes clocks on (`hardware/events.py`):
+Edges. A release passes a clock on, an acquire joins it (`hardware/events.py`):
 
 | from | to |
 |---|---|
 | arrivals on an mbarrier, and copies, commits that complete on it | a wait that sees the end of that phase |
-| arrivals on a named barrier, on the cluster's, or bar.warp.sync | who waits there |
+| arrivals on a named barrier, on the cluster's, or bar.warp.sync | the threads that wait there |
 | the issue of an asynchronous operation | the operation, and what its completion releases |
 | a bulk store's read of shared memory | cp.async.bulk.wait_group{.read} of its thread |
 | a copy of cp.async | cp.async.wait_group, or the arrival of cp.async.mbarrier.arrive |
 | a store or an atomic with an order | a load or an atomic with an order of the word, until another thread stores it |
 | a bulk store's write to global memory | cp.async.bulk.wait_group of its thread |
-| a copy's read of its tensor map | the same, with .read, too; the copy's completion |
+| a copy's read of its tensor map | cp.async.bulk.wait_group{.read} of its thread; the copy's completion |
 | the end of a launch | griddepcontrol.wait of the next |
 | work of a queue | the queue's later work; by an event, another queue's; what the host submits once it has waited |
 | a fence of the device before griddepcontrol.launch_dependents | the start of the next launch |
 
-Proxies. Beside what it knows, each lane has what it knows to be visible to the async proxy. fence.proxy.async makes all
-of the first the second, and both travel together. An access of the async proxy (bulk and tensor copies, tensor core)
-to bytes that threads have written needs the second (PTX ISA, "Async proxy"). Copies that have completed are visible to
-threads without a fence, and the order of a read before a write needs none.
+Proxies. A clock has a second row: the counts up to which writes are visible to the async proxy. fence.proxy.async sets
+it to the first row, and releases and acquires pass both on. An access of the async proxy (bulk and tensor copies,
+tensor core) to bytes that threads have written needs the second (PTX ISA, "Async proxy"). Copies that have completed
+are visible to threads without a fence, and the order of a read before a write needs none.
 
 Accesses. The shadow of each CTA's shared memory (`shadow.py`) has, by byte, the last write and the reads since; that of
-its tensor memory (`columns.py`) the same by column and quarter of the lanes. Both are tables of `items.py`. Compiled
-code notes threads' loads and stores of shared memory (`access_log.py`).
+its tensor memory (`columns.py`) has them by column and quarter of the lanes. Both are tables of `shadow_tables.py`.
+Compiled code notes threads' loads and stores of shared memory (`access_log.py`).
 
 Global memory. Its shadow (`global_accesses.py`, `global_tables.py`) is one for all clusters of launches that may
-overlap. A clock has other clusters' clocks once it has learned of them by a word (`words.py`), and the launches that
-are over. Compiled code notes loads and stores (`access_log.py`). What threads have stored there needs
-fence.proxy.async.global before the async proxy reads it. Tensor maps are read through the tensormap proxy, some time
-until the copy is complete; an edit needs fence.proxy.tensormap's release and an acquire of that map in between
-(`maps.py`).
+overlap. A clock has other clusters' clocks once it has acquired them by a word (`words.py`), and the launches that are
+over. Compiled code notes loads and stores (`access_log.py`). A store by a thread needs fence.proxy.async.global before
+the async proxy reads its bytes. Tensor maps are read through the tensormap proxy, some time until the copy is complete;
+an edit needs fence.proxy.tensormap's release and an acquire of that map in between (`maps.py`).
 
-Orders and scopes. A relaxed arrival releases what was before the last fence of its lanes, a relaxed wait acquires
-behind the next one. An arrival whose scope, or the waiting instruction's, is the CTA tells threads of that CTA only
-(PTX ISA, "Morally Strong Operations"). What would be known without that is kept beside, to name the rule.
+Orders and scopes. A relaxed arrival releases what was before the last fence of its lanes, a relaxed wait acquires at
+the next one. An arrival whose scope, or the waiting instruction's, is the CTA synchronizes with threads of that CTA
+only (PTX ISA, "Morally Strong Operations"). Further rows of a clock leave out orders or scopes, so that a report can
+name the rule.
 
-What a CTA leaves behind. When its last thread exits, its threads together must know of the end of all copies, bulk
-stores and arrivals of other CTAs that concern its memory, and no barrier may be half arrived on (`left_behind.py`).
+Exit of a CTA. When its last thread exits, the end of all copies, bulk stores and arrivals of other CTAs that concern
+its memory must happen before that, and no barrier may be half arrived on (`left_behind.py`).
 
 Uninitialised data. Shadows of a CTA's memories (`origins.py`) have a byte 0xFF where nobody has written; registers have
-bits of such (`registers.py`), which instructions spread (`propagate.py`, `between_lanes.py`) and MMAs find
-(`products.py`, `tensors.py`). They are reported where they count (`effects.py`). Words of global memory are known by
-what they hold (`uninitialised.py`).
+uninitialised bits (`registers.py`), which instructions spread (`propagate.py`, `between_lanes.py`) and MMAs pass on
+(`products.py`, `tensors.py`). They are reported where they count (`effects.py`). An uninitialised word of global memory
+is found by its value (`uninitialised.py`).
 
-Queues. Launches, copies and operations of torch know what queues, events and waits of the host order (`queues.py`,
-`queue_clocks.py`). What a launch has accessed is found in the shadow at its end (`touched.py`, `spans.py`).
+Queues. Launches, copies and operations of torch are ordered by queues, events and waits of the host (`queues.py`,
+`queue_clocks.py`). The accesses of a launch are read from the shadow at its end (`touched.py`, `spans.py`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ from typing import TYPE_CHECKING
 from nogpu import lazy
 
 if TYPE_CHECKING:
-    from nogpu.sanitizer.follow import Sanitizer
+    from nogpu.sanitizer.observer import Sanitizer
     from nogpu.sanitizer.rules import RULES
     from nogpu.sanitizer.waivers import Waiver
 

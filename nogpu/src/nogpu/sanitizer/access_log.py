@@ -1,4 +1,4 @@
-"""What compiled code notes of accesses, checked together before a clock changes under which they were made.
+"""Accesses that compiled code notes; they are checked together before a clock changes under which they were made.
 
 A warp has a log of its accesses to global memory, a CTA one of its warps' accesses to its shared memory.
 """
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cta
     from nogpu.hardware.warp import Warp
     from nogpu.sanitizer.accesses import Accesses
+    from nogpu.sanitizer.cluster_state import ClusterState
     from nogpu.sanitizer.global_accesses import GlobalAccesses
-    from nogpu.sanitizer.scene import Scene
     from nogpu.sanitizer.shadow import Shadow
 
 ROOM = 64  # accesses
@@ -25,28 +25,28 @@ _WARP = 32  # bits below the warp's index in the second word of a record
 
 
 class _Log:
-    """The structure that compiled code fills."""
+    """Structure that compiled code fills."""
 
     def __init__(self) -> None:
         words = np.zeros(_HEAD + ROOM * _RECORD, np.uint64)
         words[1] = ROOM
         self.address = words.ctypes.data
-        self.head = words.data  # the first word: accesses so far
+        self.head = words.data  # first word: accesses so far
         self.records = words[_HEAD:].reshape(ROOM, _RECORD)
 
 
 class SharedLog:
-    """Of one CTA. The order of its accesses is kept."""
+    """Log of the accesses to one CTA's shared memory, in their order."""
 
     def __init__(self, cta: Cta, shadow: Shadow, accesses: Accesses) -> None:
         self._cta, self._shadow, self._accesses = cta, shadow, accesses
         self._log = log = _Log()
-        self.head = log.head  # the first word: accesses that are to be checked
+        self.head = log.head  # first word: accesses that are still to be checked
         for warp in cta.warps:
             warp.registers.context.shared_log = log.address
 
     def settle(self) -> None:
-        """Checks and records what has been noted."""
+        """Checks and records the noted accesses."""
         count = self.head[0]
         if not count:
             return
@@ -73,22 +73,22 @@ class SharedLog:
 
 
 class AccessLog:
-    """Of one warp, and of its CTA."""
+    """Log of one warp's accesses to global memory, beside its CTA's `SharedLog`."""
 
-    def __init__(self, scene: Scene, warp: Warp, accesses: GlobalAccesses, shared: SharedLog) -> None:
-        self._scene, self._warp, self._accesses, self._shared = scene, warp, accesses, shared
+    def __init__(self, state: ClusterState, warp: Warp, accesses: GlobalAccesses, shared: SharedLog) -> None:
+        self._state, self._warp, self._accesses, self._shared = state, warp, accesses, shared
         self._log = log = _Log()
         self._head = log.head
         warp.registers.context.log = log.address
         accesses.logs.append(self)
 
     def end(self) -> None:
-        """The warp has exited."""
+        """Checks the last accesses: the warp has exited."""
         self.settle()
         self._accesses.logs.remove(self)
 
     def settle(self) -> None:
-        """Checks and records what has been noted."""
+        """Checks and records the noted accesses."""
         if self._shared.head[0]:
             self._shared.settle()
         count = self._head[0]
@@ -104,7 +104,7 @@ class AccessLog:
         groups: dict[tuple[int, int], list[int]] = {}  # (mask, second word) -> records
         is_store = 0
         for i, (head, how) in enumerate(heads):
-            if how & 1 != is_store:  # the order of loads does not matter, nor that of stores
+            if how & 1 != is_store:  # The order among loads does not matter, nor among stores.
                 self._check(groups, heads)
                 groups, is_store = {}, how & 1
             groups.setdefault((head & FULL, how), []).append(i)
@@ -115,6 +115,6 @@ class AccessLog:
             self._note(mask, how, [heads[i][0] >> 32 for i in members], self._log.records[members, 2:])
 
     def _note(self, mask: int, how: int, indices: list[int], addresses: np.ndarray) -> None:
-        """Accesses of one mask and of one kind. how: second word of their records."""
+        """Checks accesses of one mask and of one kind. how: second word of their records."""
         kind, width = "store" if how & 1 else "load", (how & FULL) >> 2
-        self._accesses.noted(self._scene, self._warp, mask, kind, width, indices, addresses, bool(how & 2))
+        self._accesses.noted(self._state, self._warp, mask, kind, width, indices, addresses, bool(how & 2))

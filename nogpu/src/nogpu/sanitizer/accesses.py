@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nogpu.sanitizer.clocks import FULL, LANES, Cause, lanes_of, repeated
+from nogpu.sanitizer.cluster_state import ClusterState, opcode, running_lanes
 from nogpu.sanitizer.conflicts import Access, View
 from nogpu.sanitizer.orders import is_strong
 from nogpu.sanitizer.report import spread
-from nogpu.sanitizer.scene import Scene, opcode, running_lanes
 from nogpu.sanitizer.shadow import Shadow
 
 if TYPE_CHECKING:
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 class Accesses:
-    """Accesses as whom, and checked as what whoever makes them knows."""
+    """Checks accesses under the clocks of the lanes or operations that make them."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._agents, self._warps, self._reporter = scene.agents, scene.warps, scene.reporter
+    def __init__(self, state: ClusterState) -> None:
+        self._agents, self._warps, self._reporter = state.agents, state.warps, state.reporter
         self._known: dict[tuple, Access] = {}
 
     def access(
         self, cta: Cta, shadow: Shadow, kind: str, proxy: str, place: int | np.ndarray, width: int, issuer: Issuer
     ) -> None:
-        """Bytes of a CTA's shared memory are accessed: so many at an offset, or at each."""
+        """Handles an access to `width` bytes of a CTA's shared memory at an offset, or at each of several."""
         running, lanes = cta.machine.running, None
         views: list[View] | None = None
         if isinstance(place, np.ndarray) and proxy == "generic":
@@ -41,7 +41,7 @@ class Accesses:
             warp = issuer[0].warp
             mask = running_lanes(warp)
             if isinstance(place, np.ndarray) and mask == FULL and len(place) < LANES:
-                mask = (1 << len(place)) - 1  # the rows of ldmatrix and stmatrix
+                mask = (1 << len(place)) - 1  # rows of ldmatrix and stmatrix
             access = self._of_warp(warp, mask, kind, issuer)
         if isinstance(place, np.ndarray) and mask and len(place) == mask.bit_count():
             lanes = repeated(mask, 1)
@@ -61,8 +61,8 @@ class Accesses:
         addresses: np.ndarray,
         by_lane: bool,
     ) -> None:
-        """Accesses of a warp to its CTA's shared memory by instructions in a row. addresses: int64[instructions, 32],
-        or of their first lane.
+        """Handles accesses of a warp to its CTA's shared memory by instructions in a row. addresses:
+        int64[instructions, 32], or of their first lane.
         """
         clock = self._warps[warp]
         clock.changes += 1
@@ -99,7 +99,7 @@ class Accesses:
             self._reporter.report(conflict, access, f"{spread('shared offset', *conflict.place)} of {cta.label}")
 
     def stored(self, mask: int, addresses: np.ndarray, values: np.ndarray, issuer: Issuer) -> None:
-        """As `Events.stored`: lanes that store different values to the same bytes are not ordered."""
+        """Handler of `Events.stored`: lanes that store different values to the same bytes are not ordered."""
         lanes = np.array(lanes_of(mask))
         order = lanes[np.argsort(addresses[lanes], kind="stable")]
         places, stored = addresses[order], values[:, order]
@@ -110,7 +110,7 @@ class Accesses:
         if clash.any():
             first = int(clash.argmax())
             pair = (int(order[first]), int(order[first + 1]))
-            self._warps[issuer[0].warp].settle()  # what it has accessed before is reported first
+            self._warps[issuer[0].warp].settle()  # reports of earlier accesses come first
             self._reporter.report_clash(issuer, pair, int(places[first]))
 
     def _of_warp(self, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:
@@ -143,7 +143,7 @@ class Accesses:
 
 
 def _views(clock: WarpClock, mask: int, lanes: np.ndarray | None) -> list[View]:
-    """As whom lanes of a warp are checked. lanes: as of `Shadow.access`."""
+    """Lanes of a warp by clock. lanes: as of `Shadow.access`."""
     parts = list(clock.parts(mask))
     if lanes is None or len(parts) == 1:
         return [View(None, part, known) for part, known in parts]

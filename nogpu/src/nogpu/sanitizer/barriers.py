@@ -1,4 +1,4 @@
-"""Follows barriers and words: what those know who have arrived on them, or stored them, and who learns it."""
+"""Follows barriers and words that order: clocks that arrivals and stores release, lanes that acquire them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from nogpu.sanitizer.clocks import (
     FENCED,
     FENCED_GLOBAL,
     FULL,
-    KNOWN,
     OF_CLUSTER,
     OF_CTA,
     OF_DEVICE,
+    ORDERED,
     UNSCOPED,
     Clock,
 )
+from nogpu.sanitizer.cluster_state import ClusterState, is_global, opcode, running, running_lanes
 from nogpu.sanitizer.orders import is_of_device, is_wide
 from nogpu.sanitizer.rules import SCOPE
-from nogpu.sanitizer.scene import Scene, is_global, opcode, running, running_lanes
 from nogpu.sanitizer.words import Word, add
 
 if TYPE_CHECKING:
@@ -41,61 +41,61 @@ NEVER = -1, -1
 KEPT = 32  # uses of a barrier for which a warp may still wait
 
 _Source = tuple[int | None, bool]
-"""Who has arrived: threads of a CTA of this rank, with a scope that is wider than the CTA; None: an operation."""
+"""Source of a release: threads of a CTA of this rank, True for a scope wider than the CTA; None: an operation."""
 _OPERATION: _Source = None, True
 _SCOPES = {"cta": OF_CTA, "cluster": OF_CLUSTER}
 
 
 class _MbarrierState:
-    """What those knew who have arrived on an mbarrier."""
+    """Clocks that arrivals on an mbarrier have released."""
 
     def __init__(self, phase: int) -> None:
-        self.clocks: dict[_Source, Clock] = {}  # in this phase
-        self.over: dict[_Source, Clock] = {}  # in those that are over
+        self.clocks: dict[_Source, Clock] = {}  # of the current phase
+        self.over: dict[_Source, Clock] = {}  # of completed phases
         self.phase = phase
 
 
 class Barriers:
-    """The barriers of a cluster, and the words that order."""
+    """Barriers of a cluster, and words that order."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene, self._warps = scene, scene.warps
+    def __init__(self, state: ClusterState) -> None:
+        self._state, self._warps = state, state.warps
         self._mbarriers: dict[MBarrier, _MbarrierState] = {}
         self._uses: dict[object, dict[int, Clock]] = {}
         self._words: dict[int, Word[_Source]] = {}
-        # what has been told when lanes of a warp have learned a word by an instruction last
+        # (warp, word, instruction) -> the version of the word and the lanes at the last acquire
         self._seen: dict[tuple[Warp, int, int], tuple[tuple[int, int], int]] = {}
 
-    def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
-        """As `Events.heard`."""
-        clocks, by_thread = self._state(barrier).clocks, opcode(issuer).startswith("mbarrier.arrive")
+    def mbarrier_arrived(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
+        """Handler of `Events.mbarrier_arrived`."""
+        clocks, by_thread = self._mbarrier_state(barrier).clocks, opcode(issuer).startswith("mbarrier.arrive")
         if running is not None and running.cause is not None:
-            running.cause.tells = None if by_thread else barrier.name
+            running.cause.completes_on = None if by_thread else barrier.name
             add(clocks, self._source(issuer) if by_thread else _OPERATION, running.cause.clock)
         elif by_thread:
-            for source, clock in self._told_by(issuer, running_lanes(issuer[0].warp)):
+            for source, clock in self._released_by_source(issuer, running_lanes(issuer[0].warp)):
                 add(clocks, source, clock)
         else:
             add(clocks, _OPERATION, self._released(issuer, running_lanes(issuer[0].warp)))
 
     def passed(self, barrier: MBarrier, warp: Warp) -> None:
-        """As `Events.passed`."""
-        self._learn(running(warp), running_lanes(warp), self._state(barrier).over)
+        """Handler of `Events.passed`."""
+        self._acquire(running(warp), running_lanes(warp), self._mbarrier_state(barrier).over)
 
     def _source(self, issuer: Issuer) -> _Source:
-        """Threads; where scopes are waived, as if they were an operation."""
-        if self._scene.reporter.allows(SCOPE, issuer):
+        """Source of a release by an instruction: threads; an operation where scopes are waived."""
+        if self._state.reporter.allows(SCOPE, issuer):
             return _OPERATION
         return issuer[0].cta.rank, is_wide(opcode(issuer))
 
     def _first_row(self, issuer: Issuer, source: _Source) -> int:
-        """Of a clock that somebody has released, the first row that a waiting or loading instruction learns."""
-        (rank, wide), scene = source, self._scene
-        if rank is None or rank == issuer[0].cta.rank or not scene.reporter.follows_scopes(scene.kernel):
-            return KNOWN
-        return KNOWN if wide and is_wide(opcode(issuer)) or scene.reporter.allows(SCOPE, issuer) else UNSCOPED
+        """First row of a released clock that a waiting or loading instruction acquires."""
+        (rank, wide), state = source, self._state
+        if rank is None or rank == issuer[0].cta.rank or not state.reporter.follows_scopes(state.kernel):
+            return ORDERED
+        return ORDERED if wide and is_wide(opcode(issuer)) or state.reporter.allows(SCOPE, issuer) else UNSCOPED
 
-    def _state(self, barrier: MBarrier) -> _MbarrierState:
+    def _mbarrier_state(self, barrier: MBarrier) -> _MbarrierState:
         state = self._mbarriers.get(barrier)
         if state is None:
             state = self._mbarriers[barrier] = _MbarrierState(barrier.phase)
@@ -106,39 +106,39 @@ class Barriers:
         return state
 
     def _released(self, issuer: Issuer, mask: int, scope: int = OF_CTA) -> Clock:
-        """What lanes release by an instruction. scope: of a fence that stands in for its order."""
+        """Clock that lanes release by an instruction. scope: of a fence that stands in for its order."""
         clock = self._warps[issuer[0].warp]
-        return clock.release(mask) if self._scene.releases(issuer) else clock.release_relaxed(mask, scope)
+        return clock.release(mask) if self._state.releases(issuer) else clock.release_relaxed(mask, scope)
 
-    def _told_by(self, issuer: Issuer, mask: int) -> Iterator[tuple[_Source, Clock]]:
-        """What lanes release by an instruction."""
+    def _released_by_source(self, issuer: Issuer, mask: int) -> Iterator[tuple[_Source, Clock]]:
+        """Clocks that lanes release by an instruction, with their sources."""
         source = self._source(issuer)
-        if source[1] and not self._scene.releases(issuer) and self._warps[issuer[0].warp].has_narrow_fence(mask):
+        if source[1] and not self._state.releases(issuer) and self._warps[issuer[0].warp].has_narrow_fence(mask):
             yield (issuer[0].cta.rank, False), self._released(issuer, mask)
             yield source, self._released(issuer, mask, OF_CLUSTER)
         else:
             yield source, self._released(issuer, mask)
 
-    def _learner(self, issuer: Issuer, needed: int) -> Callable[[int, Clock, int], None]:
-        """What makes lanes acquire by an instruction. needed: the scope of a fence that stands in for its order."""
+    def _acquirer(self, issuer: Issuer, needed: int) -> Callable[[int, Clock, int], None]:
+        """Function by which lanes acquire at an instruction. needed: scope of a fence that stands in for its order."""
         of = self._warps[issuer[0].warp]
-        if self._scene.learns(issuer):
+        if self._state.acquires(issuer):
             return of.acquire
-        return partial(of.hear, needed=needed, together=running_lanes(issuer[0].warp))
+        return partial(of.acquire_relaxed, needed=needed, together=running_lanes(issuer[0].warp))
 
-    def _learn(self, issuer: Issuer, mask: int, clocks: dict[_Source, Clock]) -> None:
-        """Lanes acquire by an instruction."""
+    def _acquire(self, issuer: Issuer, mask: int, clocks: dict[_Source, Clock]) -> None:
+        """Acquires clocks for lanes by an instruction."""
         for source, clock in clocks.items():
-            learn = self._learner(issuer, OF_CTA if source[0] in (None, issuer[0].cta.rank) else OF_CLUSTER)
-            learn(mask, clock, self._first_row(issuer, source))
+            acquire = self._acquirer(issuer, OF_CTA if source[0] in (None, issuer[0].cta.rank) else OF_CLUSTER)
+            acquire(mask, clock, self._first_row(issuer, source))
 
     def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
-        """As `Events.arrived`."""
+        """Handler of `Events.arrived`."""
         scope = OF_CLUSTER if isinstance(barrier, ClusterBarrier) else OF_CTA
         self._use(barrier, generation, self._released(running(warp), mask, scope))
 
     def excused(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
-        """As `Events.excused`: to have exited releases nothing, but nothing comes after it."""
+        """Handler of `Events.excused`: an exit releases nothing, but no access of the thread comes after it."""
         clock = self._warps[warp].release(mask)
         clock.table[:ANYWAY] = 0
         self._use(barrier, generation, clock)
@@ -152,99 +152,99 @@ class Barriers:
             uses.pop(generation - KEPT, None)
 
     def met(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
-        """As `Events.met`."""
+        """Handler of `Events.met`."""
         clock = self._uses.get(barrier, {}).get(generation)
         if clock is not None:
             self._warps[warp].acquire(mask, clock)
 
     def joined(self, warp: Warp, mask: int) -> None:
-        """As `Events.joined`."""
+        """Handler of `Events.joined`."""
         clock = self._warps[warp]
         clock.acquire(mask, clock.release(mask))
 
     def fenced(self, warp: Warp, space: str | None) -> None:
-        """As `Events.fenced`."""
+        """Handler of `Events.fenced`."""
         self._warps[warp].fence_proxy(running_lanes(warp), _FENCED_BY[space])
 
     def released_maps(self, warp: Warp, mask: int) -> None:
-        """As `Events.released_maps`."""
+        """Handler of `Events.released_maps`."""
         self._warps[warp].release_maps(mask)
 
     def acquired_map(self, warp: Warp, mask: int, address: int) -> None:
-        """As `Events.acquired_map`."""
+        """Handler of `Events.acquired_map`."""
         self._warps[warp].acquire_map(mask, address)
 
     def fenced_threads(self, warp: Warp, scope: str) -> None:
-        """As `Events.fenced_threads`."""
+        """Handler of `Events.fenced_threads`."""
         self._warps[warp].fence(running_lanes(warp), _SCOPES.get(scope, OF_DEVICE))
 
-    def told(self, warp: Warp, mask: int, key: int) -> None:
-        """As `Events.told`."""
+    def word_stored(self, warp: Warp, mask: int, key: int) -> None:
+        """Handler of `Events.word_stored`."""
         issuer, base = running(warp), self._warps[warp].base
-        stores, releases = opcode(issuer).startswith("st."), self._scene.releases(issuer)
+        stores, releases = opcode(issuer).startswith("st."), self._state.releases(issuer)
         word = self._word(key)
         if stores:
             word.store(base, mask)
-        for source, clock in self._told_by(issuer, mask):
-            word.tell(source, clock, base, mask, releases)
+        for source, clock in self._released_by_source(issuer, mask):
+            word.release(source, clock, base, mask, releases)
         if is_global(key):
             clock, wide = self._released(issuer, mask, OF_DEVICE), is_of_device(opcode(issuer))
-            self._scene.words.tell(self._scene, key, clock, wide, base, mask, stores, releases)
+            self._state.words.release(self._state, key, clock, wide, base, mask, stores, releases)
 
     def _word(self, key: int) -> Word[_Source]:
-        """What those of this cluster have told by a word."""
+        """Clocks that lanes of this cluster have released by a word."""
         word = self._words.get(key)
         if word is None:
             word = self._words[key] = Word()
         if is_global(key):
-            _, stores = self._scene.words.version(key)
+            _, stores = self._state.words.version(key)
             if stores != word.stores:
                 word.forget(stores)
         return word
 
-    def learned(self, warp: Warp, mask: int, key: int) -> None:
-        """As `Events.learned`. Who has learned all that has been told learns nothing: those that spin."""
+    def word_loaded(self, warp: Warp, mask: int, key: int) -> None:
+        """Handler of `Events.word_loaded`. Lanes that spin and have acquired all releases acquire nothing."""
         issuer = running(warp)
         word = self._word(key)
-        version = word.version, self._scene.words.version(key)[0]
+        version = word.version, self._state.words.version(key)[0]
         place = warp, key, issuer[1]
         seen, lanes = self._seen.get(place, (NEVER, 0))
         if seen == version and not mask & ~lanes:
             return
         self._seen[place] = version, mask
-        if word.tells(self._warps[warp].base, mask):
-            self._learn(issuer, mask, word.clocks)
+        if word.is_of_others(self._warps[warp].base, mask):
+            self._acquire(issuer, mask, word.clocks)
         if is_global(key) and version[1]:
-            self._learn_of_others(issuer, mask, key)
+            self._acquire_of_others(issuer, mask, key)
 
-    def _learn_of_others(self, issuer: Issuer, mask: int, key: int) -> None:
-        """Lanes learn from a word what other clusters have told."""
-        scene, words, learn = self._scene, self._scene.words, self._learner(issuer, OF_DEVICE)
+    def _acquire_of_others(self, issuer: Issuer, mask: int, key: int) -> None:
+        """Acquires, for lanes, the clocks that other clusters have released by a word."""
+        state, words, acquire = self._state, self._state.words, self._acquirer(issuer, OF_DEVICE)
         base, wide = self._warps[issuer[0].warp].base, is_of_device(opcode(issuer))
-        follows_scopes = scene.reporter.follows_scopes(scene.kernel)
-        for clock, row in words.told(scene, key, wide, base, mask, follows_scopes):
-            learn(mask, clock, row)
-            words.learned(scene.home, clock)
+        follows_scopes = state.reporter.follows_scopes(state.kernel)
+        for clock, row in words.released(state, key, wide, base, mask, follows_scopes):
+            acquire(mask, clock, row)
+            words.note_acquired(state.home, clock)
 
     def triggered(self, warp: Warp) -> None:
-        """As `Events.triggered`: what lanes knew and had done at a fence of the device is ordered before the start of
-        the next launch (PTX ISA, griddepcontrol).
+        """Handler of `Events.triggered`: what is ordered before a fence of the device by these lanes is ordered before
+        the start of the next launch (PTX ISA, griddepcontrol).
         """
         released = self._warps[warp].behind_fence(running_lanes(warp), OF_DEVICE)
         if released is not None:
-            self._scene.words.trigger(self._scene, released)
+            self._state.words.trigger(self._state, released)
 
     def started(self) -> None:
-        """The cluster starts."""
-        released = self._scene.words.start(self._scene.home.grid)
+        """Acquires, at the start of the cluster, the clock that the launch before released to it."""
+        released = self._state.words.start(self._state.home.grid)
         if released is not None:
-            clock = released.at_home(self._scene.home, self._scene.agents)
-            self._scene.words.learned(self._scene.home, clock)
+            clock = released.at_home(self._state.home, self._state.agents)
+            self._state.words.note_acquired(self._state.home, clock)
             for warp in self._warps.values():
                 warp.acquire(FULL, clock)
 
     def waited_for(self, warp: Warp, grid: int) -> None:
-        """As `Events.waited_for`."""
-        clock = self._scene.words.end(grid).at_home(self._scene.home, self._scene.agents)
+        """Handler of `Events.waited_for`."""
+        clock = self._state.words.end(grid).at_home(self._state.home, self._state.agents)
         self._warps[warp].acquire(running_lanes(warp), clock)
-        self._scene.words.learned(self._scene.home, clock)
+        self._state.words.note_acquired(self._state.home, clock)

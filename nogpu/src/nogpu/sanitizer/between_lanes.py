@@ -1,4 +1,4 @@
-"""How uninitialised bits spread between the lanes of a warp: shuffles, votes, products of matrices."""
+"""Spread of uninitialised bits between the lanes of a warp: shuffles, votes, products of matrices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def shuffle(g: ActiveGroup, mask: int, i: Instruction, w: WarpRegisters) -> Bits:
-    """Of shfl."""
+    """Uninitialised bits of shfl's result."""
     destination, a, b, c, members = i.operands
     held = destination.second if isinstance(destination, Pair) else None
     target = destination.first if isinstance(destination, Pair) else destination
@@ -36,7 +36,7 @@ def shuffle(g: ActiveGroup, mask: int, i: Instruction, w: WarpRegisters) -> Bits
 
 
 def exchange(mask: int, i: Instruction, defines: tuple[str, ...], uses: list[str], w: WarpRegisters) -> Bits:
-    """Of a result that depends on all lanes."""
+    """Uninitialised bits of a result that depends on all lanes."""
     lanes = chosen(mask)
     anywhere = np.zeros(32, bool)
     for name in uses:

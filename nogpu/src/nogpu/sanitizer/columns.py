@@ -1,8 +1,8 @@
 """Follows accesses to the tensor memory of a cluster's CTAs.
 
-Their order needs what threads have executed in turn, beside tcgen05.fence, which `tensor.order` checks: neither orders
-nor scopes of barriers matter, but for orders in kernels without any such fence (PTX ISA, "tcgen05 Memory Consistency
-Model").
+The order of accesses follows from what threads have executed in turn and from tcgen05.fence, which `tensor.order`
+checks. Orders and scopes of barriers do not matter, but for orders in kernels without any such fence (PTX ISA, "tcgen05
+Memory Consistency Model").
 """
 
 from __future__ import annotations
@@ -38,38 +38,39 @@ def _cells(mask: int) -> np.ndarray:
 
 
 def _row(issuer: Issuer) -> int:
-    """Of a clock, the row that an order of columns needs. tcgen05.fence orders them where a barrier is relaxed (PTX
-    ISA, tcgen05 Memory Consistency Model); in a kernel that has none nothing but the barrier's order is left.
+    """Row of a clock that an order of columns needs. tcgen05.fence orders them where a barrier is relaxed (PTX ISA,
+    tcgen05 Memory Consistency Model); a kernel without one has only the barrier's order.
     """
     return ANYWAY if issuer[0].grid.program.traits.tensor_fences else UNSCOPED
 
 
 class _Run:
-    """Operations of the tensor core, issued by one thread, that access a CTA's columns, and nobody else in between.
+    """Operations of the tensor core, issued by one thread, that access a CTA's columns, with nobody else's in between.
 
     Columns that have been checked once need not be checked again; what accesses them is recorded when the run ends.
     """
 
     def __init__(self, agent: int) -> None:
-        self.agent = agent  # of the thread
+        self.agent = agent  # component of the thread
         self.reads = self.writes = 0  # masks of the columns that have been checked
         # (columns read, columns written, instruction) -> the last such operation
         self.later: dict[tuple[int, int, int], tuple[Issuer, Cause, int]] = {}
 
 
 class Columns:
-    """The tensor memories of a cluster."""
+    """Accesses to the tensor memories of a cluster."""
 
     def __init__(self, agents: Agents, warps: dict[Warp, WarpClock], reporter: Reporter) -> None:
         self._agents, self._warps, self._reporter = agents, warps, reporter
         self._shadows: dict[Cta, Shadow] = {}
         # (warp, stores) -> columns of its tcgen05.ld or st that no wait has followed, and the last of these
+        # instructions
         self._open: dict[tuple[Warp, bool], tuple[int, Issuer]] = {}
         self._runs: dict[Cta, _Run] = {}
-        self._pending: dict[Warp, set[int]] = {}  # tcgen05.ld, by index, that no tcgen05.wait::ld has followed
+        self._pending: dict[Warp, set[int]] = {}  # indices of tcgen05.ld that no tcgen05.wait::ld has followed
 
     def touched(self, cta: Cta, issuer: Issuer, reads: int, writes: int) -> None:
-        """As `Events.touched`."""
+        """Handler of `Events.touched`."""
         running = cta.machine.running
         if running is not None and running.cause is not None:
             self._touched_by_core(cta, issuer, running.cause, reads, writes)
@@ -121,7 +122,7 @@ class Columns:
         run.later.clear()
 
     def _end_run(self, cta: Cta) -> None:
-        """Somebody else is about to access the columns of a CTA."""
+        """Ends the run of a CTA: another agent is about to access its columns."""
         run = self._runs.pop(cta, None)
         if run is not None:
             self._settle(cta, run)
@@ -139,43 +140,44 @@ class Columns:
             by_warp = before.cause is None and access.cause is None and not frees
             if by_warp and before.issuer[0].warp is access.issuer[0].warp:
                 continue
-            # Threads that have exited release nothing, but a barrier that does not wait for them has seen their end.
+            # Threads that have exited release nothing, but a barrier that does not wait for them is ordered after their
+            # exit.
             is_over = before.lanes and not before.issuer[0].warp.live & before.lanes
             if frees and conflict.missing == ANYWAY and is_over:
                 continue
             first, end = conflict.place
-            end = min(end, first - first % COLUMNS + COLUMNS)  # those of the next quadrant lie behind
+            end = min(end, first - first % COLUMNS + COLUMNS)  # The columns of the next quadrant lie behind.
             place = f"{spread('column', first % COLUMNS, first % COLUMNS + end - first)} of {cta.label}"
             self._reporter.report(conflict, access, place, "tensor")
 
     def allocated(self, cta: Cta, columns: int) -> None:
-        """Columns begin afresh."""
+        """tcgen05.alloc clears the access history of its columns."""
         if cta in self._shadows:
             self._shadows[cta].forget(_cells(columns))
 
     def freed(self, cta_group: int, issuer: Issuer, columns: int) -> None:
-        """tcgen05.dealloc: nobody may access the columns of the group's CTAs later or at the same time."""
+        """Handles tcgen05.dealloc: nobody may access the columns of the group's CTAs later or at the same time."""
         warp = issuer[0].warp
         clock = self._warps[warp]
         of = issuer[0].cta
         for cta in [of] if cta_group == 1 else [of, of.cluster.ctas[of.rank ^ 1]]:
-            # Deallocations of both CTAs may come at once. What comes behind the CTA's own finds no columns.
+            # Deallocations of both CTAs may come at once. An access behind the CTA's own deallocation finds no columns.
             access = Access(clock.base, clock.now, warp.live, True, True, True, issuer)
             views = [View(None, 0, known, _row(issuer)) for _, known in clock.parts(warp.live)]
             self._end_run(cta)
             self._check(cta, access, columns, views, records=cta is not of)
 
     def fragments_completed(self, warp: Warp, kind: str) -> None:
-        """tcgen05.wait::ld or ::st."""
+        """Handles tcgen05.wait::ld or ::st."""
         channel = self._fragments(warp, kind)
-        self._warps[warp].know(warp.live, channel.agent, channel.count)
+        self._warps[warp].acquire_count(warp.live, channel.agent, channel.count)
         channel.count += 1
         self._complete(warp, kind == "st")
         if kind == "ld":
             self._pending.pop(warp, None)
 
     def _complete(self, warp: Warp, is_write: bool) -> None:
-        """Each lane has waited for its own loads or stores: they are the lanes' accesses from now on."""
+        """Counts loads or stores as the lanes' own accesses: each lane has waited for its own."""
         columns, issuer = self._open.pop((warp, is_write), (0, None))
         if issuer is None:
             return
@@ -186,8 +188,8 @@ class Columns:
         self._check(warp.cta, access, columns, views, reports=False)
 
     def fragments_used(self, g: ActiveGroup, loads: Sequence[int]) -> None:
-        """Registers that loads fill are used. Kernels that never wait are exempt, the DSL compiles such: there, the use
-        is the wait.
+        """Handles a use of registers that loads fill. Kernels that never wait are exempt, the DSL compiles such: there,
+        the use is the wait.
         """
         pending = self._pending.get(g.warp, set())
         used = pending.intersection(loads)

@@ -1,4 +1,4 @@
-"""Two accesses to an item: whether what is known orders them, and what is missing if it does not."""
+"""Pairs of accesses to an item: whether a clock orders them, and what is missing if it does not."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from nogpu.sanitizer.clocks import ANYWAY, FENCED, KNOWN, LANES, ROWS, UNSCOPED, lanes_of
-from nogpu.sanitizer.items import Cells
+from nogpu.sanitizer.clocks import ANYWAY, FENCED, LANES, ORDERED, ROWS, UNSCOPED, lanes_of
+from nogpu.sanitizer.shadow_tables import Cells
 
 if TYPE_CHECKING:
     from nogpu.execution.replay import Step
     from nogpu.hardware.warp import Issuer
     from nogpu.sanitizer.clocks import Cause, Clock, Home
 
-ALL = 255  # in place of a lane: each of the access's
+ALL = 255  # stands for each lane of the access
 CTA, CLUSTER, GRID = range(3)
-"""How far the scope of a strong access reaches."""
+"""Extents of the scope of a strong access."""
 Lanes = np.ndarray | None
 
 
 class Access:
-    """An access: by whom, at which count, through which proxy."""
+    """Access: its agent and count, its proxy, its instruction."""
 
     __slots__ = (
         *("agent", "cause", "count", "fence", "is_async", "is_strong", "is_write", "issuer", "lanes", "listed"),
@@ -47,46 +47,46 @@ class Access:
         self.is_write, self.is_async, self.is_strong, self.issuer = is_write, is_async, is_strong, issuer
         self.listed = lanes_of(lanes)
         self.cause: Cause | bool | None = None  # of an asynchronous operation
-        self.number = 0  # in the history
+        self.number = 0  # index in the history
         self.step = Access.now
-        self.fence = FENCED  # of a clock, the row that has threads' writes which its proxy sees
-        self.home: Home | None = None  # the cluster, where accesses of several meet
-        self.reach = GRID  # of its scope, if it is strong
-        self.polled: tuple[int, int] | None = None  # by a load: its address, and how many writes there had been
+        self.fence = FENCED  # row of a clock that covers threads' writes which this access's proxy sees
+        self.home: Home | None = None  # cluster, where accesses of several meet
+        self.reach = GRID  # extent of its scope, if it is strong
+        self.polled: tuple[int, int] | None = None  # a load's address, and the number of writes before it
         # of instructions in a row: their indices, uint64[instructions, lanes] addresses, bytes of each
         self.several: tuple[list[int], np.ndarray, int] | None = None
 
     def name(self, address: int) -> None:
-        """The issuer is the last of several instructions that has accessed a byte."""
+        """Sets the issuer to the last of several instructions that has accessed a byte."""
         if self.several is not None:
             indices, addresses, width = self.several
             at = np.flatnonzero(((addresses <= address) & (address < addresses + np.uint64(width))).any(axis=1))
             self.issuer = self.issuer[0], indices[int(at[-1])] if len(at) else self.issuer[1]
 
     def is_of(self, other: Access) -> bool:
-        """Whether the same lanes of a warp, or the same other agent, make both."""
+        """True if lanes of one warp, or one other agent, make both."""
         return self.agent == other.agent and self.home is other.home
 
     def is_fenced(self, other: Access) -> bool:
-        """Whether the other's proxy sees this write behind a fence only."""
+        """True if the other's proxy sees this write behind a fence only."""
         return other.is_async and not self.is_async
 
 
 class View(NamedTuple):
-    """As whom an access is checked: some of its lanes, or an asynchronous operation."""
+    """Clock under which an access is checked: that of some of its lanes, or of an asynchronous operation."""
 
     rows: np.ndarray | None  # bool, by place: the places of these lanes; None: all
     lanes: int  # mask, 0 for an operation
     clock: Clock
-    row: int = KNOWN  # of the clock, that an order needs
+    row: int = ORDERED  # row of the clock that an order needs
 
 
 class Conflict(NamedTuple):
-    """An earlier access that is not ordered before a later one."""
+    """Earlier access that is not ordered before a later one."""
 
     before: Access
-    missing: int | None  # what more would order it: a row of `Clock`; None: none of them
-    place: tuple[int, int]  # offsets of bytes of both that lie together: the first, and behind the last
+    missing: int | None  # row of `Clock` that would order it; None: none of them
+    place: tuple[int, int]  # offsets of the bytes of both that lie together: the first, and behind the last
     same_warp: bool
 
 
@@ -94,11 +94,11 @@ def _column(rows: np.ndarray, like: np.ndarray) -> np.ndarray:
     return rows[:, None] if like.ndim == 2 else rows
 
 
-def _is_known(before: Access, access: Access, clock: Clock, row: int) -> bool:
-    """Whether all that took part in an access are known. row: of the clock."""
+def _is_covered(before: Access, access: Access, clock: Clock, row: int) -> bool:
+    """True if a row of a clock covers an access by all of its lanes."""
     agent, count = before.agent, before.count
     if before.home is not access.home:
-        assert before.home is not None  # where accesses of several clusters meet each has one
+        assert before.home is not None  # set where accesses of several clusters meet
         counts = clock.of(before.home, row)
     elif row >= ROWS:
         counts = clock.row(row)
@@ -116,7 +116,7 @@ def _is_known(before: Access, access: Access, clock: Clock, row: int) -> bool:
 
 
 def are_strong(before: Access, access: Access) -> bool:
-    """Whether two accesses are morally strong (PTX ISA, "Morally Strong Operations")."""
+    """True if two accesses are morally strong (PTX ISA, "Morally Strong Operations")."""
     if not (before.is_strong and access.is_strong):
         return False
     one, other = before.home, access.home
@@ -124,27 +124,27 @@ def are_strong(before: Access, access: Access) -> bool:
 
 
 def is_ordered(before: Access, access: Access, view: View, needs_fence: bool) -> bool:
-    """Whether all that took part in an access are known, and what they have written is visible."""
-    if not _is_known(before, access, view.clock, view.row):
+    """True if `before` happens before `access`, fenced if needed."""
+    if not _is_covered(before, access, view.clock, view.row):
         return False
-    return not needs_fence or _is_known(before, access, view.clock, access.fence)
+    return not needs_fence or _is_covered(before, access, view.clock, access.fence)
 
 
 def follows(before: Access, access: Access, view: View) -> bool:
-    """Whether two accesses, one of them a write, are no conflict."""
+    """True if two accesses, one of them a write, are no conflict."""
     if access.is_strong and are_strong(before, access):
         return True
-    if not _is_known(before, access, view.clock, view.row):
+    if not _is_covered(before, access, view.clock, view.row):
         return False
     needs_fence = access.is_async and before.is_write and not before.is_async
-    return not needs_fence or _is_known(before, access, view.clock, access.fence)
+    return not needs_fence or _is_covered(before, access, view.clock, access.fence)
 
 
 def _counts(before: Access, access: Access, view: View, row: int) -> np.ndarray:
-    """A row of what is known of those who have made an earlier access."""
+    """Row of the later access's clock, with components of the earlier access's cluster."""
     if before.home is access.home:
         return view.clock.row(row)
-    assert before.home is not None  # where accesses of several clusters meet each has one
+    assert before.home is not None  # set where accesses of several clusters meet
     return view.clock.of(before.home, row)
 
 
@@ -158,32 +158,32 @@ def conflicts(
     view: View,
     needs_fence: bool,
 ) -> Iterator[Conflict]:
-    """The conflict of two accesses, if there is one. at: bool, the items of both. of_before: the lane of each."""
+    """Conflict of two accesses, if there is one. at: bool, the items of both. of_before: the lane of each."""
     if view.rows is not None:
         at = at & _column(view.rows, at)
-    bad = at & _unknown(before, view, view.row, of_before, lanes, access)
+    bad = at & _uncovered(before, view, view.row, of_before, lanes, access)
     missing: int | None = None
     if bad.any():
         for row in (UNSCOPED, ANYWAY):
-            if missing is None and not (bad & _unknown(before, view, row, of_before, lanes, access)).any():
+            if missing is None and not (bad & _uncovered(before, view, row, of_before, lanes, access)).any():
                 missing = row
-        if missing is None and before.is_strong and access.is_strong:  # but for their scopes they would be no conflict
+        if missing is None and before.is_strong and access.is_strong:  # They would be no conflict but for their scopes.
             missing = UNSCOPED
     elif needs_fence:
-        missing, bad = access.fence, at & _unknown(before, view, access.fence, of_before, lanes, access)
+        missing, bad = access.fence, at & _uncovered(before, view, access.fence, of_before, lanes, access)
     if bad.any():
         yield Conflict(before, missing, cells.place(bad), before.is_of(access))
 
 
-def _unknown(before: Access, view: View, row: int, of_before: np.ndarray, lanes: Lanes, access: Access) -> np.ndarray:
-    """Whether an access is not known, by item. row: of the clock. of_before: the access's lane."""
+def _uncovered(before: Access, view: View, row: int, of_before: np.ndarray, lanes: Lanes, access: Access) -> np.ndarray:
+    """bool, by item: True where a row of the clock does not cover the earlier access. of_before: its lane."""
     table = _counts(before, access, view, row)
     if not before.lanes:
         return np.full_like(of_before, table[before.agent] < before.count, bool)
     known = table[before.agent : before.agent + LANES] >= before.count
     own = before.is_of(access) and bool(view.lanes)
     everybody = all(known[lane] for lane in before.listed)
-    if own:  # a lane knows what it has done itself
+    if own:  # a lane's own accesses are in program order
         everybody = everybody or not view.lanes & ~before.lanes
     by_lane = np.append(known, np.zeros(ALL + 1 - LANES, bool))
     by_lane[ALL] = everybody

@@ -1,7 +1,7 @@
 """Reports uninitialised bits in registers where they count, and follows them through other instructions.
 
-They count in an address, in what decides where control goes or whether something with an effect happens, in a store to
-global memory, and in whatever else has an effect. A store to shared or tensor memory passes them on.
+They count in an address, in a guard or a branch, in the condition of an effect, in a store to global memory, and in any
+other effect. A store to shared or tensor memory passes them on.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _registers_of(address: Address) -> list[Register]:
 
 
 class Stored:
-    """What the store that a warp executes, or has left behind, writes of uninitialised bits."""
+    """Uninitialised bits that the store which a warp executes, or has left behind, writes."""
 
     def __init__(self, mask: int, invalid: np.ndarray, origin: Origin) -> None:
         self.mask, self.invalid, self.origin = mask, invalid, origin  # invalid: uint8[32 or rows, bytes]
@@ -52,17 +52,17 @@ class Stored:
 
 
 class Effects:
-    """Of a cluster's warps."""
+    """Uninitialised bits in the registers of a cluster's warps, where they count."""
 
     def __init__(self, files: Files, reporter: Reporter) -> None:
         self._files, self._reporter = files, reporter
-        self._entry, self._heeded = files.entry, files.heeded
+        self._entry, self._register_uses = files.entry, files.register_uses
         self.stored: dict[tuple[Warp, int], Stored] = {}
         """(warp, index of the instruction) -> what its stores are about to write of uninitialised bits."""
 
-    def heeded(self, g: ActiveGroup, mask: int, index: int) -> None:
-        """As `Events.heeded`."""
-        assert self._heeded is not None
+    def uninitialised_named(self, g: ActiveGroup, mask: int, index: int) -> None:
+        """Handler of `Events.uninitialised_named`."""
+        assert self._register_uses is not None
         registers, instruction, issuer = self._files.by_warp[g.warp], self._entry.instructions[index], (g, index)
         base, lanes = instruction.opcode.partition(".")[0], chosen(mask)
         guard = self._guard(registers, instruction, base, issuer)
@@ -74,9 +74,9 @@ class Effects:
         for operand in instruction.operands:
             for register in _registers_of(operand) if isinstance(operand, Address) else ():
                 self._check(registers, register, f"the address in {register.name}", issuer, lanes)
-        defines = self._heeded.defines[index]
+        defines = self._register_uses.defines[index]
         results = dict.fromkeys(defines, NOTHING)
-        uses = [name for name in self._heeded.uses[index] if name in registers and name not in guard]
+        uses = [name for name in self._register_uses.uses[index] if name in registers and name not in guard]
         if base == "st" and ".async" not in instruction.opcode and ".bulk" not in instruction.opcode:
             self._store(registers, g, instruction, issuer, mask)
         elif base == "st" or base in ATOMICS:
@@ -95,14 +95,14 @@ class Effects:
 
     @staticmethod
     def _undecided(registers: WarpRegisters, guard: tuple[str, ...], g: ActiveGroup) -> np.ndarray:
-        """bool[32]: lanes of which it is not known whether they execute the instruction."""
+        """bool[32]: lanes whose guard is uninitialised."""
         found = np.zeros(LANES, bool)
         for name in guard:
             found |= (registers.bits(Register(name, 1)) != 0) & chosen(g.warp.registers.context.outer)
         return found
 
     def _guard(self, registers: WarpRegisters, instruction: Instruction, base: str, issuer: Issuer) -> tuple[str, ...]:
-        """The guard, if it has uninitialised bits in lanes that count."""
+        """Guard of an instruction, if it has uninitialised bits in lanes that count."""
         if instruction.predicate is None or instruction.predicate.register.name not in registers:
             return ()
         register, outer = instruction.predicate.register, chosen(issuer[0].warp.registers.context.outer)
@@ -115,8 +115,8 @@ class Effects:
     def _check_uses(
         self, registers: WarpRegisters, what: str, issuer: Issuer, lanes: np.ndarray, guard: tuple[str, ...]
     ) -> None:
-        assert self._heeded is not None
-        for name in self._heeded.uses[issuer[1]]:
+        assert self._register_uses is not None
+        for name in self._register_uses.uses[issuer[1]]:
             if name in registers and (name not in guard or what.startswith("what")):
                 self._check(registers, Register(name, 0), f"{what}, {name}", issuer, lanes)
 
@@ -128,12 +128,12 @@ class Effects:
             self.report(what, issuer, bad, registers.origin(register.name), False)
 
     def report(self, what: str, issuer: Issuer, lanes: np.ndarray | None, origin: Origin, is_doubt: bool) -> None:
-        """Reports what counts, in words. lanes: bool[32] of those that it is of."""
+        """Reports a use of uninitialised bits. what: the use in words. lanes: bool[32] of the lanes it concerns."""
         mask = 0 if lanes is None else sum(1 << lane for lane in np.flatnonzero(lanes).tolist())
         self._reporter.report_uninitialised(what, issuer, mask, origin, is_doubt)
 
     def _data(self, registers: WarpRegisters, operand: object, nbytes: int) -> np.ndarray:
-        """uint8[32, bytes]: the uninitialised bits of what each lane stores."""
+        """uint8[32, bytes]: the uninitialised bits of the bytes that each lane stores."""
         parts = [registers.bits(item)[:, None].view(np.uint8)[:, :nbytes] for item in items_of(operand)]
         found = np.concatenate(parts, axis=1)
         return np.where(found != 0, np.uint8(INVALID), np.uint8(0))
@@ -162,7 +162,7 @@ class Effects:
 
     @staticmethod
     def _is_copy(registers: WarpRegisters, items: tuple, lanes: np.ndarray, origin: Origin) -> bool:
-        """Whether all that is uninitialised are words of global memory as they are."""
+        """True if all uninitialised items are words of global memory as they are."""
         if not origin.is_global:
             return False
         for item in items:
@@ -176,7 +176,7 @@ class Effects:
     def _change(
         self, registers: WarpRegisters, instruction: Instruction, issuer: Issuer, mask: int, uses: list[str]
     ) -> None:
-        """atom, red, st.async, st.bulk: of what they store all bits are uninitialised if one is."""
+        """Handles atom, red, st.async, st.bulk: all bits that they store are uninitialised if one is."""
         addressed = {x.name for o in instruction.operands if isinstance(o, Address) for x in _registers_of(o)}
         lanes = chosen(mask)
         tainted = [n for n in uses if n not in addressed and registers.bits(Register(n, 0))[lanes].any()]

@@ -1,10 +1,10 @@
 """Searches the interleavings of a launch that matter for one that fails (--explore).
 
-A run tells which of its steps conflict although nothing orders them (`races.py`). Each of these pairs may happen the
-other way round: that is a hold (`execution.replay`), and a further run. Its pairs are held, too, on top of its own
-holds, and so on, as dynamic partial order reduction does (Flanagan, Godefroid, POPL 2005). Few holds come first, and
-pairs of instructions that have not been tried. A run that ends with an error, or leaves other bytes than the first one,
-fails; of its holds those are kept without which it would not.
+A run has steps that conflict although nothing orders them (`races.py`). Each of these pairs may happen the other way
+round: that is a hold (`execution.replay`), and a further run. Its pairs are held, too, on top of its own holds, and so
+on, as dynamic partial order reduction does (Flanagan, Godefroid, POPL 2005). Plans with few holds come first, and pairs
+of instructions that have not been tried. A run that ends with an error, or leaves other bytes than the first one,
+fails; of its holds those are kept without which it would not fail.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from nogpu.errors import EmulatorError
 from nogpu.execution import device, settings, status
 from nogpu.execution.replay import schedule_of
-from nogpu.sanitizer import follow
+from nogpu.sanitizer import observer
 from nogpu.sanitizer.races import Race, Races
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class _Plan(NamedTuple):
         return _Plan(self.races[:index] + self.races[index + 1 :])
 
     def takes(self, race: Race) -> bool:
-        """Whether it can also reverse a pair."""
+        """True if the plan can also reverse a pair."""
         holds = self.holds
         return race.reversal not in holds and all((hold.behind, hold.step) != race.reversal for hold in holds)
 
@@ -62,7 +62,7 @@ class _Queue:
         self._numbers = itertools.count()
 
     def add(self, plan: _Plan, races: list[Race]) -> None:
-        """A run of a plan has found these."""
+        """Adds the plans that follow from the races of a plan's run."""
         for race in races:
             further = _Plan((*plan.races, race))
             if plan.takes(race) and further.holds not in self._seen:
@@ -72,12 +72,12 @@ class _Queue:
                 heapq.heappush(self._plans, (place, further))
 
     def take(self, count: int) -> list[_Plan]:
-        """Removes the first ones."""
+        """Removes and returns the first plans."""
         return [heapq.heappop(self._plans)[1] for _ in range(min(count, len(self._plans)))]
 
 
 class Explorer:
-    """`execution.trials.Explorer`."""
+    """Search that implements `execution.trials.Explorer`."""
 
     def __init__(self, limit: int) -> None:
         """limit: runs of a launch."""
@@ -85,11 +85,11 @@ class Explorer:
         self._launches = self._runs = 0
 
     def follower(self) -> Races:
-        """As `Explorer.follower`."""
+        """Collector of the races of one run."""
         return Races()
 
     def explore(self, trial: Trial) -> None:
-        """As `Explorer.explore`."""
+        """Searches the interleavings of a launch."""
         shown = status.Status(f"exploring {trial.kernel}", "runs") if status.is_shown() else None
         self._launches += 1
         try:
@@ -104,7 +104,7 @@ class Explorer:
                 shown.close()
 
     def _search(self, trial: Trial) -> Iterator[tuple[int, _Plan, Tried]]:
-        """Runs plans: (runs so far, plan, what has become of it)."""
+        """Runs plans and yields (runs so far, plan, outcome)."""
         queue, plans, runs, seen = _Queue(), [_Plan(())], 0, set()
         while plans:
             for plan, tried in zip(plans, trial.run([plan.schedule for plan in plans])):
@@ -133,7 +133,7 @@ class Explorer:
         return failure
 
     def summarise(self) -> None:
-        """Says on standard error what has been explored."""
+        """Prints on standard error how many launches and runs have been explored."""
         if self._launches:
             print(
                 f"explore: {self._runs} runs of {self._launches} launch{'es' if self._launches > 1 else ''}",
@@ -143,7 +143,7 @@ class Explorer:
 
 
 def install() -> None:
-    """Launches of this process are explored (NOGPU_EXPLORE), and followed if that is wanted, too.
+    """Explores launches of this process (NOGPU_EXPLORE), and follows them if that is wanted, too.
 
     Raises EmulatorError for a number of runs that is not legal.
     """
@@ -152,6 +152,6 @@ def install() -> None:
     except ValueError as error:
         raise EmulatorError(f"environment variable NOGPU_EXPLORE: {error}") from None
     if os.environ.get("NOGPU_SANITIZE") == "1":
-        follow.install()
+        observer.install()
     if status.is_first():
         atexit.register(explorer.summarise)

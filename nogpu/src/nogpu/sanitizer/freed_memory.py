@@ -1,4 +1,4 @@
-"""Memory that torch's allocator gives out again to the queue for which it was allocated, without a wait for others."""
+"""Memory that torch's allocator gives out again to its queue while other queues may still use it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from nogpu.hardware.allocations import Allocation
     from nogpu.sanitizer.queue_clocks import Clock
 
-_BLOCK, _SMALL = 512, 1 << 20  # bytes: of which blocks are multiples; that a block of the small pool has at most
+_BLOCK, _SMALL = 512, 1 << 20  # bytes: the unit of a block's size; the largest block of the small pool
 
 
 class _Freed(NamedTuple):
     allocation: Allocation
-    users: list[Past]  # who may still use it
+    users: list[Past]  # accesses that may not be over
 
 
 class FreedMemory:
-    """Of all queues."""
+    """Freed memory of all queues."""
 
     def __init__(self) -> None:
         self._noted: deque[tuple[Hashable, _Freed]] = deque()
@@ -32,17 +32,21 @@ class FreedMemory:
         return bool(self._noted or self._freed)
 
     def note(self, queue: Hashable, allocation: Allocation, users: list[Past], recorded: Container[Hashable]) -> None:
-        """Memory of a queue is no longer used. recorded: queues for whose work the allocator waits (record_stream)."""
+        """Notes that memory of a queue is no longer used. recorded: queues for whose work the allocator waits
+        (record_stream).
+        """
         self._noted.append((queue, _Freed(allocation, [each for each in users if each.node.queue not in recorded])))
 
     def given(self, queue: Hashable, known: Clock, allocation: Allocation, handle: int) -> Conflict | None:
-        """Memory is allocated for a queue. Who may still use it, if it can have been another's. known: by the queue."""
+        """Conflict of memory that is allocated for a queue with accesses to freed memory whose block it may be. known:
+        clock of the queue.
+        """
         while self._noted:
             of, freed = self._noted.popleft()
             self._freed.setdefault(of, []).append(freed)
         kept, found = [], None
         for each in self._freed.pop(queue, ()):
-            users = [user for user in each.users if not user.node.is_known_to(known)]
+            users = [user for user in each.users if not user.node.happens_before(known)]
             if users and found is None and _fits(allocation, each.allocation):
                 found = _Freed(each.allocation, users)
             elif users:
@@ -60,6 +64,6 @@ class FreedMemory:
 
 
 def _fits(new: Allocation, old: Allocation) -> bool:
-    """Whether torch's allocator may give new memory the block of an old one (c10/cuda/CUDACachingAllocator.cpp)."""
+    """True if torch's allocator may give new memory the block of an old one (c10/cuda/CUDACachingAllocator.cpp)."""
     sizes = [-(-(each.end - each.start) // _BLOCK) * _BLOCK for each in (new, old)]
     return sizes[0] <= sizes[1] and (sizes[0] <= _SMALL) == (sizes[1] <= _SMALL)

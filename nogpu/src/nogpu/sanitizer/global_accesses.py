@@ -8,13 +8,13 @@ import numpy as np
 
 from nogpu.hardware.traffic import extent
 from nogpu.sanitizer.clocks import FENCED_GLOBAL, FULL, MAPPED, Cause, lanes_of, repeated
+from nogpu.sanitizer.cluster_state import ClusterState, remnant, running_lanes
 from nogpu.sanitizer.conflicts import Access, View
 from nogpu.sanitizer.global_tables import Tables
 from nogpu.sanitizer.history import History
 from nogpu.sanitizer.operations import slot
 from nogpu.sanitizer.orders import is_strong, reach
 from nogpu.sanitizer.report import spread
-from nogpu.sanitizer.scene import Scene, remnant, running_lanes
 from nogpu.sanitizer.touched import touched
 from nogpu.sanitizer.words import Words
 
@@ -24,34 +24,34 @@ if TYPE_CHECKING:
     from nogpu.hardware.memory import GlobalMemory
     from nogpu.hardware.warp import Issuer, Warp
     from nogpu.sanitizer.access_log import AccessLog
-    from nogpu.sanitizer.items import Cells
     from nogpu.sanitizer.queue_history import Touched
     from nogpu.sanitizer.report import Reporter
+    from nogpu.sanitizer.shadow_tables import Cells
 
-PENDING = 1 << 16  # reads of an allocation to which nobody has written
-READS = 8  # of a byte, by those that nothing orders, that are kept
+PENDING = 1 << 16  # number of reads of an allocation to which nobody has written
+READS = 8  # number of unordered reads of a byte that are kept
 
 
 class GlobalAccesses:
-    """Under one schedule."""
+    """Accesses to global memory under one schedule."""
 
     def __init__(self, memory: GlobalMemory, reporter: Reporter) -> None:
         self._memory, self._reporter = memory, reporter
         self.words = Words()
-        self.scenes: dict[Cluster, Scene] = {}  # of the clusters that are followed
+        self.states: dict[Cluster, ClusterState] = {}  # by cluster that is followed
         self.logs: list[AccessLog] = []  # of warps that have not exited
-        self.launches: set[int] = set()  # by number, of those that have begun
+        self.launches: set[int] = set()  # numbers of the launches that have begun
         self._history = History(READS)
         self._tables: dict[Allocation, Tables] = {}
-        self._writes = 0  # so far
+        self._writes = 0  # number so far
 
     def settle(self) -> None:
-        """Checks what compiled code has noted."""
+        """Checks the accesses that compiled code has noted."""
         for log in self.logs:
             log.settle()
 
     def touched(self, with_reads: bool) -> dict[int, list[Touched]]:
-        """By number of a launch: what it has accessed so far."""
+        """Accesses so far, by number of a launch."""
         self.settle()
         return touched(self.launches, list(self._tables.values()), self._history, with_reads)
 
@@ -64,23 +64,23 @@ class GlobalAccesses:
         strides: tuple[int, ...],
         issuer: Issuer | None,
     ) -> None:
-        """The observer of global memory. What the host does has no issuer, and is ordered before and after launches."""
+        """Observer of global memory. An access of the host has no issuer, and is ordered before and after launches."""
         if issuer is None:
             return
         tables = None if isinstance(address, np.ndarray) else self._tables_at(address)
         if tables is None and not isinstance(address, np.ndarray):
             return
         cta = issuer[0].cta
-        scene = self.scenes[cta.cluster]
+        state = self.states[cta.cluster]
         running = cta.machine.running
         if running is not None and running.cause is not None:
-            access, views = self._of_operation(scene, running.cause, kind, proxy, address)
+            access, views = self._of_operation(state, running.cause, kind, proxy, address)
             mask = running.cause.mask if access.lanes else 0
         else:
             warp, mask = issuer[0].warp, running_lanes(issuer[0].warp)
-            scene.warps[warp].settle()
-            access = self._of_warp(scene, warp, mask, kind, issuer)
-            views = [View(None, part, clock) for part, clock in scene.warps[warp].parts(mask)]
+            state.warps[warp].settle()
+            access = self._of_warp(state, warp, mask, kind, issuer)
+            views = [View(None, part, clock) for part, clock in state.warps[warp].parts(mask)]
         if isinstance(address, np.ndarray):
             self._by_lane(access, address, shape[0], mask, views)
         elif tables is not None and not self._repeats(access, address):
@@ -89,13 +89,13 @@ class GlobalAccesses:
             self._check(access, tables, address, shape, strides, None, views)
 
     def _repeats(self, access: Access, address: int) -> bool:
-        """Whether a warp loads a word again, by the same instruction, and nobody has written since: it spins."""
+        """True if a warp loads a word again, by the same instruction, with no write since: it spins."""
         last, access.polled = access.polled, (address, self._writes)
         return not access.is_write and last == access.polled
 
     def noted(
         self,
-        scene: Scene,
+        state: ClusterState,
         warp: Warp,
         mask: int,
         kind: str,
@@ -104,8 +104,10 @@ class GlobalAccesses:
         addresses: np.ndarray,
         by_lane: bool,
     ) -> None:
-        """Accesses of a warp by instructions in a row. addresses: uint64[instructions, 32], or of their first lane."""
-        clock = scene.warps[warp]
+        """Handles accesses of a warp by instructions in a row. addresses: uint64[instructions, 32], or of their first
+        lane.
+        """
+        clock = state.warps[warp]
         clock.changes += 1
         if not by_lane:
             addresses = addresses[:, :1]
@@ -125,13 +127,13 @@ class GlobalAccesses:
             access = Access(
                 clock.base, clock.now, mask, kind == "store", False, False, remnant((warp.first_group, of_part[0]))
             )
-            access.home, access.several = scene.home, (of_part, places, width)
+            access.home, access.several = state.home, (of_part, places, width)
             views = [View(None, part, known) for part, known in clock.parts(mask)]
             self._by_lane(access, places.ravel(), width, mask if by_lane else 0, views)
 
     def _by_lane(self, access: Access, addresses: np.ndarray, width: int, mask: int, views: list[View]) -> None:
-        """Accesses by lanes: addresses uint64[n] of the lanes of a mask, perhaps several times in a row; or by nobody
-        in particular.
+        """Handles accesses by lane: addresses uint64[n] of the lanes of a mask, perhaps several times in a row; or of
+        no lane in particular.
         """
         lanes, times = None, len(addresses) // (mask.bit_count() or 1)
         if mask and times * mask.bit_count() == len(addresses):
@@ -153,7 +155,7 @@ class GlobalAccesses:
                 self._check(access, tables, addresses[i : i + 1], (width,), (1,), one, own)
 
     def _tables_at(self, address: int) -> Tables | None:
-        """Of the allocation at an address; None if nobody can write to it."""
+        """Tables of the allocation at an address; None if nobody can write to it."""
         allocation = self._memory.holding(address)
         if not allocation.writable:
             return None
@@ -172,7 +174,7 @@ class GlobalAccesses:
         lanes: np.ndarray | None,
         views: list[View],
     ) -> None:
-        """An access to bytes of one allocation: a box, or words of lanes."""
+        """Checks an access to bytes of one allocation: a box, or words of lanes."""
         self._writes += access.is_write
         if tables.reads is not None:
             if not access.is_write:
@@ -198,44 +200,44 @@ class GlobalAccesses:
             cells, lanes = _cells(tables, access, address, shape, strides, lanes, 1)
             self._history.follows(access, cells.items, cells.where, lanes, [])
 
-    def _of_warp(self, scene: Scene, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:
-        clock = scene.warps[warp]
+    def _of_warp(self, state: ClusterState, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:
+        clock = state.warps[warp]
         clock.changes += 1
         key = clock.base, clock.now, mask, issuer[1], kind, Access.now
-        access = scene.global_accesses.get(key)
+        access = state.global_accesses.get(key)
         if access is None:
             opcode = issuer[0].grid.entry.instructions[issuer[1]].opcode
             access = Access(clock.base, clock.now, mask, kind == "store", False, is_strong(opcode), remnant(issuer))
-            access.home, access.reach = scene.home, reach(opcode)
-            scene.global_accesses[key] = access
+            access.home, access.reach = state.home, reach(opcode)
+            state.global_accesses[key] = access
         return access
 
     def _of_operation(
-        self, scene: Scene, cause: Cause, kind: str, proxy: str, address: int | np.ndarray
+        self, state: ClusterState, cause: Cause, kind: str, proxy: str, address: int | np.ndarray
     ) -> tuple[Access, list[View]]:
         issuer, mask = cause.issuer, 0
         opcode = issuer[0].grid.entry.instructions[issuer[1]].opcode
         if proxy == "tensormap":
-            agent, count = slot(scene.agents, "map reads", cause)
+            agent, count = slot(state.agents, "map reads", cause)
         elif cause.channel is None:
-            agent, count = slot(scene.agents, "reads", cause)
+            agent, count = slot(state.agents, "reads", cause)
         elif opcode.startswith("cp.async.c"):
             agent, count, mask = cause.channel.agent, cause.count, cause.mask
         else:  # a bulk store: the component behind that of its read
             agent, count = cause.channel.agent + 1, cause.count
-        clock = scene.agents.fit(cause.clock)
+        clock = state.agents.fit(cause.clock)
         if not mask:
             clock.set(agent, count)
         key = agent, count, mask, issuer[1], kind
-        access = scene.global_accesses.get(key)
+        access = state.global_accesses.get(key)
         if access is None:
             is_async = proxy != "generic"
             access = Access(agent, count, mask, kind == "store", is_async, is_strong(opcode), remnant(issuer))
-            access.cause, access.home, access.reach = True, scene.home, reach(opcode)
+            access.cause, access.home, access.reach = True, state.home, reach(opcode)
             access.fence = FENCED_GLOBAL
             if proxy == "tensormap" and isinstance(address, int):
                 access.fence = MAPPED + address
-            scene.global_accesses[key] = access
+            state.global_accesses[key] = access
         return access, [View(None, 0, clock)]
 
 
@@ -248,7 +250,7 @@ def _cells(
     lanes: np.ndarray | None,
     parts: int,
 ) -> tuple[Cells, np.ndarray | None]:
-    """The items of an access, and their lanes. parts: of its warp's lanes, that know different things."""
+    """Items of an access, and their lanes. parts: number of clocks that its warp's lanes have."""
     if not isinstance(address, np.ndarray):
         return tables.box(address, shape, strides), None
     chunks = None if access.is_write or parts > 1 else tables.chunks(address, shape[0])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nogpu.sanitizer.items import Cells, Items, is_zero, run_of
+from nogpu.sanitizer.shadow_tables import Cells, Items, is_zero, run_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,7 @@ Read = tuple["Access", "int | np.ndarray", tuple[int, ...], tuple[int, ...], "np
 
 
 class Tables:
-    """Of one allocation."""
+    """Shadow of one allocation."""
 
     def __init__(self, allocation: Allocation) -> None:
         self.allocation = allocation
@@ -53,15 +53,15 @@ class Tables:
         self._origin = allocation.start & -CHUNK
         self._chunks = -(-(allocation.end - self._origin) // CHUNK)
         self._whole = Items.of(self._chunks)
-        self._split = np.zeros(self._chunks, bool)  # chunks that have items for their bytes
-        self._bytes: Items | None = None  # once a chunk is split
+        self._split = np.zeros(self._chunks, bool)  # True for chunks that have items for their bytes
+        self._bytes: Items | None = None  # set once a chunk is split
         self._columns = self._whole.columns()
         self._words: dict[int, Items] = {}
-        self._first_chunk, self._end_chunk = self._chunks, 0  # of those that have been accessed
-        self.reads: list[Read] | None = []  # all accesses so far, if nobody has written: still to be recorded
+        self._first_chunk, self._end_chunk = self._chunks, 0  # of the chunks that have been accessed
+        self.reads: list[Read] | None = []  # all accesses while nobody has written, still to be recorded
 
     def box(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Cells:
-        """The items of a box of bytes. strides: bytes."""
+        """Items of a box of bytes. strides: bytes."""
         first = address - self._origin
         chunks = None if first % CHUNK else _in_chunks(shape, strides)
         if chunks is not None:
@@ -73,7 +73,7 @@ class Tables:
         return self._boxes(self._bytes, first, (shape, strides), 1)
 
     def chunks(self, addresses: np.ndarray, width: int) -> Cells | None:
-        """The items of words that adjacent lanes access, if these are whole chunks: which lane has which is lost."""
+        """Items of words that adjacent lanes access, if these are whole chunks; the lane of each word is lost."""
         each = CHUNK // width
         if each < 2 or len(addresses) % each:
             return None
@@ -87,7 +87,7 @@ class Tables:
         return Cells(self._whole, where, partial(self._first, where, CHUNK))
 
     def lanes(self, addresses: np.ndarray, width: int) -> Cells:
-        """The items of words of `width` bytes, a row for each. addresses: uint64[n], aligned."""
+        """Items of words of `width` bytes, a row for each. addresses: uint64[n], aligned."""
         offsets = (addresses - np.uint64(self._origin)).view(np.int64)
         chunks = offsets >> 4
         if width > CHUNK:
@@ -104,7 +104,7 @@ class Tables:
         return Cells(self._by_width(width), words, partial(self._first, words, width))
 
     def _by_width(self, width: int) -> Items:
-        """The bytes' tables with a row for each aligned word."""
+        """Tables of bytes with a row for each aligned word."""
         assert self._bytes is not None  # a chunk is split
         found = self._words.get(width)
         if found is None:
@@ -112,7 +112,7 @@ class Tables:
         return found
 
     def _splits(self, first: int, box: Box) -> np.ndarray:
-        """Which chunks of a box are split."""
+        """bool, in the box's shape: the chunks that are split."""
         shape, strides = box
         return np.ndarray(shape, bool, self._split, first, strides)
 
@@ -136,13 +136,13 @@ class Tables:
         return first + self._origin - self.start, end + self._origin - self.start
 
     def reach(self, first: int, end: int) -> None:
-        """Addresses from the first to the end have been accessed, or some of them."""
+        """Notes that bytes at addresses from the first to the end have been accessed, at least some of them."""
         self._first_chunk = min(self._first_chunk, (first - self._origin) // CHUNK)
         self._end_chunk = max(self._end_chunk, -(-(end - self._origin) // CHUNK))
 
     def runs(self, reads: bool) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """(starts, ends, numbers) of items in a row that have the same number, of what is written or read: addresses,
-        in order. Some may have number 0.
+        """(starts, ends, numbers) of items in a row that have the same number, of writes or of reads: addresses, in
+        order. Some may have number 0.
         """
         first, end = self._first_chunk, self._end_chunk
         whole = (self._whole.reads if reads else self._whole.writes)[first:end]
@@ -160,7 +160,7 @@ class Tables:
         return places[:-1], places[1:], numbers[bounds[:-1]]
 
     def _divide(self, chunks: np.ndarray) -> None:
-        """The chunks have items for their bytes from now on."""
+        """Gives the chunks items for their bytes."""
         if self._bytes is None:
             self._bytes = Items.of(self._chunks * CHUNK)
         is_split = self._split[chunks]

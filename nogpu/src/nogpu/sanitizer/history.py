@@ -1,4 +1,4 @@
-"""Accesses by item of a memory: the last write, and the reads and atomics since; what a later one is not behind."""
+"""Accesses by item of a memory: the last write, the reads and atomics since, and the conflicts of a later access."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from nogpu.sanitizer.conflicts import ALL, Access, Conflict, Lanes, View, are_strong, conflicts, follows, is_ordered
-from nogpu.sanitizer.items import Cells, Items, distinct_in, is_zero, replaced
+from nogpu.sanitizer.shadow_tables import Cells, Items, distinct_in, is_zero, replaced
 
 
 class History:
     """Accesses to one memory, or to several whose items may be accessed by the same agents."""
 
     def __init__(self, limit: int | None = None) -> None:
-        """limit: reads of an item that are kept."""
+        """limit: number of reads of an item that are kept."""
         self._limit = limit
         self._has_strong_writes = False
         self._accesses: list[Access | None] = [None]
@@ -24,7 +24,7 @@ class History:
 
     @property
     def accesses(self) -> list[Access | None]:
-        """By number."""
+        """Accesses by number."""
         return self._accesses
 
     @property
@@ -42,8 +42,8 @@ class History:
     ) -> list[Conflict]:
         """Records an access. Returns the earlier ones that conflict with it and are not ordered before it.
 
-        lanes: uint8[n] for places by lane. views: who accesses; none: of a read that need not be
-        checked. records: False checks only. `follows` records most of them sooner.
+        lanes: uint8[n] for places by lane. views: the lanes or the operation that access; none: of a read that need not
+        be checked.
         """
         self._number(access)
         items, where = cells.items, cells.where
@@ -110,7 +110,7 @@ class History:
         return True
 
     def _is_behind(self, write: int, reads: int, access: Access, view: View) -> bool:
-        """Whether nothing of a past conflicts with an access and is not ordered before it."""
+        """True if no recorded access conflicts with this one without being ordered before it."""
         before = self._accesses[write]
         if before is not None and not follows(before, access, view):
             return False
@@ -150,7 +150,7 @@ class History:
                 if is_ordered(before, access, view, needs_fence):
                     continue
                 readers = cells.items.readers[cells.where]
-                if before is not members[-1]:  # which lanes have read which bytes is forgotten
+                if before is not members[-1]:  # The lane that has read each byte is forgotten.
                     if before.is_of(access):
                         continue
                     readers = np.full_like(readers, ALL)

@@ -1,9 +1,9 @@
-"""Follows mbarrier.init: whoever uses the object must know of it.
+"""Follows mbarrier.init: it must happen before every use of the object.
 
 | user | needs |
 |---|---|
 | a thread of the CTA | a chain of events behind it |
-| a thread of another CTA | the same, with orders and scopes that reach it; or `fence.mbarrier_init` and any chain |
+| a thread of another CTA | a chain with orders and scopes that reach it; or `fence.mbarrier_init` and any chain |
 | a copy or a commit of another CTA | a chain with orders behind `fence.proxy.async`; or `fence.mbarrier_init` and any |
 
 The fence is the initialising thread's. Copies and commits of the CTA itself are left to a rule that needs no sanitizer
@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nogpu.sanitizer.clocks import ANYWAY, FENCED, KNOWN, Clock, lanes_of
+from nogpu.sanitizer.clocks import ANYWAY, FENCED, ORDERED, Clock, lanes_of
+from nogpu.sanitizer.cluster_state import ClusterState, opcode, running_lanes
+from nogpu.sanitizer.cluster_state import running as executed
 from nogpu.sanitizer.orders import releases
-from nogpu.sanitizer.scene import Scene, opcode, running_lanes
-from nogpu.sanitizer.scene import running as executed
 
 if TYPE_CHECKING:
     from nogpu.hardware.async_operations import AsyncOperation
@@ -26,82 +26,82 @@ if TYPE_CHECKING:
 
 
 class _Initialisation:
-    """Of one mbarrier."""
+    """Initialisation of one mbarrier."""
 
     __slots__ = ("agents", "count", "issuer", "mask", "published", "warp")
 
     def __init__(self, warp: Warp, mask: int, agents: list[int], count: int) -> None:
         self.warp, self.mask, self.issuer = warp, mask, (warp.first_group, warp.registers.context.pc)
-        self.agents, self.count = agents, count  # of its lanes
-        self.published: int | None = None  # their count at fence.mbarrier_init
+        self.agents, self.count = agents, count  # components and count of its lanes
+        self.published: int | None = None  # count at fence.mbarrier_init
 
 
 class Initialisations:
-    """Those of a cluster."""
+    """Initialisations of a cluster's mbarriers."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
         self._of: dict[MBarrier, _Initialisation] = {}
-        self._open: list[_Initialisation] = []  # that no fence has followed
+        self._open: list[_Initialisation] = []  # initialisations that no fence has followed
         self._seen: set[tuple[MBarrier, Warp, int]] = set()  # (barrier, warp, lanes) that need no further check
 
     def initialised(self, barrier: MBarrier, warp: Warp, mask: int) -> None:
-        """As `Events.initialised`."""
-        clock = self._scene.warps[warp]
+        """Handler of `Events.initialised`."""
+        clock = self._state.warps[warp]
         found = _Initialisation(warp, mask, [clock.base + lane for lane in lanes_of(mask)], clock.now)
         self._of[barrier] = found
         self._open.append(found)
 
     def fenced_initialisation(self, warp: Warp) -> None:
-        """As `Events.fenced_initialisation`."""
+        """Handler of `Events.fenced_initialisation`."""
         mask = running_lanes(warp)
         published = [each for each in self._open if each.warp is warp and not each.mask & ~mask]
         for each in published:
-            each.published = self._scene.warps[warp].now
+            each.published = self._state.warps[warp].now
         self._open = [each for each in self._open if each not in published]
 
-    def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
-        """As `Events.heard`. An asynchronous operation may also be one of the CTA itself."""
+    def mbarrier_arrived(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
+        """Handler of `Events.mbarrier_arrived`. An asynchronous operation may also be one of the CTA itself."""
         if running is None or running.cause is None:
             self._used_by_threads(barrier, issuer)
         elif issuer[0].cta is not barrier.home:
             name = opcode(issuer)
             by_thread = name.startswith("mbarrier.")
-            # What a relaxed arrival releases does not say what its thread knows.
-            row = FENCED if not by_thread else KNOWN if releases(name) else ANYWAY
+            # The clock that a relaxed arrival releases is not its thread's.
+            row = FENCED if not by_thread else ORDERED if releases(name) else ANYWAY
             self._check(barrier, issuer, running.cause.clock, row, by_thread)
 
     def passed(self, barrier: MBarrier, warp: Warp) -> None:
-        """As `Events.passed`."""
+        """Handler of `Events.passed`."""
         self._used_by_threads(barrier, executed(warp))
 
     def _used_by_threads(self, barrier: MBarrier, issuer: Issuer) -> None:
-        """Lanes of a warp arrive, or have waited."""
+        """Checks lanes of a warp that arrive, or have waited."""
         found = self._of.get(barrier)
         warp = issuer[0].warp
         mask = running_lanes(warp)
         if found is None or (found.warp is warp and not mask & ~found.mask) or (barrier, warp, mask) in self._seen:
             return
-        for _, clock in self._scene.warps[warp].parts(mask):
-            self._check(barrier, issuer, clock, KNOWN, True)
+        for _, clock in self._state.warps[warp].parts(mask):
+            self._check(barrier, issuer, clock, ORDERED, True)
         self._seen.add((barrier, warp, mask))
 
     def _check(self, barrier: MBarrier, issuer: Issuer, clock: Clock, row: int, by_thread: bool) -> None:
         found = self._of.get(barrier)
         if found is None:
             return
-        self._scene.agents.fit(clock)
+        self._state.agents.fit(clock)
         agents, own = found.agents, issuer[0].cta is barrier.home
-        if _is_heard(clock, row, agents, found.count):
+        if _is_covered(clock, row, agents, found.count):
             return
-        if found.published is not None and _is_heard(clock, ANYWAY, agents, found.published):
+        if found.published is not None and _is_covered(clock, ANYWAY, agents, found.published):
             return
-        if own and _is_heard(clock, ANYWAY, agents, found.count):
+        if own and _is_covered(clock, ANYWAY, agents, found.count):
             return
-        self._scene.reporter.report_initialisation(barrier, issuer, found.issuer, by_thread)
+        self._state.reporter.report_initialisation(barrier, issuer, found.issuer, by_thread)
 
 
-def _is_heard(clock: Clock, row: int, agents: list[int], count: int) -> bool:
-    """Whether a clock has heard of one of these agents' counts."""
+def _is_covered(clock: Clock, row: int, agents: list[int], count: int) -> bool:
+    """True if a clock covers the count of one of these agents."""
     table = clock.table
     return any(table.item(row, agent) >= count for agent in agents)

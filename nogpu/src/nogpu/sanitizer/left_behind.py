@@ -1,15 +1,15 @@
-"""What a CTA leaves behind when its last thread exits: work that nobody has waited for, barriers half arrived on.
+"""Leftovers of a CTA when its last thread exits: work that nobody has waited for, barriers half arrived on.
 
 | left behind | verdict |
 |---|---|
-| an arrival, a copy or a commit of another CTA of which no thread of this one has heard | error |
+| an arrival, a copy or a commit of another CTA that is ordered before no thread of this one | error |
 | bulk stores that may still read its shared memory, its own copies to it, `cp.async` | doubt |
 | a phase of an mbarrier, or a named barrier, on which some have arrived | doubt |
 | arrivals on the cluster's barrier for which nobody waits | doubt |
 
 Work that has not happened when the CTA exits is refused or doubted when it does (`Cta.alive`). Here the order of events
-decides, under every schedule alike. Phases that are over without a waiter are no matter: the last ones of most
-pipelines are. Nor are bytes that are expected and of which none has come: producers of CuTe DSL 4.5.2 end so.
+decides, under every schedule alike. Completed phases without a waiter are allowed: the last ones of most pipelines are
+such. So are bytes that are expected and of which none has come: producers of CuTe DSL 4.5.2 end so.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from nogpu.hardware.mbarriers import MBarrier
     from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
     from nogpu.sanitizer.clocks import Cause
+    from nogpu.sanitizer.cluster_state import ClusterState
     from nogpu.sanitizer.report import Reporter
-    from nogpu.sanitizer.scene import Scene
 
 
 class _Work(NamedTuple):
@@ -45,19 +45,19 @@ def _is_lane_copy(opcode: str) -> bool:
 
 
 class LeftBehind:
-    """Of a cluster. Hears what others have followed before."""
+    """Leftovers of a cluster's CTAs. Its handlers come after those of other parts."""
 
-    def __init__(self, cluster: Cluster, scene: Scene) -> None:
-        self._agents, self._warps, self._cluster = scene.agents, scene.warps, cluster
-        self._reporter: Reporter = scene.reporter
-        # CTA -> {agent: the last work of it}. An agent's counts only grow.
+    def __init__(self, cluster: Cluster, state: ClusterState) -> None:
+        self._agents, self._warps, self._cluster = state.agents, state.warps, cluster
+        self._reporter: Reporter = state.reporter
+        # CTA -> {agent: its last work}. An agent's counts only grow.
         self._work: dict[Cta, dict[int, _Work]] = {cta: {} for cta in cluster.ctas}
         self._named: dict[object, Issuer] = {}  # last arrival on each named barrier
         self._awaited = -1  # last generation of the cluster's barrier for which somebody has waited
-        self._arrived: tuple[int, Issuer] | None = None  # last generation on which somebody has arrived
+        self._arrived: tuple[int, Issuer] | None = None  # last generation of the cluster's barrier with an arrival
 
     def issued(self, async_op: AsyncOperation, g: ActiveGroup, issuer: Issuer, running: AsyncOperation | None) -> None:
-        """As `Events.issued`, of a thread: its reads and its writes of the thread's own CTA."""
+        """Handler of `Events.issued`: reads and writes of the thread's own CTA by an operation of a thread."""
         if running is not None:
             return
         cause = async_op.cause
@@ -70,17 +70,17 @@ class LeftBehind:
             self._work[group.cta][channel.agent + lane] = _Work(cause.issuer, cause.count)
 
     def written(self, cta: Cta, place: int | np.ndarray) -> None:
-        """The operation that runs has written to a CTA's shared memory."""
+        """Notes a write of the operation that runs to a CTA's shared memory."""
         running = cta.machine.running
         if running is None or running.cause is None or running.cause.channel is not None:
             return
         first = int(place[0]) if isinstance(place, np.ndarray) else place
-        channel = self._agents.known(("place", cta.rank, first))
+        channel = self._agents.find(("place", cta.rank, first))
         if channel is not None:
             self._work[cta][channel.agent] = _Work(running.cause.issuer, channel.count)
 
-    def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
-        """As `Events.heard`, of another CTA. What the arrival tells is recorded as its thread's or its agent's."""
+    def mbarrier_arrived(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
+        """Handler of `Events.mbarrier_arrived`, for another CTA. The work counts for its thread or its agent."""
         home, warp = barrier.home, issuer[0].warp
         if home is None or home is warp.cta:
             return
@@ -96,7 +96,7 @@ class LeftBehind:
             self._work[home][agent] = _Work(issuer, count)
 
     def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
-        """As `Events.arrived`."""
+        """Handler of `Events.arrived`."""
         issuer = warp.first_group, warp.registers.context.pc
         if isinstance(barrier, ClusterBarrier):
             self._arrived = generation, issuer
@@ -104,13 +104,13 @@ class LeftBehind:
             self._named[barrier] = issuer
 
     def met(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
-        """As `Events.met`."""
+        """Handler of `Events.met`."""
         if isinstance(barrier, ClusterBarrier):
             self._awaited = max(self._awaited, generation)
 
     def exited(self, cta: Cta) -> None:
-        """As `Events.exited`."""
-        known = self._known(cta)
+        """Handler of `Events.exited`."""
+        known = self._joined_clock(cta)
         for agent, work in self._work[cta].items():
             if known[agent] < work.until:
                 self._report_work(cta, work)
@@ -127,8 +127,8 @@ class LeftBehind:
                 f"an arrival on the cluster's barrier by {label(issuer)}, for which nobody waits", cta, issuer, False
             )
 
-    def _known(self, cta: Cta) -> np.ndarray:
-        """int32[agents]: what the threads of a CTA know together, and have done."""
+    def _joined_clock(self, cta: Cta) -> np.ndarray:
+        """int32[agents]: the join of the clocks of a CTA's threads, with their own accesses."""
         clock = self._agents.clock()
         for warp in cta.warps:
             of = self._warps[warp]

@@ -1,4 +1,4 @@
-"""What clocks know of edits of tensor maps: those that a fence.proxy.tensormap has released, and those of a map that
+"""Edits of tensor maps that a clock has: those that a fence.proxy.tensormap has released, and those of a map that
 another has acquired since (PTX ISA, "membar/fence").
 """
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Maps:
-    """Never changes, so that clocks share it."""
+    """Released and acquired edits of tensor maps. It never changes, so that clocks share it."""
 
     __slots__ = ("_acquired", "_released")
 
@@ -24,17 +24,17 @@ class Maps:
         return np.zeros(size, np.int32) if found is None else np.pad(found, (0, max(0, size - len(found))))
 
     def release(self, counts: np.ndarray) -> Maps:
-        """What has these counts is released."""
+        """These maps, with edits up to these counts released."""
         return Maps(_highest(self._released, counts), self._acquired)
 
     def acquire(self, address: int) -> Maps:
-        """The map at an address is acquired."""
+        """These maps, with the map at an address acquired."""
         known = self._acquired.get(address)
         found = self._released if known is None else _highest(known, self._released)
         return Maps(self._released, {**self._acquired, address: found})
 
     def join(self, other: Maps) -> Maps:
-        """What both know."""
+        """The edits of both."""
         if other is self:
             return self
         acquired = dict(self._acquired)
@@ -44,7 +44,7 @@ class Maps:
         return Maps(_highest(self._released, other._released), acquired)
 
     def equals(self, other: Maps) -> bool:
-        """Whether both know the same."""
+        """True if both have the same edits."""
         if other is self:
             return True
         if self._acquired.keys() != other._acquired.keys() or not np.array_equal(self._released, other._released):

@@ -1,4 +1,4 @@
-"""Follows asynchronous operations: what they know, as whom they access memory, who knows of their end."""
+"""Follows asynchronous operations: their clocks, the agents that their accesses count for, the waits for their end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from nogpu.sanitizer.clocks import LANES, OF_CLUSTER, Agents, Cause, Channel, Clock, lanes_of
-from nogpu.sanitizer.scene import Scene, running_lanes
+from nogpu.sanitizer.cluster_state import ClusterState, running_lanes
 
 if TYPE_CHECKING:
     from nogpu.hardware.async_operations import AsyncOperation
@@ -26,32 +26,32 @@ def _is_bulk_store(opcode: str) -> bool:
 
 
 def slot(agents: Agents, what: str, cause: Cause) -> tuple[int, int]:
-    """(component, count) of the next read of a kind by copies of the thread that has issued this one."""
+    """Next (component, count) of a read of a kind by copies of the thread that has issued this one."""
     channel = agents.channel((what, cause.warp, lanes_of(cause.mask)[0]), SLOTS)
     channel.count += 1
     return channel.agent + channel.count % SLOTS, channel.count
 
 
 class Operations:
-    """The asynchronous operations of a cluster."""
+    """Asynchronous operations of a cluster."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene, self._agents, self._warps = scene, scene.agents, scene.warps
+    def __init__(self, state: ClusterState) -> None:
+        self._state, self._agents, self._warps = state, state.agents, state.warps
         self._in_a_row: dict[Warp, tuple[int, int, Clock]] = {}
 
     def issued(self, async_op: AsyncOperation, g: ActiveGroup, issuer: Issuer, running: AsyncOperation | None) -> None:
-        """As `Events.issued`."""
+        """Handler of `Events.issued`."""
         if running is not None and running.cause is not None:
             async_op.cause = running.cause
         else:
             async_op.cause = self._cause(g, issuer)
 
     def _cause(self, g: ActiveGroup, issuer: Issuer) -> Cause:
-        """What an operation of a thread knows."""
+        """Clock and agent of an operation of a thread."""
         warp, clock = g.warp, self._warps[g.warp]
         mask, lane = running_lanes(warp), running_lanes(warp).bit_length() - 1
         opcode = g.grid.entry.instructions[issuer[1]].opcode
-        relaxed = opcode.startswith("mbarrier.") and not self._scene.releases(issuer)
+        relaxed = opcode.startswith("mbarrier.") and not self._state.releases(issuer)
         if relaxed:
             found = Cause(clock.release_relaxed(mask, OF_CLUSTER), issuer, mask)
         elif opcode.startswith(("tcgen05.mma", "tcgen05.cp")):
@@ -71,7 +71,7 @@ class Operations:
             channel = self._agents.channel(("lane copies", warp), LANES)
             found.count, channel.count = channel.count, channel.count + 1
         elif opcode.startswith("cp.async.mbarrier"):
-            copies = self._agents.known(("lane copies", warp))
+            copies = self._agents.find(("lane copies", warp))
             if copies is not None:
                 self._agents.fit(found.clock)
                 found.clock.set_lanes(copies.agent, mask, copies.count - 1)
@@ -83,7 +83,7 @@ class Operations:
         return found
 
     def _of_thread(self, warp: Warp, mask: int) -> Clock:
-        """What an operation of the tensor core knows: one clock for all that are issued in a row."""
+        """Clock of an operation of the tensor core: one for all that are issued in a row."""
         clock = self._warps[warp]
         clock.settle()
         last = self._in_a_row.get(warp)
@@ -94,12 +94,12 @@ class Operations:
         return released
 
     def committed(self, warp: Warp, mask: int) -> None:
-        """As `Events.committed`."""
+        """Handler of `Events.committed`."""
         for channel in self._bulk_stores(warp, mask):
             channel.count += 1
 
     def completed(self, warp: Warp, mask: int, newest: int, read_only: bool) -> None:
-        """As `Events.completed`."""
+        """Handler of `Events.completed`."""
         clock = self._agents.clock()
         for channel in self._bulk_stores(warp, mask):
             over = max(0, channel.count - 1 - newest)
@@ -107,22 +107,22 @@ class Operations:
             if not read_only:
                 clock.set(channel.agent + 1, over)
         for lane in lanes_of(mask):
-            reads = self._agents.known(("map reads", warp, lane))
+            reads = self._agents.find(("map reads", warp, lane))
             if reads is not None:
                 clock.set(slice(reads.agent, reads.agent + SLOTS), reads.count)
         self._warps[warp].acquire(mask, clock)
 
     def _bulk_stores(self, warp: Warp, mask: int) -> list[Channel]:
-        found = (self._agents.known(("bulk stores", warp, lane)) for lane in lanes_of(mask))
+        found = (self._agents.find(("bulk stores", warp, lane)) for lane in lanes_of(mask))
         return [channel for channel in found if channel is not None]
 
     def lane_copies_committed(self, warp: Warp, mask: int) -> None:
-        """As `Events.lane_copies_committed`."""
+        """Handler of `Events.lane_copies_committed`."""
         copies = self._agents.channel(("lane copies", warp), LANES)
         self._warps[warp].commits.append((mask, copies.count - 1))
 
     def lane_copies_completed(self, warp: Warp, mask: int, newest: int | None) -> None:
-        """As `Events.lane_copies_completed`."""
+        """Handler of `Events.lane_copies_completed`."""
         copies = self._agents.channel(("lane copies", warp), LANES)
         clock, of = self._agents.clock(), self._warps[warp]
         for lane in lanes_of(mask):

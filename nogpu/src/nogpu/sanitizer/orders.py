@@ -11,8 +11,8 @@ _STRONG = re.compile(
     r"(?:atom|red)\.|(?:ld|st)\.(?:\S*\.)?(?:volatile|relaxed|acquire|release|mmio)(?:\.|$)|cp\.reduce\."
 )
 _WIDE = {"cluster", "gpu", "sys"}
-_WORDS = ("ld", "ldu", "st", "atom", "red")  # relaxed unless they say more
-_NARROW = ("mbarrier",)  # of the CTA unless they say more
+_WORDS = ("ld", "ldu", "st", "atom", "red")  # relaxed unless they name an order
+_NARROW = ("mbarrier",)  # of the CTA unless they name a scope
 
 
 @lru_cache(maxsize=4096)
@@ -24,18 +24,18 @@ def _has_order(opcode: str, order: str) -> bool:
 
 
 def releases(opcode: str) -> bool:
-    """Whether an arrival or a store releases what is before it."""
+    """True if an arrival or a store releases."""
     return _has_order(opcode, "release")
 
 
-def learns(opcode: str) -> bool:
-    """Whether a wait or a load acquires."""
+def acquires(opcode: str) -> bool:
+    """True if a wait or a load acquires."""
     return _has_order(opcode, "acquire")
 
 
 @lru_cache(maxsize=4096)
 def is_wide(opcode: str) -> bool:
-    """Whether the scope has more CTAs than the issuer's."""
+    """True if the scope has more CTAs than the issuer's."""
     parts = set(opcode.split("."))
     if opcode.startswith(_NARROW):
         return bool(parts & _WIDE)
@@ -44,18 +44,20 @@ def is_wide(opcode: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_of_device(opcode: str) -> bool:
-    """Whether the scope of a word's access has all CTAs of the device: volatile has, and an atomic that names none."""
+    """True if the scope of a word's access has all CTAs of the device: a volatile one has, and an atomic that names
+    none.
+    """
     return not set(opcode.split(".")) & {"cta", "cluster"}
 
 
 @lru_cache(maxsize=4096)
 def is_strong(opcode: str) -> bool:
-    """Whether an access is strong: an atomic, or a load or store with an order (PTX ISA, "Strong Operations")."""
+    """True for a strong access: an atomic, or a load or store with an order (PTX ISA, "Strong Operations")."""
     return _STRONG.match(opcode) is not None
 
 
 @lru_cache(maxsize=4096)
 def reach(opcode: str) -> int:
-    """How far the scope of an access reaches: CTA, CLUSTER or GRID."""
+    """Extent of an access's scope: CTA, CLUSTER or GRID."""
     parts = opcode.split(".")
     return CTA if "cta" in parts else CLUSTER if "cluster" in parts else GRID

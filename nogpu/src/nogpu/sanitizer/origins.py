@@ -1,7 +1,7 @@
-"""Where uninitialised bits come from, and the memories' shadows, which say what bytes nobody has written.
+"""Origins of uninitialised bits, and the memories' shadows, which have the bytes that nobody has written.
 
-A shadow is a memory of the same kind: a byte of it is 0xFF where the memory's is uninitialised, else 0. So whatever
-moves bytes, boxes and fragments, moves their shadows.
+A shadow is a memory of the same kind: a byte of it is 0xFF where the memory's is uninitialised, else 0. Code that moves
+bytes, boxes and fragments moves their shadows as well.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from nogpu.hardware.memory import SHARED_BASE, UNWRITTEN
 from nogpu.hardware.shared_memory import SharedMemory
 from nogpu.hardware.tensor.tmem import COLUMNS, TensorMemory
 from nogpu.hardware.tma.swizzle import CHUNK, CHUNK_TYPE
-from nogpu.sanitizer.items import is_zero
+from nogpu.sanitizer.shadow_tables import is_zero
 
 if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cta
@@ -25,16 +25,16 @@ _TYPES = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, CHUNK: CHUNK_TY
 
 
 class Origin(NamedTuple):
-    """Where uninitialised bits come from."""
+    """Origin of uninitialised bits."""
 
     place: str
-    issuer: Issuer | None  # who has read them first; None: nobody, they are a register's
-    section: str  # of the PTX ISA
+    issuer: Issuer | None  # the first instruction that has read them; None for a register's own
+    section: str  # title in the PTX ISA
     is_global: bool = False
 
 
 class SharedShadow:
-    """What of a CTA's shared memory nobody has written."""
+    """Bytes of a CTA's shared memory that nobody has written."""
 
     def __init__(self, cta: Cta) -> None:
         self._cta = cta
@@ -44,10 +44,10 @@ class SharedShadow:
         self._views: dict[int, np.ndarray] = {
             width: self.data[: self.data.size // width * width].view(kind) for width, kind in _TYPES.items()
         }
-        self._origins: dict[int, Origin] = {}  # chunk -> where bits that were stored there come from
+        self._origins: dict[int, Origin] = {}  # chunk -> origin of bits that were stored there
 
     def found(self, place: int | np.ndarray, width: int) -> np.ndarray | None:
-        """uint8[places, width]: what is invalid of the bytes; None if nothing is."""
+        """uint8[places, width]: invalid bits of the bytes; None if there are none."""
         if not isinstance(place, np.ndarray):
             part = self.data[place : place + width]
             return None if is_zero(part) else part.reshape(1, -1)
@@ -59,11 +59,11 @@ class SharedShadow:
         return None if is_zero(part) else part
 
     def chunks(self, places: np.ndarray) -> np.ndarray:
-        """uint8[..., 16]: what is invalid of chunks, by their numbers."""
+        """uint8[..., 16]: invalid bits of chunks, by their numbers."""
         return self._views[CHUNK].take(places)[..., None].view(np.uint8)
 
     def write(self, place: int | np.ndarray, width: int, invalid: np.ndarray | int = 0) -> None:
-        """The bytes are written. invalid: uint8[places, width], what they get; 0: nothing is invalid."""
+        """Marks a write of the bytes. invalid: uint8[places, width], the written invalid bits; 0: none."""
         self.version += not isinstance(invalid, int)
         if not isinstance(place, np.ndarray):
             self.data[place : place + width] = invalid if isinstance(invalid, int) else invalid[0]
@@ -75,25 +75,25 @@ class SharedShadow:
             self.data[place[:, None] + np.arange(width)] = invalid
 
     def stems_from(self, place: int | np.ndarray, width: int, origin: Origin) -> None:
-        """Invalid bits that are stored in these bytes come from there."""
+        """Sets the origin of invalid bits that are stored in these bytes."""
         for offset in place.tolist() if isinstance(place, np.ndarray) else [place]:
             for chunk in range(offset // CHUNK, (offset + width - 1) // CHUNK + 1):
                 self._origins[chunk] = origin
 
     def origin(self, offset: int, issuer: Issuer) -> Origin:
-        """Of an invalid byte, which an instruction reads."""
+        """Origin of an invalid byte, which an instruction reads."""
         known = self._origins.get(offset // CHUNK)
         if known is not None:
             return known
         return Origin(f"shared offset {offset:#x} of {self._cta.label}", issuer, "Shared State Space")
 
     def first(self, place: int | np.ndarray, invalid: np.ndarray) -> int:
-        """The offset of the first invalid byte of those that `found` has returned."""
+        """Offset of the first invalid byte of those that `found` has returned."""
         row, byte = np.argwhere(invalid)[0].tolist()
         return (int(place[row]) if isinstance(place, np.ndarray) else place) + byte
 
     def copied(self, place: int | np.ndarray, nbytes: int, issuer: Issuer) -> None:
-        """Bytes of global memory have been copied there: words that nobody has written stay so."""
+        """Marks a copy of bytes from global memory: words that nobody has written stay uninitialised."""
         data = self._cta.shared.data
         if nbytes % 4:
             return
@@ -110,16 +110,16 @@ class SharedShadow:
 
 
 def global_origin(issuer: Issuer) -> Origin:
-    """Of words of global memory that an instruction has read."""
+    """Origin of words of global memory that an instruction has read."""
     return Origin("global memory", issuer, "Global State Space", is_global=True)
 
 
 class TensorShadow:
-    """What of a CTA's tensor memory nobody has written."""
+    """Words of a CTA's tensor memory that nobody has written."""
 
     def __init__(self, cta: Cta) -> None:
         self._cta = cta
-        self.version = 0  # as `SharedShadow.version`
+        self.version = 0  # grows where bits may become invalid
         self.memory = TensorMemory()
         self._origins: dict[int, Origin] = {}  # by column
 
@@ -129,20 +129,20 @@ class TensorShadow:
         return self.memory.words
 
     def allocated(self, base: int, columns: int) -> None:
-        """Columns begin afresh."""
+        """Marks columns as uninitialised at their allocation."""
         self.version += 1
         self.words[:, base : base + columns] = 0xFFFFFFFF
         for column in range(base, base + columns):
             self._origins.pop(column, None)
 
     def stems_from(self, columns: range, origin: Origin) -> None:
-        """As `SharedShadow.stems_from`."""
+        """Sets the origin of invalid bits that are stored in these columns."""
         self.version += 1
         for column in columns:
             self._origins[column % COLUMNS] = origin
 
     def origin(self, column: int, issuer: Issuer) -> Origin:
-        """As `SharedShadow.origin`."""
+        """Origin of an invalid bit of a column, which an instruction reads."""
         known = self._origins.get(column % COLUMNS)
         if known is not None:
             return known

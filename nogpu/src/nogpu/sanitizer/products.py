@@ -1,7 +1,8 @@
-"""What of an MMA's result nobody has written: rows of A, columns of B, their scale factors, and D where it adds to it.
+"""Uninitialised elements of an MMA's result: from rows of A, columns of B, their scale factors, and D where it is
+added.
 
-The tensor core's own arithmetic finds it: an element is 1, or 2 where it has uninitialised bits, and so is a scale
-factor. An element of D that is not the one of known operands depends on them.
+The tensor core's own arithmetic finds them: an element is 1, or 2 where it has uninitialised bits, and so is a scale
+factor. An element of D that differs from the one of known operands depends on them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from nogpu.hardware.tensor.elements import NARROW_BITS
 from nogpu.hardware.tensor.instruction import OPERAND_ROW_BYTES
 from nogpu.hardware.tensor.tmem import COLUMNS, LANES, TensorMemory, split_address
 from nogpu.hardware.tma.swizzle import CHUNK, CHUNK_TYPE, chunk_view
-from nogpu.sanitizer.items import is_zero
+from nogpu.sanitizer.shadow_tables import is_zero
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 Memories = tuple["SharedMemory", TensorMemory]
 _SENTINEL = 0x55AA33CC
-_CODES = {  # 1 and 2
+_CODES = {  # codes of 1 and 2
     "e4m3": (0x38, 0x40),
     "e5m2": (0x3C, 0x40),
     "e2m1": (0x2, 0x4),
@@ -41,7 +42,7 @@ _CODES = {  # 1 and 2
     "ue8m0": (0x7F, 0x80),
 }
 _WIDTHS = {"f16": 2, "bf16": 2, "tf32": 4}
-_HELD_SHIFT = {4: 2, 6: 1}  # of elements in tensor memory (elements.hold)
+_HELD_SHIFT = {4: 2, 6: 1}  # shift of elements in tensor memory (elements.hold)
 
 
 def _chosen(invalid: np.ndarray, one: int, two: int, kind: type) -> np.ndarray:
@@ -49,7 +50,7 @@ def _chosen(invalid: np.ndarray, one: int, two: int, kind: type) -> np.ndarray:
 
 
 def _codes(element: str, k: int, invalid: np.ndarray, in_tensor_memory: bool) -> np.ndarray:
-    """uint8, as `invalid`: the bytes of an operand, of which these are invalid where they are not 0."""
+    """uint8, as `invalid`: the bytes of an operand, whose element is 2 where `invalid` is not 0."""
     one, two = _CODES[element]
     width = _WIDTHS.get(element)
     if width is not None:
@@ -117,7 +118,7 @@ class Products:
         return None
 
     def multiply(self, mma: Mma, shadows: Sequence[Memories], is_plain: bool) -> bool:
-        """Writes the shadows of D. is_plain: no operand is invalid. Returns whether a word of D is."""
+        """Writes the shadows of D. is_plain: no operand is invalid. Returns True if a word of D is."""
         fresh, footprint = self._footprint(mma, shadows)
         if is_plain:
             invalid = [np.zeros((LANES, COLUMNS), bool)] * len(shadows)
@@ -138,7 +139,7 @@ class Products:
         return np.roll(of_column_0, mma.column, axis=1) if mma.column else of_column_0
 
     def _footprint(self, mma: Mma, shadows: Sequence[Memories]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """(D of known operands, uint32[128, 512]; where it is written), by CTA, as if D began at column 0."""
+        """(D of known operands, uint32[128, 512]; mask of its written words), by CTA, as if D began at column 0."""
         key = mma.op, mma.lane, mma.disabled
         known = self._footprints.get(key)
         if known is None:

@@ -1,9 +1,9 @@
-"""How uninitialised bits spread from the sources of an instruction to its results.
+"""Spread of uninitialised bits from the sources of an instruction to its results.
 
-Bit by bit where programs count on it: logic, shifts, selections, permutations, conversions of integers, packing. Sums
-and products spread to the left of the lowest such bit, and a product by a zero that is known has none. Of anything else
-all bits of a lane's result are uninitialised if a bit of its sources is. What depends on several lanes is in
-`between_lanes.py`.
+Logic, shifts, selections, permutations, conversions of integers and packing spread bit by bit, since programs count on
+it. Sums and products spread to the left of the lowest such bit, and a product by a zero that is known has none. For any
+other instruction all bits of a lane's result are uninitialised if a bit of its sources is. Results that depend on
+several lanes are in `between_lanes.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WHOLE_WARP = ("vote", "match", "redux", "activemask", "elect", "movmatrix")
 def spread(
     g: ActiveGroup, mask: int, i: Instruction, defines: tuple[str, ...], uses: list[str], w: WarpRegisters
 ) -> Bits:
-    """The results' uninitialised bits, for an instruction without an effect. mask: of the lanes that execute it. uses:
+    """Uninitialised bits of the results of an instruction without an effect. mask: of the lanes that execute it. uses:
     names of its sources, without the guard.
     """
     base = i.opcode.partition(".")[0]
@@ -65,7 +65,7 @@ def _types(opcode: str) -> list[str]:
 
 
 def _left(bits: np.ndarray) -> np.ndarray:
-    """All bits from the lowest one on."""
+    """Mask of all bits from the lowest set one on."""
     return bits | (~bits + ONE)
 
 
@@ -97,7 +97,7 @@ def _mov(i: Instruction, w: WarpRegisters) -> Bits | None:
 
 
 def _logic(i: Instruction, w: WarpRegisters) -> Bits | None:
-    """and, or: a bit that is known decides."""
+    """Handles and, or: a bit that is known decides."""
     a, b = i.operands[1:3]
     ta, tb, va, vb = w.bits(a), w.bits(b), w.value(a), w.value(b)
     if va is None or vb is None:
@@ -187,7 +187,7 @@ def _sum(i: Instruction, w: WarpRegisters) -> Bits | None:
 
 
 def _product(i: Instruction, w: WarpRegisters) -> Bits | None:
-    """mul, mad."""
+    """Handles mul, mad."""
     if not _is_integer(i.opcode) or ".hi" in i.opcode or ".sat" in i.opcode or ".cc" in i.opcode:
         return None
     a, b = i.operands[1:3]
@@ -202,7 +202,7 @@ def _product(i: Instruction, w: WarpRegisters) -> Bits | None:
 
 
 def _compare(i: Instruction, w: WarpRegisters) -> Bits | None:
-    """setp.eq and .ne: a bit that is known and differs decides."""
+    """Handles setp.eq and .ne: a bit that is known and differs decides."""
     parts = i.opcode.split(".")
     destination, a, b = i.operands[:3]
     if parts[1] not in ("eq", "ne") or len(i.operands) != 3 or not _is_integer(i.opcode):
@@ -225,7 +225,7 @@ def _extract(i: Instruction, w: WarpRegisters) -> Bits | None:
 
 
 def _halves(i: Instruction, w: WarpRegisters) -> Bits | None:
-    """Of two numbers in a register each has its own."""
+    """Handles two numbers in a register: each has its own bits."""
     destination, total = i.operands[0], NOTHING
     if not isinstance(destination, Register) or any(
         isinstance(x, Register) and x.width != destination.width for x in i.operands

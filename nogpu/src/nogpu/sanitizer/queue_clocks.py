@@ -1,4 +1,4 @@
-"""What is known of the work of queues: by the host, by queues, by events."""
+"""Clocks of the host, of queues and of events: the work of queues that is ordered before what comes next there."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Hashable
 
 LEGACY, LEGACY_HANDLE, PER_THREAD = 0, 1, 2  # the null queue, cudaStreamLegacy, cudaStreamPerThread
 Clock = dict[Hashable, int]
-"""By queue: how many of its nodes are known."""
+"""Number of covered nodes, by queue."""
 
 
 def join(clock: Clock, other: Clock) -> None:
-    """A clock knows what another does, too."""
+    """Joins another clock to a clock."""
     for queue, count in other.items():
         if count > clock.get(queue, 0):
             clock[queue] = count
 
 
 class Line:
-    """What nodes that are submitted to one place one after the other know."""
+    """Clock of nodes that are submitted to one place one after the other."""
 
     __slots__ = ("clock", "is_blocking")
 
@@ -26,15 +26,15 @@ class Line:
 
 
 class Order:
-    """Queues and events, of the host or of one replay of a graph."""
+    """Clocks of queues and events, of the host or of one replay of a graph."""
 
     def __init__(self) -> None:
         self.lines: dict[Hashable, Line] = {LEGACY: Line(True)}
         self.events: dict[int, Clock] = {}
         self.host: Clock = {}
 
-    def knows(self, queue: Hashable) -> Clock:
-        """What a node of a queue will know that is submitted next. It is the queue's own, to be added to."""
+    def clock_of(self, queue: Hashable) -> Clock:
+        """Clock of the node that a queue gets next. It is the queue's own, to be added to."""
         line = self.lines.setdefault(queue, Line(True))
         join(line.clock, self.host)
         if queue == LEGACY:
@@ -47,14 +47,14 @@ class Order:
 
 
 class Replay(Order):
-    """Queues of a capture, under one replay: all begin behind what the replay knows."""
+    """Clocks of a capture's queues, under one replay: all begin with the replay's clock."""
 
     def __init__(self, base: Clock) -> None:
         super().__init__()
         self.lines, self._base = {}, dict(base)
 
-    def knows(self, queue: Hashable) -> Clock:
-        """As of `Order`: no queue of a capture waits for another by itself."""
+    def clock_of(self, queue: Hashable) -> Clock:
+        """Clock of the node that a queue gets next: no queue of a capture waits for another by itself."""
         if queue not in self.lines:
             self.lines[queue] = Line(False, self._base)
         return self.lines[queue].clock

@@ -1,4 +1,4 @@
-"""What work of queues has accessed, by allocation, and what of that nothing orders before a later access."""
+"""Accesses of queues' work, by allocation, and those that are not ordered before a later access."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Box = tuple[int, tuple[int, ...], tuple[int, ...]]
 class Touched(NamedTuple):
     """Bytes of one allocation that a node accesses in one way."""
 
-    start: int  # where the allocation starts
+    start: int  # start address of the allocation
     writes: bool
-    is_strong: bool  # by accesses that race with no other strong ones: atomics, relaxed, volatile
-    spans: np.ndarray  # as of `spans`; the tag is 1 + the index of an instruction, or UNTAGGED
+    is_strong: bool  # accesses that race with no other strong ones: atomics, relaxed, volatile
+    spans: np.ndarray  # as in `spans`; the tag is 1 + the index of an instruction, or UNTAGGED
 
 
 class Node:
-    """What the host has submitted to a queue."""
+    """Work that the host has submitted to a queue."""
 
     __slots__ = ("clock", "count", "entry", "handle", "queue", "what", "where")
 
@@ -41,22 +41,22 @@ class Node:
 
     @property
     def place(self) -> str:
-        """The queue, in words."""
+        """Queue, in words."""
         names = {LEGACY: "the legacy default queue", PER_THREAD: "the thread's default queue"}
         return names.get(self.handle) or f"queue {self.handle:#x}"
 
     @property
     def name(self) -> str:
-        """The kernel's, or what it is in words."""
+        """Name of the kernel, or the kind of work in words."""
         return self.what if self.entry is None else self.entry.name
 
-    def is_known_to(self, clock: Clock) -> bool:
-        """Whether whoever has the clock is behind this node."""
+    def happens_before(self, clock: Clock) -> bool:
+        """True if this node happens before the holder of the clock."""
         return clock.get(self.queue, 0) >= self.count
 
 
 Access = Touched | tuple[Box, bool]
-"""Of a launch, or of something else: where, and whether it writes."""
+"""Accesses of a launch, or of other work: a box, and True if it is written."""
 
 
 class Conflict(NamedTuple):
@@ -69,23 +69,23 @@ class Conflict(NamedTuple):
     first: int  # addresses
     end: int
     allocation: Allocation
-    reuses: bool = False  # the second is given memory that has been freed while the first may still use it
+    reuses: bool = False  # True if the second is given memory that has been freed while the first may still use it
 
     @property
     def offsets(self) -> tuple[int, int]:
-        """In the allocation: of the first byte, and behind the last."""
+        """Offsets in the allocation: of the first byte, and behind the last."""
         return self.first - self.allocation.start, self.end - self.allocation.start
 
     @property
     def instructions(self) -> list[Instruction | None]:
-        """By which the two access the bytes, as far as they are launches."""
+        """Instructions by which the two access the bytes, as far as they are launches."""
         return [
             node.entry.instructions[tag - 1] if node.entry is not None and tag > 0 else None
             for node, tag in zip((self.before, self.now), self.tags)
         ]
 
     def described(self) -> list[str]:
-        """The two in words."""
+        """The two nodes in words."""
         found = []
         for node, writes, instruction in zip((self.before, self.now), self.writes, self.instructions):
             where, by = f" ({node.where})" if node.where else "", ""
@@ -98,14 +98,14 @@ class Conflict(NamedTuple):
 
 
 class Past(NamedTuple):
-    """What a node has accessed."""
+    """Accesses of a node."""
 
     node: Node
     touched: Touched
 
 
 class QueueHistory:
-    """Of all allocations."""
+    """Accesses to all allocations."""
 
     def __init__(self) -> None:
         self._past: dict[Allocation, list[Past]] = {}
@@ -113,7 +113,7 @@ class QueueHistory:
     def access(
         self, memory: Allocations, node: Node, host: Clock, accesses: list[tuple[Allocation, Access]]
     ) -> Iterator[Conflict]:
-        """Records what a node accesses. Yields what is not ordered before it. host: what the host has seen end."""
+        """Records accesses of a node. Yields its conflicts. host: clock of the host."""
         for allocation, access in accesses:
             if memory.allocation(allocation.start) is not allocation:
                 continue
@@ -126,17 +126,17 @@ class QueueHistory:
             self._past[allocation] = [*_kept(past, node, each), Past(node, each)]
 
     def of(self, memory: Allocations, allocation: Allocation, host: Clock) -> list[Past]:
-        """What others have done to an allocation, but for what the host has seen end."""
-        if allocation not in self._past:  # the program allocates: what is no more can be forgotten
+        """Accesses to an allocation, but for those that the host has waited for."""
+        if allocation not in self._past:  # the program allocates: freed allocations can be forgotten
             self._past = {each: past for each, past in self._past.items() if memory.allocation(each.start) is each}
-        return [each for each in self._past.get(allocation, ()) if not each.node.is_known_to(host)]
+        return [each for each in self._past.get(allocation, ()) if not each.node.happens_before(host)]
 
     def users(self, allocation: Allocation) -> list[Past]:
-        """As `of`, whatever the host has seen. Changes nothing."""
+        """Accesses to an allocation that are still recorded. Changes nothing."""
         return self._past.get(allocation, [])
 
     def clear(self) -> None:
-        """Whatever comes is behind all of it."""
+        """Forgets all accesses: later ones are ordered behind them."""
         self._past.clear()
 
 
@@ -144,7 +144,7 @@ def _conflict(before: Past, now: Past, allocation: Allocation) -> Conflict | Non
     one, other = before.touched, now.touched
     if before.node is now.node or not (one.writes or other.writes) or (one.is_strong and other.is_strong):
         return None
-    if before.node.is_known_to(now.node.clock):
+    if before.node.happens_before(now.node.clock):
         return None
     both = common(one.spans, other.spans)
     if both is None:
@@ -159,12 +159,14 @@ def _of_box(allocation: Allocation, box: Box, is_write: bool) -> Touched:
 
 
 def _kept(past: list[Past], node: Node, touched: Touched) -> list[Past]:
-    """What is still to be known beside a new access: who races with what that one hides, races with it, too."""
+    """Accesses to keep beside a new one. Bytes of an earlier one are dropped where every later access that races with
+    it also races with the new one.
+    """
     found = []
     for each in past:
         hides = touched.writes or not each.touched.writes
         weak = each.touched.is_strong or not touched.is_strong
-        if hides and weak and (each.node is node or each.node.is_known_to(node.clock)):
+        if hides and weak and (each.node is node or each.node.happens_before(node.clock)):
             spans = without(each.touched.spans, touched.spans)
             if not len(spans):
                 continue

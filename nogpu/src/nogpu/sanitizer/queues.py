@@ -1,18 +1,19 @@
 """Follows the order of queues (CUDA C++ Programming Guide, "Asynchronous Concurrent Execution"; CUDA Runtime API,
 "Stream synchronization behavior").
 
-The device runs what the host submits in the order of the calls. What is ordered is less: each launch, copy, fill or
-operation of torch is a node that knows
+The device runs the host's submissions in the order of the calls. The program orders fewer of them: each launch, copy,
+fill or operation of torch is a node with a clock, which covers
 
-| it knows | by |
+| covered nodes | by |
 |---|---|
 | the earlier nodes of its queue | the queue |
-| those of all blocking queues, if its queue is the legacy default queue, and they know it | implicit synchronisation |
-| what an event knew when it was recorded | its queue has waited for the event |
+| those of all blocking queues and what they cover, if its queue is the legacy default one | implicit synchronisation |
+| those that an event covered when it was recorded | its queue has waited for the event |
 | what the host has waited for before it submitted the node | synchronisation of a queue, an event, the device |
 
-and what those know. A replay of a graph is a node of its queue; inside, each launch knows what its queue, the events
-and the waits of the capture give it. Two nodes that access a byte, one of them to write it, must know of each other.
+and the nodes that those cover. A replay of a graph is a node of its queue; inside, the clock of each launch covers what
+its queue, the events and the waits of the capture order before it. Of two nodes that access a byte, one of them to
+write it, one must happen before the other.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ if TYPE_CHECKING:
     from nogpu.ptx.ir import Entry
     from nogpu.sanitizer.report import Reporter
 
-LATER = 1 << 16  # spans and boxes, of what is known before there are several queues
+LATER = 1 << 16  # spans and boxes that are kept while there is one queue only
 
 
 class _Replayed(threading.local):
-    """The graph that a thread of the host replays."""
+    """Graph that a thread of the host replays."""
 
     now: tuple[Hashable, Replay] | None = None
 
 
 class Queues:
-    """Of a process."""
+    """Order of the queues of a process."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
@@ -54,24 +55,24 @@ class Queues:
         self._counts: dict[Hashable, itertools.count[int]] = {}
         self._history, self._freed = QueueHistory(), FreedMemory()
         self._later: deque[tuple[Allocations, Node, list[tuple[Allocation, Access]]]] = deque()
-        self._held = 0  # of LATER
-        self._ends: dict[Hashable, Clock] = {}  # by graph: what is known behind its last replay
+        self._held = 0  # number of spans and boxes in LATER
+        self._ends: dict[Hashable, Clock] = {}  # by graph: clock behind its last replay
         self._lock = threading.RLock()
 
-    # What the host does
+    # Calls of the host
 
     def created(self, queue: int, is_blocking: bool) -> None:
-        """A queue is there. is_blocking: it waits for the legacy default queue, and that one for it."""
+        """Adds a queue. is_blocking: it waits for the legacy default queue, and that one for it."""
         with self._lock:
             self.are_several = True
             self._order.lines[queue] = Line(is_blocking)
 
     def submitted(self, queue: int, what: str, entry: Entry | None = None) -> Node:
-        """A node of a queue, which knows what it has to be behind. what: in words. entry: of a launch."""
+        """Adds a node to a queue, ordered behind what the queue waits for. what: in words. entry: of a launch."""
         with self._lock:
             key = self._key(queue)
             order, agent = self._place(key)
-            clock = order.knows(key)
+            clock = order.clock_of(key)
             count = next(self._counts.setdefault(agent, itertools.count(1)))
             node = Node(agent, count, dict(clock), what, queue)
             node.entry = entry
@@ -79,45 +80,45 @@ class Queues:
             return node
 
     def recorded(self, event: int, queue: int) -> None:
-        """An event is recorded behind what a queue has."""
+        """Records an event behind the nodes of a queue."""
         with self._lock:
             key = self._key(queue)
             order, _ = self._place(key)
-            order.events[event] = dict(order.knows(key))
+            order.events[event] = dict(order.clock_of(key))
 
     def forgotten(self, event: int) -> None:
-        """An event is no more."""
+        """Forgets an event that is destroyed."""
         self._order.events.pop(event, None)
 
     def waits(self, queue: int, event: int) -> None:
-        """A queue waits for an event: nothing, if that has not been recorded."""
+        """Lets a queue wait for an event; an event that has not been recorded orders nothing."""
         with self._lock:
             key = self._key(queue)
             order, _ = self._place(key)
-            join(order.knows(key), order.events.get(event, {}))
+            join(order.clock_of(key), order.events.get(event, {}))
 
     def joins(self, queue: int, other: int) -> None:
-        """A queue waits for what another has."""
+        """Lets a queue wait for the nodes of another."""
         with self._lock:
             key = self._key(queue)
             order, _ = self._place(key)
-            join(order.knows(key), order.knows(self._key(other)))
+            join(order.clock_of(key), order.clock_of(self._key(other)))
 
     def host_waits(self, queue: int) -> None:
-        """The host waits for what a queue has."""
+        """Lets the host wait for the nodes of a queue."""
         with self._lock:
             key = self._key(queue)
-            join(self._order.host, self._order.knows(key))
+            join(self._order.host, self._order.clock_of(key))
             if not self.are_several:
                 self._forget_later()
 
     def host_waits_for(self, event: int) -> None:
-        """The host waits for an event."""
+        """Lets the host wait for an event."""
         with self._lock:
             join(self._order.host, self._order.events.get(event, {}))
 
     def host_waits_for_all(self) -> None:
-        """The host waits for the device."""
+        """Lets the host wait for the device."""
         with self._lock:
             for line in self._order.lines.values():
                 join(self._order.host, line.clock)
@@ -137,7 +138,7 @@ class Queues:
         return queue
 
     def _place(self, key: Hashable) -> tuple[Order, Hashable]:
-        """Where a queue's work belongs: the host's queues, or those of the graph that is replayed."""
+        """Clocks and key of a queue's work: the host's queues, or those of the graph that is replayed."""
         if self._replayed.now is None:
             return self._order, key
         graph, order = self._replayed.now
@@ -146,12 +147,14 @@ class Queues:
     # Accesses
 
     def accessed(self, memory: Allocations, node: Node, touched: Sequence[Touched]) -> None:
-        """A node accesses memory. Raises EmulatorError for what is not ordered behind what others have accessed."""
+        """Records the accesses of a node. Raises EmulatorError for a conflict that nothing orders."""
         live = ((memory.allocation(each.start), each) for each in touched if len(each.spans))
         self._accessed(memory, node, [(allocation, each) for allocation, each in live if allocation is not None])
 
     def touches(self, memory: Allocations, node: Node, reads: Iterable[Box], writes: Iterable[Box]) -> None:
-        """As `accessed`. Of the boxes those in device memory count."""
+        """Records the accesses of a node to boxes, as far as they are in device memory. Raises EmulatorError as
+        `accessed`.
+        """
         found: list[tuple[Allocation, Access]] = []
         for is_write, boxes in ((False, reads), (True, writes)):
             for box in boxes:
@@ -167,16 +170,16 @@ class Queues:
             while self._later and (self.are_several or self._held > LATER):
                 first = self._later.popleft()
                 self._held -= _size(first[2])
-                if self.are_several:  # before, all is in order
+                if self.are_several:  # one queue orders all its work
                     memory_of, of, what = first
                     for conflict in self._history.access(memory_of, of, self._order.host, what):
                         self._reporter.report_queues(conflict)
 
     @contextmanager
     def replaying(self, graph: Hashable, queue: int) -> Iterator[None]:
-        """What is submitted inside is a graph's, which a queue replays. A graph's replays follow each other."""
+        """Adds what is submitted inside to a graph that a queue replays. A graph's replays follow each other."""
         with self._lock:
-            clock = self._order.knows(self._key(queue))
+            clock = self._order.clock_of(self._key(queue))
             join(clock, self._ends.get(graph, {}))
             replay = Replay(clock)
         self._replayed.now = graph, replay
@@ -190,11 +193,11 @@ class Queues:
                 self._ends[graph] = dict(clock)
 
     def forget_graph(self, graph: Hashable) -> None:
-        """A graph is no more."""
+        """Forgets a graph that is destroyed."""
         self._ends.pop(graph, None)
 
     def accesses_of(self, memory: Allocations, address: int) -> list[Touched]:
-        """What is still to be known of the memory at an address."""
+        """Recorded accesses to the memory at an address."""
         self._accessed(memory, self.submitted(LEGACY, "nothing"), [])
         allocation = memory.allocation(address)
         return (
@@ -204,7 +207,7 @@ class Queues:
         )
 
     def freed(self, memory: Allocations, queue: int, address: int, others: Iterable[int]) -> None:
-        """Memory of a queue is no longer used. others: queues whose work torch's allocator waits for (record_stream).
+        """Notes that memory of a queue is freed. others: queues whose work torch's allocator waits for (record_stream).
 
         A finalizer calls this, in the middle of anything else: it only takes note.
         """
@@ -214,13 +217,13 @@ class Queues:
             self._freed.note(self._key(queue), allocation, users, {self._key(other) for other in others})
 
     def given(self, memory: Allocations, queue: int, address: int) -> None:
-        """Memory is allocated for a queue. Raises EmulatorError if it can be what others may still use."""
+        """Checks memory that is allocated for a queue. Raises EmulatorError if other queues may still use it."""
         allocation = memory.allocation(address) if self._freed else None
         if allocation is None:
             return
         with self._lock:
             key = self._key(queue)
-            conflict = self._freed.given(key, self._order.knows(key), allocation, queue)
+            conflict = self._freed.given(key, self._order.clock_of(key), allocation, queue)
             if conflict is not None:
                 self._reporter.report_queues(conflict)
 

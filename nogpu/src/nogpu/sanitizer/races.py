@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nogpu.execution.replay import Hold, Step
 from nogpu.hardware.barriers import label
+from nogpu.sanitizer.cluster_state import is_global, opcode, remnant, running
 from nogpu.sanitizer.conflicts import Access
-from nogpu.sanitizer.follow import ClusterSanitizer, Sanitizer
+from nogpu.sanitizer.observer import ClusterSanitizer, Sanitizer
 from nogpu.sanitizer.report import Reporter
 from nogpu.sanitizer.rules import Rule
-from nogpu.sanitizer.scene import is_global, opcode, remnant, running
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -26,7 +26,7 @@ DATA, WORD, ARRIVAL = range(3)
 
 
 class Race(NamedTuple):
-    """Two steps, the first of which happened first."""
+    """Two conflicting steps, the first of which happened first."""
 
     first: Step
     second: Step
@@ -36,7 +36,7 @@ class Race(NamedTuple):
 
     @property
     def reversal(self) -> Hold:
-        """What makes the second happen first."""
+        """Hold that makes the second step happen first."""
         return Hold(self.first, self.second)
 
 
@@ -47,30 +47,32 @@ class _Event(NamedTuple):
 
 
 class _Collector(Reporter):
-    """Takes note of accesses that nothing orders, and raises nothing."""
+    """Collector of unordered accesses. It raises nothing."""
 
     def __init__(self) -> None:
         super().__init__()
         self.races: dict[tuple[Step, Step], Race] = {}
         self.step: Step | None = None
-        self.words: dict[Hashable, dict[str, _Event]] = {}  # of global memory, by address and agent
+        self.words: dict[Hashable, dict[str, _Event]] = {}  # words of global memory, by address and agent
 
     def follows_scopes(self, kernel: str) -> bool:
-        """No schedule shows a scope."""
+        """False: no schedule shows a scope."""
         return False
 
     def allows(self, rule: Rule, *issuers: Issuer) -> bool:
-        """Whatever is no conflict of two accesses is none of this."""
+        """True: only conflicts of two accesses are collected."""
         return True
 
     def report(self, conflict: Conflict, now: Access, place: str, memory: str = "shared") -> None:
-        """As `Reporter.report`. Whether an order or a fence stands between the two, no schedule shows either."""
+        """Collects a conflict (`Reporter.report`), unless an order or a fence would be enough: no schedule shows those
+        either.
+        """
         first, second = conflict.before.step, now.step
         if conflict.missing is None and first is not None and second is not None:
             self.add(first, second, DATA, conflict.before.issuer, now.issuer)
 
     def add(self, first: Step, second: Step, kind: int, before: Issuer, now: Issuer) -> None:
-        """Two steps may have the other order."""
+        """Adds two steps that may have the other order."""
         if first.agent == second.agent or (first, second) in self.races:
             return
         text = f"{opcode(before)} of {label(before)} behind {opcode(now)} of {label(now)}"
@@ -78,18 +80,18 @@ class _Collector(Reporter):
 
 
 class _Orders:
-    """Hears of words and mbarriers of one cluster, which the memory model orders either way."""
+    """Handles words and mbarriers of one cluster, which the memory model orders either way."""
 
     def __init__(self, collector: _Collector) -> None:
         self._collector = collector
         self._events: dict[Hashable, dict[str, _Event]] = {}
 
-    def told(self, warp: Warp, mask: int, key: int) -> None:
-        """As `Events.told`."""
+    def word_stored(self, warp: Warp, mask: int, key: int) -> None:
+        """Handler of `Events.word_stored`."""
         self._word(True, warp, key)
 
-    def learned(self, warp: Warp, mask: int, key: int) -> None:
-        """As `Events.learned`."""
+    def word_loaded(self, warp: Warp, mask: int, key: int) -> None:
+        """Handler of `Events.word_loaded`."""
         self._word(False, warp, key)
 
     def _word(self, writes: bool, warp: Warp, key: int) -> None:
@@ -98,12 +100,12 @@ class _Orders:
         else:
             self._happens(self._events, key, WORD, running(warp), writes)
 
-    def heard(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
-        """As `Events.heard`."""
+    def mbarrier_arrived(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
+        """Handler of `Events.mbarrier_arrived`."""
         self._happens(self._events, barrier, ARRIVAL, issuer, True)
 
     def passed(self, barrier: MBarrier, warp: Warp) -> None:
-        """As `Events.passed`."""
+        """Handler of `Events.passed`."""
         issuer = running(warp)
         if opcode(issuer).startswith("mbarrier.test_wait"):
             self._happens(self._events, barrier, ARRIVAL, issuer, False)
@@ -122,25 +124,25 @@ class _Orders:
 
 
 class Races(Sanitizer):
-    """Collects the races of one run."""
+    """Collector of the races of one run."""
 
     def __init__(self) -> None:
         super().__init__()
         self._reporter: _Collector = _Collector()
-        self.queues = None  # one launch is looked at
+        self.queues = None  # Only one launch is explored.
 
     def begins(self, step: object) -> None:
-        """As `GridObserver.begins`."""
+        """Sets the step of the events that follow (`GridObserver.begins`)."""
         assert isinstance(step, Step)
         if self._accesses is not None:
             self._accesses.settle()
         Access.now = self._reporter.step = step
 
     def _follow(self, cluster: Cluster, accesses: GlobalAccesses) -> ClusterSanitizer:
-        # What data is, no order decides.
+        # Uninitialised data do not depend on the order.
         return ClusterSanitizer(cluster, self._reporter, accesses, _Orders(self._reporter), data=False)
 
     def found(self) -> list[Race]:
-        """Those of the run."""
+        """Races of the run."""
         Access.now = None
         return list(self._reporter.races.values())

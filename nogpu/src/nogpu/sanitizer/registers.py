@@ -1,7 +1,7 @@
 """Uninitialised bits in the registers of a warp.
 
-Compiled code tells of instructions that name a register with such bits (`Context.heeded`); a warp without any runs as
-fast as one that nobody follows.
+Compiled code raises an event for instructions that name a register with such bits (`Context.uninitialised`); a warp
+without any runs as fast as without a sanitizer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from nogpu.sanitizer.origins import Origin
 
 if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cluster
-    from nogpu.hardware.program import Heeded
+    from nogpu.hardware.program import RegisterUses
     from nogpu.hardware.warp import Warp
 
 LANES = 32
@@ -29,7 +29,7 @@ Bits = dict[str, np.ndarray]
 
 
 def full(width: int) -> np.uint64:
-    """A mask of so many bits."""
+    """Mask of `width` bits."""
     return np.uint64((1 << min(width, 64)) - 1)
 
 
@@ -39,22 +39,22 @@ def chosen(mask: int) -> np.ndarray:
 
 
 def items_of(operand: object) -> tuple:
-    """The elements of a vector; of anything else itself."""
+    """Elements of a vector; for any other operand the operand itself."""
     return operand.items if isinstance(operand, Vector) else (operand,)
 
 
 class WarpRegisters:
-    """Of one warp."""
+    """Uninitialised bits in the registers of one warp."""
 
-    def __init__(self, warp: Warp, heeded: Heeded) -> None:
-        self._warp, self._places, self._mentions = warp, heeded.places, heeded.mentions
-        self._bits: dict[str, np.ndarray] = {}  # register -> uint64[32], where there are some
+    def __init__(self, warp: Warp, register_uses: RegisterUses) -> None:
+        self._warp, self._places, self._mentions = warp, register_uses.places, register_uses.mentions
+        self._bits: dict[str, np.ndarray] = {}  # register -> uint64[32], where some are set
         self._origins: dict[str, Origin] = {}
         self._counts = np.zeros(
-            len(heeded.defines), np.int32
+            len(register_uses.defines), np.int32
         )  # by instruction: registers that it names and that have some
-        warp.registers.context.heeded = self._counts.ctypes.data
-        for name in heeded.unwritten:
+        warp.registers.context.uninitialised = self._counts.ctypes.data
+        for name in register_uses.unwritten:
             origin = Origin(f"register {name}, which nothing has written", None, "Register State Space")
             self.set(name, chosen(warp.live), np.full(LANES, full(self._places[name][1])), origin)
 
@@ -62,21 +62,21 @@ class WarpRegisters:
         return name in self._bits
 
     def bits(self, operand: object) -> np.ndarray:
-        """uint64[32]: the uninitialised bits of a register; of anything else none."""
+        """uint64[32]: the uninitialised bits of a register; 0 for any other operand."""
         if isinstance(operand, Negated):
             operand = operand.register
         return self._bits.get(operand.name, NOTHING) if isinstance(operand, Register) else NOTHING
 
     def origin(self, name: str) -> Origin:
-        """Of a register that has some."""
+        """Origin of a register's uninitialised bits."""
         return self._origins[name]
 
     def width(self, name: str) -> int:
-        """Bits of a register."""
+        """Number of a register's bits."""
         return self._places[name][1]
 
     def value(self, operand: object) -> np.ndarray | None:
-        """uint64[32]: what a register or a number is; None for anything else."""
+        """uint64[32]: the value of a register or a number; None for any other operand."""
         if isinstance(operand, Immediate):
             return np.full(LANES, operand.value & (1 << 64) - 1, np.uint64)
         negated = isinstance(operand, Negated)
@@ -93,7 +93,9 @@ class WarpRegisters:
         return found ^ ONE if negated else found
 
     def set(self, name: str, lanes: np.ndarray, bits: np.ndarray, origin: Origin | None) -> None:
-        """The register of lanes bool[32] gets uninitialised bits uint64[32], or none. origin: of those."""
+        """Sets the uninitialised bits uint64[32] of a register in lanes bool[32], or clears them. origin: of those
+        bits.
+        """
         old = self._bits.get(name)
         new = np.where(lanes, bits, NOTHING if old is None else old)
         if new.any():
@@ -107,18 +109,18 @@ class WarpRegisters:
 
 
 class Files:
-    """Of a cluster's warps."""
+    """Uninitialised bits in the registers of a cluster's warps."""
 
     def __init__(self, cluster: Cluster) -> None:
-        """Raises ValueError for a program that was not translated to be followed."""
-        heeded = cluster.grid.program.heeded
-        if heeded is None:
-            raise ValueError(f"{cluster.grid.entry.name} was not translated with heeds=True")
-        self.entry, self.heeded = cluster.grid.entry, heeded
-        self.by_warp = {warp: WarpRegisters(warp, heeded) for cta in cluster.ctas for warp in cta.warps}
+        """Raises ValueError for a program that was not translated for a sanitizer."""
+        register_uses = cluster.grid.program.register_uses
+        if register_uses is None:
+            raise ValueError(f"{cluster.grid.entry.name} was not translated with follows_registers=True")
+        self.entry, self.register_uses = cluster.grid.entry, register_uses
+        self.by_warp = {warp: WarpRegisters(warp, register_uses) for cta in cluster.ctas for warp in cta.warps}
 
     def set(self, warp: Warp, item: object, lanes: np.ndarray, bits: np.ndarray, origin: Origin) -> None:
-        """As `WarpRegisters.set`, of an operand; nothing if that is no register."""
+        """Sets the bits of an operand (`WarpRegisters.set`); does nothing if it is no register."""
         if isinstance(item, Register):
             registers = self.by_warp[warp]
             registers.set(item.name, lanes, bits & full(registers.width(item.name)), origin)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Reporter:
-    """Reports of a process, but for what is allowed."""
+    """Reporter of a process. It leaves out what waivers allow."""
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
         """allowed: as `waivers.parse` takes each. Raises ValueError.
@@ -69,21 +69,21 @@ class Reporter:
             self._write(rule, entry.name, text, place)
 
     def follows_scopes(self, kernel: str) -> bool:
-        """Whether scopes matter to what is ordered: they are not waived, and no doubt has been reported."""
+        """True if scopes matter to the order: they are not waived, and no doubt has been reported."""
         return not self.waivers.waives(SCOPE.name) and kernel not in self._unscoped
 
     def allows(self, rule: Rule, *issuers: Issuer) -> bool:
-        """Whether one of the instructions may break a rule."""
+        """True if one of the instructions may break a rule."""
         return any(self.waivers.waives_at(rule.name, g.grid.entry.instructions[index]) for g, index in issuers)
 
     def tells_apart(self, entry: Entry, indices: list[int]) -> bool:
-        """Whether a report of one of a kernel's instructions is not enough for all of these: launches go on behind it,
-        or what it names may break a rule.
+        """True if a report of one of a kernel's instructions is not enough for all of these: launches go on behind it,
+        or the named instruction may break a rule.
         """
         return self._log is not None or not self.waivers.places(entry).isdisjoint(indices)
 
     def report_use(self, issuer: Issuer, loads: set[int]) -> None:
-        """Raises Fault for an instruction that uses what a tcgen05.ld loads. loads: indices of those under way."""
+        """Raises Fault for an instruction that uses the result of a tcgen05.ld. loads: indices of those under way."""
         group, index = issuer
         found = loads & self._used_early(group.grid.entry)
         load = min(found, default=index)
@@ -99,18 +99,20 @@ class Reporter:
         self._fail(FRAGMENT, text, issuer, (group, load))
 
     def _used_early(self, entry: Entry) -> frozenset[int]:
-        """The tcgen05.ld of a kernel whose registers may be used before a wait, by more than a mov."""
+        """Indices of the tcgen05.ld of a kernel whose registers may be used before a wait, by more than a mov."""
         if id(entry) not in self._early:
             if isinstance(entry, StoredEntry):
                 flow = plan(entry.parsed()).flow
-            else:  # its calls are expanded
+            else:  # calls of an entry are expanded
                 flow = Flow(entry, steps_of(entry, rows_of(entry)))
             uses = first_uses(flow, through_moves=True)
             self._early[id(entry)] = entry, frozenset().union(*uses.values())
         return self._early[id(entry)][1]
 
     def report_uninitialised(self, what: str, issuer: Issuer, lanes: int, origin: Origin, is_doubt: bool) -> None:
-        """Raises Fault for an instruction whose effect depends on what nobody has written. what: how. lanes: a mask."""
+        """Raises Fault for an instruction whose effect depends on uninitialised data. what: the use in words. lanes: a
+        mask.
+        """
         issuers = [issuer] if origin.issuer is None else [issuer, origin.issuer]
         if self.allows(UNINITIALISED, *issuers):
             return
@@ -126,7 +128,7 @@ class Reporter:
         self._fail(UNINITIALISED, text, *issuers, how=(lambda: doubt(text, place)) if is_doubt else None)
 
     def report_left(self, what: str, cta: Cta, issuer: Issuer, is_error: bool) -> None:
-        """Raises Fault for what a CTA leaves behind when it exits, or doubts it. issuer: of the last part of it."""
+        """Raises Fault for a leftover of a CTA that exits, or doubts it. issuer: of the last part of it."""
         if self.allows(LEFT, issuer):
             return
         text = (
@@ -158,7 +160,7 @@ class Reporter:
         """Adds a report to the log, once for a place."""
         if place not in self._logged:
             self._logged.add(place)
-            assert self._log is not None  # who calls this logs
+            assert self._log is not None  # set where reports are logged
             with open(self._log, "a") as file:
                 file.write(json.dumps({"rule": rule.name, "kernel": kernel, "text": text}) + "\n")
 
@@ -174,7 +176,7 @@ class Reporter:
         self._fail(LANES, text, issuer)
 
     def report_initialisation(self, barrier: MBarrier, user: Issuer, initialiser: Issuer, by_thread: bool) -> None:
-        """Raises Fault for a use of an mbarrier whose initialisation may not be seen; a lenient run warns."""
+        """Raises Fault for a use of an mbarrier whose initialisation may not be visible; a lenient run warns."""
         if self.allows(INITIALISATION, user, initialiser):
             return
         group, index = user
@@ -196,8 +198,8 @@ class Reporter:
         """Raises Fault for an access that is not ordered behind an earlier one. place: of a byte of both, in words.
         memory: "shared", "tensor" or "global".
 
-        Kernels that ship for B200s leave scopes out, and pass on relaxed that an operation is complete: those are
-        doubts (`errors.doubt`).
+        Kernels that ship for B200s leave scopes out, and pass on by a relaxed access that an operation is complete:
+        those are doubts (`errors.doubt`).
         """
         rule, before = rule_of(conflict, now, memory), conflict.before
         if self.allows(rule, before.issuer, now.issuer):
@@ -233,6 +235,6 @@ def _text(access: Access) -> str:
     lanes = "" if access.lanes in (0, 0xFFFFFFFF) else f", lanes {access.lanes:#010x}"
     how = "writes" if access.is_write else "reads"
     proxy = "generic" if not access.is_async else "tensormap" if access.fence >= MAPPED else "async"
-    tells = access.cause.tells if isinstance(access.cause, Cause) else None
-    end = f" and completes on the {tells}" if tells else ""
+    barrier = access.cause.completes_on if isinstance(access.cause, Cause) else None
+    end = f" and completes on the {barrier}" if barrier else ""
     return f"{_instruction(access.issuer, lanes)}, which {how} through the {proxy} proxy{end}"

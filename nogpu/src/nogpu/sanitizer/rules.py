@@ -1,4 +1,4 @@
-"""What may be missing between two accesses: the rules, and which of them a pair breaks."""
+"""Rules of the order between two accesses, and the choice of the one that a pair breaks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Rule(NamedTuple):
-    """What is missing between two accesses."""
+    """Rule that two accesses may break."""
 
     name: str
     missing: str
@@ -183,7 +183,7 @@ _OF_MISSING = {FENCED: PROXY, FENCED_GLOBAL: PROXY_GLOBAL, MAPPED: MAP_FENCE, UN
 
 
 def rule_of(conflict: Conflict, now: Access, memory: str = "shared") -> Rule:
-    """The rule that two accesses break. memory: as in `Reporter.report`."""
+    """Rule that two accesses break. memory: as in `Reporter.report`."""
     before = conflict.before
     if conflict.missing in (UNSCOPED, ANYWAY) and now.is_write and before.cause is not None:
         return COMPLETION

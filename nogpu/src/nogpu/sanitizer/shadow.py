@@ -1,4 +1,4 @@
-"""The shadow of a CTA's shared memory: who has accessed each byte last."""
+"""Shadow of a CTA's shared memory: the last accesses to each byte."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from nogpu.sanitizer.history import History
-from nogpu.sanitizer.items import Cells, Items, is_zero, run_of
+from nogpu.sanitizer.shadow_tables import Cells, Items, is_zero, run_of
 
 if TYPE_CHECKING:
     from nogpu.sanitizer.conflicts import Access, Conflict, View
@@ -23,15 +23,15 @@ class Shadow:
     """Accesses by byte: the last write, and the reads since."""
 
     def __init__(self, size: int, by_byte: bool = False) -> None:
-        """size: bytes of the CTA's window. by_byte: 16 bytes never have one entry."""
+        """size: bytes of the CTA's window. by_byte: each byte has an entry from the start."""
         self._room = room = -(-size // _ROOM) * _ROOM
         self._whole = Items.of(room // CHUNK)
         self._columns = self._whole.columns()
-        self._bytes = Items.of(room) if by_byte else None  # once chunks are split
+        self._bytes = Items.of(room) if by_byte else None  # set once chunks are split
         self._words: dict[int, Items] = {}  # by width: as rows of bytes
         self._by_byte = by_byte
-        self._split = np.full(room // CHUNK, by_byte)  # chunks of which a part has been accessed
-        self._is_split = by_byte  # some have
+        self._split = np.full(room // CHUNK, by_byte)  # True for chunks of which a part has been accessed
+        self._is_split = by_byte  # True if any chunk is split
         self._history = History()
 
     def access(
@@ -45,8 +45,8 @@ class Shadow:
     ) -> list[Conflict]:
         """Records an access. Returns the earlier ones that conflict with it and are not ordered before it.
 
-        place: offset, or int64[n] multiples of `width`. lanes: uint8[n] for places by lane. views: who accesses.
-        records: False checks only.
+        place: offset, or int64[n] multiples of `width`. lanes: uint8[n] for places by lane. views: the lanes or the
+        operation that access. records: False checks only.
         """
         where, items, grain = self._where(place, width, lanes is None)
         if records and self._history.follows(access, items, where, lanes, views):
@@ -56,20 +56,22 @@ class Shadow:
     def follows(
         self, access: Access, place: int | np.ndarray, width: int, lanes: np.ndarray | None, views: list[View]
     ) -> bool:
-        """Records an access that is ordered behind all that conflict with it; else does nothing. As `access`."""
+        """Records an access that is ordered behind all that conflict with it; else does nothing. Parameters as of
+        `access`.
+        """
         where, items, _ = self._where(place, width, lanes is None)
         return self._history.follows(access, items, where, lanes, views)
 
     def forget(self, place: np.ndarray) -> None:
-        """Bytes whose next access begins afresh."""
+        """Clears the access history of bytes."""
         for table in self._divide(place // CHUNK):
             table[place] = 0
 
     def _where(self, place: int | np.ndarray, width: int, is_flat: bool) -> tuple[Where, Items, int]:
         """(index, the tables to be indexed, bytes of an item).
 
-        Chunks that have been accessed as a whole only have one entry. is_flat: the items of places that each are a
-        chunk need no column.
+        A chunk that has been accessed as a whole only has one entry. is_flat: the items of places that each are a chunk
+        need no column.
         """
         if not isinstance(place, np.ndarray):
             if not place % CHUNK and not width % CHUNK:
@@ -83,7 +85,7 @@ class Shadow:
             if not self._is_split or is_zero(self._split[chunks]):
                 return chunks, self._whole if is_flat else self._columns, CHUNK
         elif self._by_byte and width == 1 and is_flat:
-            assert self._bytes is not None  # from the start
+            assert self._bytes is not None  # set from the start
             return place, self._bytes, 1
         elif width % CHUNK == 0:
             chunks = (place[:, None] // CHUNK + np.arange(width // CHUNK)).ravel()
@@ -100,7 +102,7 @@ class Shadow:
         return found
 
     def _divide(self, chunks: np.ndarray) -> Items:
-        """The tables of bytes. The chunks have an entry for each from now on."""
+        """Tables of bytes, with the chunks split into entries for each byte."""
         if self._bytes is None:
             self._bytes = Items.of(self._room)
         split = self._split[chunks]
@@ -112,7 +114,7 @@ class Shadow:
 
 
 def _run(where: Where, grain: int, bad: np.ndarray) -> tuple[int, int]:
-    """Where the first bad items are, as `run_of`."""
+    """Offsets of the first bad items, as of `run_of`."""
     found = np.nonzero(bad)
     if isinstance(where, slice):
         return run_of(where.start + found[0], grain)

@@ -1,4 +1,4 @@
-"""Where a program calls the device."""
+"""Place in a program that calls the device."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def of_box(address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> tu
 
 
 def joined(parts: list[np.ndarray]) -> np.ndarray:
-    """Spans of several sets; bytes of two keep the tag of the first."""
+    """Union of several sets of spans; a byte in two of them keeps the tag of the first."""
     found = NOWHERE
     for part in parts:
         more = without(part, found) if len(found) else part
@@ -58,7 +58,7 @@ def joined(parts: list[np.ndarray]) -> np.ndarray:
 
 
 def common(one: np.ndarray, other: np.ndarray) -> tuple[int, int, int, int] | None:
-    """The first bytes that two have in common, with the tags of both: (start, end, tag, tag)."""
+    """First bytes that two sets have in common, with the tags of both: (start, end, tag, tag)."""
     if not len(one) or not len(other) or one[-1, 1] <= other[0, 0] or other[-1, 1] <= one[0, 0]:
         return None
     at = np.searchsorted(other[:, 1], one[:, 0], "right")
@@ -72,7 +72,7 @@ def common(one: np.ndarray, other: np.ndarray) -> tuple[int, int, int, int] | No
 
 
 def without(spans: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """What remains of spans outside of others."""
+    """Parts of spans outside of others."""
     if common(spans, others) is None:
         return spans
     points = np.unique(np.concatenate([spans[:, :2].ravel(), others[:, :2].ravel()]))

@@ -1,4 +1,4 @@
-"""Follows what of tensor memory nobody has written: loads, stores, copies and products (`TensorValues`)."""
+"""Follows uninitialised bits in tensor memory: loads, stores, copies and products (`TensorValues`)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 
 from nogpu.hardware.tensor.tmem import COLUMNS
 from nogpu.hardware.tma.swizzle import CHUNK
-from nogpu.sanitizer.items import is_zero
 from nogpu.sanitizer.origins import INVALID, SharedShadow, TensorShadow
 from nogpu.sanitizer.products import Products
 from nogpu.sanitizer.registers import Files, chosen, items_of
+from nogpu.sanitizer.shadow_tables import is_zero
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,19 +26,19 @@ _PRODUCTS = Products()
 
 
 class Tensors:
-    """Of a cluster. It implements `hardware.tensor.tmem.TensorValues`."""
+    """Uninitialised bits in the tensor memories of a cluster. It implements `hardware.tensor.tmem.TensorValues`."""
 
     def __init__(self, files: Files, shared: dict[Cta, SharedShadow]) -> None:
         self._files, self._entry, self._shared = files, files.entry, shared
         self._tensor = {cta: TensorShadow(cta) for cta in shared}
         self._of_tmem = {cta.tmem: cta for cta in shared}
-        # Operations of the tensor core that have been found to make nothing invalid, at which versions of the shadows.
+        # Operations of the tensor core that have made nothing invalid, with the versions of the shadows at that time.
         self._clean: dict[tuple[int, Cta], tuple[object, tuple[int, ...]]] = {}
         for cta in shared:
             cta.tmem.values = self
 
     def fragment(self, g: ActiveGroup, issuer: Issuer, place: Place, stores: bool) -> None:
-        """As `Events.fragment`."""
+        """Handler of `Events.fragment`."""
         shadow, registers = self._tensor[g.cta], self._files.by_warp[g.warp]
         instruction, column = self._entry.instructions[issuer[1]], place[0] % COLUMNS
         if not stores:
@@ -57,11 +57,11 @@ class Tensors:
             shadow.stems_from(range(column, column + 2 * len(items)), registers.origin(tainted.name))
 
     def poisoned(self, tmem: TensorMemory, base: int, columns: int) -> None:
-        """As `TensorValues.poisoned`."""
+        """Marks columns as uninitialised at their allocation (`TensorValues.poisoned`)."""
         self._tensor[self._of_tmem[tmem]].allocated(base, columns)
 
     def multiplied(self, mma: Mma, memories: Sequence[TensorMemory], issuer: Issuer) -> None:
-        """As `TensorValues.multiplied`."""
+        """Follows a product (`TensorValues.multiplied`)."""
         ctas = [self._of_tmem[tmem] for tmem in memories]
         if self._is_known_clean(mma, ctas):
             return
@@ -82,7 +82,7 @@ class Tensors:
             mma.shift_rows(self._tensor[cta].words)
 
     def _is_known_clean(self, operation: Mma | Copy, ctas: list[Cta]) -> bool:
-        """Whether an operation has made nothing invalid before, and nothing has become invalid since."""
+        """True if an operation has made nothing invalid before, and nothing has become invalid since."""
         known = self._clean.get((id(operation), ctas[0]))
         return known is not None and known[1] == self._versions(ctas)
 
@@ -96,7 +96,7 @@ class Tensors:
         return versions
 
     def copied(self, copy: Copy, tmem: TensorMemory, issuer: Issuer) -> None:
-        """As `TensorValues.copied`."""
+        """Follows a copy to tensor memory (`TensorValues.copied`)."""
         cta = self._of_tmem[tmem]
         if self._is_known_clean(copy, [cta]):
             return

@@ -1,4 +1,4 @@
-"""What launches have accessed of global memory, from the shadow that they leave."""
+"""Accesses of launches to global memory, read from the shadow that they leave."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KINDS = ((False, False), (False, True), (True, True))
 def touched(
     launches: Iterable[int], tables: Iterable[Tables], history: History, with_reads: bool
 ) -> dict[int, list[Touched]]:
-    """By number of a launch: the bytes that it has written and, if wanted, those that it has read."""
+    """Bytes that each launch, by number, has written and, if wanted, those that it has read."""
     return {launch: list(_of_launch(launch, tables, history, with_reads)) for launch in launches}
 
 
@@ -47,26 +47,26 @@ def _of_launch(launch: int, tables: Iterable[Tables], history: History, with_rea
 
 
 def _tag(launch: int, access: Access | None) -> int:
-    """0 for an access of another launch."""
+    """Tag of an access; 0 for one of another launch."""
     if access is None or access.home is None or access.home.grid != launch:
         return 0
     return access.issuer[1] + 1
 
 
 def _last(launch: int, members: tuple[Access, ...], kind: tuple[bool, bool]) -> int:
-    """The tag of the last access of a kind."""
+    """Tag of the last access of a kind."""
     tags = (_tag(launch, access) for access in reversed(members) if (access.is_write, access.is_strong) == kind)
     return next((tag for tag in tags if tag), 0)
 
 
 def _spans(tables: Tables, reads: bool, tags: np.ndarray) -> np.ndarray:
-    """tags: by number of an access, or of a set of them."""
+    """Spans of an allocation by tag. tags: by number of an access, or of a set of them."""
     runs = tables.runs(reads)
     return spans.joined([spans.of_runs(starts, ends, tags[numbers]) for starts, ends, numbers in runs])
 
 
 def _unwritten(launch: int, tables: Tables) -> Iterator[Touched]:
-    """The reads of an allocation to which nobody has written."""
+    """Reads of an allocation to which nobody has written."""
     found: dict[bool, dict[int, dict[object, tuple[np.ndarray, np.ndarray]]]] = {False: {}, True: {}}
     for access, address, shape, strides, _ in tables.reads or ():
         tag = _tag(launch, access)

@@ -1,10 +1,10 @@
-"""Follows what nobody has written: bytes of shared memory, words of tensor and global memory, bits of registers.
+"""Follows uninitialised data: bytes of shared memory, words of tensor and global memory, bits of registers.
 
-Loads, copies and products pass it on. It is reported where it counts: in a store to global memory, an address, a
-branch, and whatever else has an effect.
+Loads, copies and products pass them on. They are reported where they count: in a store to global memory, an address, a
+branch, and any other effect.
 
-Global memory is followed by its contents: what `torch.empty` and the like allocate begins as words UNWRITTEN, and a
-word that still is one has not been written. A copy of such a word is silent: programs copy buffers that they have
+Global memory is followed by its contents: memory from `torch.empty` and the like begins as words UNWRITTEN, and a word
+that still has this value has not been written. A copy of such a word is silent: programs copy buffers that they have
 filled in part.
 """
 
@@ -18,10 +18,10 @@ from nogpu.hardware.memory import UNWRITTEN
 from nogpu.hardware.tma import boxes
 from nogpu.hardware.tma.swizzle import CHUNK
 from nogpu.ptx.ir import Instruction
+from nogpu.sanitizer.cluster_state import running_lanes
 from nogpu.sanitizer.effects import Effects
 from nogpu.sanitizer.origins import INVALID, Origin, SharedShadow, global_origin
 from nogpu.sanitizer.registers import ATOMICS, LANES, LOADS, NOTHING, Files, chosen, full, items_of
-from nogpu.sanitizer.scene import running_lanes
 from nogpu.sanitizer.tensors import Tensors
 
 if TYPE_CHECKING:
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 
 
 class Uninitialised:
-    """Of a cluster."""
+    """Uninitialised data in the memories and registers of a cluster."""
 
     def __init__(self, cluster: Cluster, reporter: Reporter) -> None:
         self._entry = cluster.grid.entry
         self._shared = {cta: SharedShadow(cta) for cta in cluster.ctas}
         self._files = files = Files(cluster)
         self._effects, self._tensors = Effects(files, reporter), Tensors(files, self._shared)
-        self._moving: tuple[AsyncOperation, np.ndarray, Origin] | None = None  # read by the operation that runs
-        self._changed: tuple[Issuer, int] | None = None  # an atomic's word that was invalid before
-        for cta, shadow in self._shared.items():  # compiled code asks and writes the shadow, too
+        self._moving: tuple[AsyncOperation, np.ndarray, Origin] | None = None  # bytes read by the operation that runs
+        self._changed: tuple[Issuer, int] | None = None  # word of an atomic that was invalid before it
+        for cta, shadow in self._shared.items():  # Compiled code reads and writes the shadow, too.
             for warp in cta.warps:
                 warp.registers.context.unwritten = shadow.data.ctypes.data
 
@@ -58,9 +58,9 @@ class Uninitialised:
     def accessed(
         self, cta: Cta, kind: str, place: int | np.ndarray, width: int, issuer: Issuer, running: AsyncOperation | None
     ) -> None:
-        """An access to a CTA's shared memory."""
+        """Handles an access to a CTA's shared memory."""
         if running is not None and self._entry.instructions[issuer[1]].opcode.startswith("tcgen05."):
-            return  # `multiplied` and `copied` follow its operands
+            return  # `multiplied` and `copied` follow the operands of the tensor core
         if isinstance(place, np.ndarray):
             place = (place & 0xFFFFFF).astype(np.int64)
         shadow = self._shared[cta]
@@ -107,7 +107,7 @@ class Uninitialised:
             self._load(instruction, invalid, issuer, origin)
 
     def _load(self, instruction: Instruction, invalid: np.ndarray, issuer: Issuer, origin: Origin) -> None:
-        """Lanes have loaded bytes, of which some are invalid: uint8[lanes or 1, bytes]."""
+        """Handles a load by lanes of partly invalid bytes. invalid: uint8[lanes or 1, bytes]."""
         mask = running_lanes(issuer[0].warp)
         lanes, items = chosen(mask), items_of(instruction.operands[0])
         nbytes = invalid.shape[1] // len(items)
@@ -138,13 +138,13 @@ class Uninitialised:
     # Global memory
 
     def landed(self, cta: Cta, place: int | np.ndarray, nbytes: int, issuer: Issuer) -> None:
-        """As `Events.landed`."""
+        """Handler of `Events.landed`."""
         self._shared[cta].copied(place, nbytes, issuer)
 
     def loaded(
         self, g: ActiveGroup, mask: int, address: int | np.ndarray, values: Sequence[Any], nbytes: int, issuer: Issuer
     ) -> None:
-        """As `Events.loaded`."""
+        """Handler of `Events.loaded`."""
         base, lanes = self._entry.instructions[issuer[1]].opcode.partition(".")[0], chosen(mask)
         for n, value in enumerate(values):
             bits = self._unwritten(g, lanes, address, n * nbytes, np.broadcast_to(np.uint64(value), LANES), nbytes)
@@ -160,7 +160,7 @@ class Uninitialised:
     def _unwritten(
         g: ActiveGroup, lanes: np.ndarray, address: int | np.ndarray, offset: int, words: np.ndarray, nbytes: int
     ) -> np.ndarray:
-        """uint64[32]: the bits of lanes' words that nobody has written."""
+        """uint64[32]: the uninitialised bits of lanes' words."""
         if nbytes >= 4:
             low, high = words & full(32) == UNWRITTEN, words >> np.uint64(32) == UNWRITTEN
             bits = np.where(low, full(32), NOTHING) | np.where(high, full(32) << np.uint64(32), NOTHING)
@@ -178,7 +178,7 @@ class Uninitialised:
     def stores_tile(
         self, cta: Cta, tensor_map: TensorMap, coords: tuple[int, ...], offset: int, rows: bool, issuer: Issuer
     ) -> None:
-        """As `Events.stores_tile`."""
+        """Handler of `Events.stores_tile`."""
         shadow, nbytes = self._shared[cta], boxes.tile_bytes(tensor_map, rows)
         invalid = shadow.found(offset, nbytes)
         if invalid is None:
@@ -192,7 +192,7 @@ class Uninitialised:
             self._effects.report("a byte that it stores to global memory", issuer, None, origin, origin.is_global)
 
     def stores_bulk(self, cta: Cta, offset: int, nbytes: int, kept: int | None, issuer: Issuer) -> None:
-        """As `Events.stores_bulk`."""
+        """Handler of `Events.stores_bulk`."""
         shadow = self._shared[cta]
         invalid = shadow.found(offset, nbytes)
         if invalid is None:
@@ -206,7 +206,7 @@ class Uninitialised:
 
     @staticmethod
     def _copies(cta: Cta, offset: int, nbytes: int) -> np.ndarray:
-        """uint8[nbytes]: 0xFF where a word of global memory that nobody has written has been copied as it is."""
+        """uint8[nbytes]: 0xFF where a word of global memory that nobody has written has been copied unchanged."""
         words = cta.shared.data[offset : offset + nbytes // 4 * 4].view(np.uint32) == UNWRITTEN
         found = np.zeros(nbytes, np.uint8)
         found[: 4 * len(words)] = np.repeat(words, 4) * np.uint8(INVALID)

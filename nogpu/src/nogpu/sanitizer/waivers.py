@@ -18,11 +18,11 @@ _OPCODE = re.compile(r"""["'](?:@\S+ )?([a-z]\w*(?:\.[\w:]+)+)""")
 
 
 class Waiver(NamedTuple):
-    """A rule that may be broken."""
+    """Rule that may be broken."""
 
     rule: str
     opcode: str | None = None  # only where one of the instructions has it
-    place: str | None = None  # "file.py:line", where it stands; of one in a source line, it holds for that line alone
+    place: str | None = None  # "file.py:line" of the waiver; one in a source line holds for that line alone
     reason: str | None = None
 
     def __str__(self) -> str:
@@ -31,12 +31,12 @@ class Waiver(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As `parse` takes it."""
+        """Waiver as text that `parse` takes."""
         return self.rule if self.opcode is None else f"{self.rule}@{self.opcode}"
 
 
 def parse(text: str, rules: Iterable[str]) -> Waiver:
-    """ "RULE" or "RULE@OPCODE". rules: their names. Raises ValueError."""
+    """ "RULE" or "RULE@OPCODE" as a waiver. rules: the names of all rules. Raises ValueError."""
     rule, at, opcode = text.strip().partition("@")
     if rule not in rules or (at and not opcode):
         raise ValueError(f"{text!r} is no rule of the sanitizer: {', '.join(rules)}; RULE@OPCODE for some instructions")
@@ -44,13 +44,13 @@ def parse(text: str, rules: Iterable[str]) -> Waiver:
 
 
 def in_line(text: str, place: str) -> list[Waiver]:
-    """Those that a line of source waives by a comment, `# sanitizer: allow RULE[, RULE][: REASON]`."""
+    """Waivers in a line of source, by a comment, `# sanitizer: allow RULE[, RULE][: REASON]`."""
     found = _COMMENT.search(text)
     return [] if found is None else [Waiver(rule, None, place, found[2]) for rule in re.split(r"\s*,\s*", found[1])]
 
 
 def in_source(text: str, name: str, rules: Iterable[str]) -> list[Waiver]:
-    """Those of a Python file whose kernels have no line information: each comment stands behind a PTX instruction in
+    """Waivers in a Python file whose kernels have no line information: each comment stands behind a PTX instruction in
     quotes, and waives the rule wherever an instruction has that opcode. Raises ValueError.
     """
     waivers = []
@@ -65,26 +65,26 @@ def in_source(text: str, name: str, rules: Iterable[str]) -> list[Waiver]:
 
 
 class Waivers:
-    """Those of a process."""
+    """Waivers of a process."""
 
     def __init__(self, waivers: Iterable[Waiver] = ()) -> None:
-        """waivers: of the whole program, those of source lines are found beside them."""
+        """waivers: those of the whole program; `read` adds those of source lines."""
         self.named = tuple(dict.fromkeys(waivers))
         self.lines: dict[Waiver, None] = {}  # of source lines, as far as kernels are known
         self._known: dict[tuple[str, str, str | None], bool] = {}
-        self._places: dict[int, tuple[Entry, frozenset[int]]] = {}  # by id: the entry, and `places` of it
+        self._places: dict[int, tuple[Entry, frozenset[int]]] = {}  # by id: the entry, and its `places`
 
     def read(self, entry: Entry) -> None:
-        """Finds what the lines of a kernel's source waive."""
+        """Adds the waivers in the lines of a kernel's source."""
         for source in dict.fromkeys(instruction.source for instruction in entry.instructions):
             self.lines |= dict.fromkeys(_of_place(source))
 
     def waives(self, rule: str) -> bool:
-        """Whether it may be broken everywhere."""
+        """True if a rule may be broken everywhere."""
         return any(waiver.rule == rule and waiver.opcode is None for waiver in self.named)
 
     def waives_at(self, rule: str, instruction: Instruction) -> bool:
-        """Whether an instruction may break it."""
+        """True if an instruction may break a rule."""
         key = rule, instruction.opcode, instruction.source
         found = self._known.get(key)
         if found is None:

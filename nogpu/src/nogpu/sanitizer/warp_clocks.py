@@ -1,4 +1,4 @@
-"""What the lanes of a warp know, and how releases, acquires and fences change it."""
+"""Clocks of the lanes of a warp, and their releases, acquires and fences."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from nogpu.sanitizer.clocks import (
     ANYWAY,
     FENCED_GLOBAL,
     FULL,
-    HEARD,
-    KNOWN,
     OF_CLUSTER,
     OF_CTA,
+    ORDERED,
+    RELAXED_WAITS,
     ROWS,
     SCOPES,
     UNSCOPED,
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 def _fenced(clock: Clock) -> Clock:
-    """Another cluster's clock, whose writes are visible to the async proxy."""
+    """Another cluster's clock, with its writes visible to the async proxy."""
     found = clock.copy()
-    np.maximum(found.table[FENCED_GLOBAL], found.table[KNOWN], out=found.table[FENCED_GLOBAL])
+    np.maximum(found.table[FENCED_GLOBAL], found.table[ORDERED], out=found.table[FENCED_GLOBAL])
     return found
 
 
 def _acquired(clock: Clock, address: int) -> Clock:
-    """Another cluster's clock, of whose released tensor maps one has been acquired."""
+    """Another cluster's clock, with one of its released tensor maps acquired."""
     if clock.maps is None:
         return clock
     found = clock.copy()
@@ -46,11 +46,11 @@ def _acquired(clock: Clock, address: int) -> Clock:
 
 
 _NOBODY = Clock(np.zeros((ROWS, 0), np.int32))
-"""What no lanes knew; nobody may change it."""
+"""Clock that covers nothing; nobody may change it."""
 
 
 class _Part:
-    """Lanes of a warp that know the same."""
+    """Lanes of a warp that share a clock."""
 
     __slots__ = ("clock", "mask")
 
@@ -59,36 +59,36 @@ class _Part:
 
 
 class WarpClock:
-    """What the lanes of a warp know."""
+    """Clocks of the lanes of a warp."""
 
     def __init__(self, agents: Agents, base: int) -> None:
         """base: component of the first lane."""
         self._agents = agents
         self.base = base
-        self.now = 1  # the count of all of its lanes
+        self.now = 1  # count of all of its lanes
         self.log: AccessLog | None = None  # accesses under this clock that are still to be checked
-        self.changes = 0  # grows with what they learn, release and access
+        self.changes = 0  # grows with acquires, releases and accesses
         self._parts = [_Part(FULL, agents.clock())]
-        # By scope: lanes that have executed a fence of threads of at least that last, what they knew then
+        # By scope: lanes that have executed a fence of threads of at least that scope last, their clock at that fence
         self._behind = [(0, _NOBODY)] * SCOPES
-        # By relaxed waits that no fence has followed: (lanes, what, its first row, scope that a fence needs)
-        self._heard: list[tuple[int, Clock, int, int]] = []
+        # By relaxed waits that no fence has followed: (lanes, clock, its first row, scope that a fence needs)
+        self._relaxed_waits: list[tuple[int, Clock, int, int]] = []
         self.commits: list[tuple[int, int]] = []  # cp.async.commit_group: (lanes, instructions so far), oldest first
 
     def parts(self, mask: int) -> Iterator[tuple[int, Clock]]:
-        """(lanes, what they know), for lanes of the mask. Each lane also knows what it has done itself."""
+        """(lanes, clock) of each part with lanes of the mask. A lane's own earlier accesses are ordered before, too."""
         for part in self._parts:
             common = part.mask & mask
             if common:
                 yield common, self._agents.fit(part.clock)
 
     def settle(self) -> None:
-        """Accesses so far are checked against what lanes know now."""
+        """Checks the accesses so far under the present clocks."""
         if self.log is not None:
             self.log.settle()
 
     def release(self, mask: int) -> Clock:
-        """What the lanes of the mask know together and have done: a copy. Later accesses have a new count."""
+        """Releases: a copy of the join of the mask's clocks and own accesses. Later accesses have a new count."""
         self.settle()
         result: Clock | None = None
         for _, clock in self.parts(mask):
@@ -96,17 +96,17 @@ class WarpClock:
                 result = clock.copy()
             else:
                 result.join(clock)
-        assert result is not None  # the parts have all lanes, and some lane releases
+        assert result is not None  # set: the parts have all lanes, and some lane releases
         result.set_lanes(self.base, mask, self.now)
         self.now += 1
         self.changes += 1
         return result
 
-    def acquire(self, mask: int, clock: Clock, row: int = KNOWN) -> None:
-        """The lanes of the mask know as much as the clock, too. row: as of `Clock.join`."""
+    def acquire(self, mask: int, clock: Clock, row: int = ORDERED) -> None:
+        """Acquires a clock for the lanes of the mask. row: as of `Clock.join`."""
         self.settle()
         self.changes += 1
-        parts, learned = self._parts, []
+        parts, acquired = self._parts, []
         for part in list(parts):
             common = part.mask & mask
             if not common:
@@ -116,13 +116,13 @@ class WarpClock:
                 part = _Part(common, part.clock.copy())
                 parts.append(part)
             part.clock.join(clock, row)
-            learned.append(part)
+            acquired.append(part)
         if len(parts) > 1:
-            self._unite(learned)
+            self._unite(acquired)
 
-    def know(self, mask: int, agent: int, count: int) -> None:
-        """The lanes of the mask know an agent's accesses up to a count. The agent accesses neither shared nor global
-        memory, so that nothing that is noted depends on it.
+    def acquire_count(self, mask: int, agent: int, count: int) -> None:
+        """Orders an agent's accesses up to a count before the lanes of the mask. The agent accesses neither shared nor
+        global memory, so that no noted access depends on it.
         """
         if len(self._parts) == 1 and not self._parts[0].mask & ~mask:
             self.changes += 1
@@ -132,9 +132,9 @@ class WarpClock:
         clock.set(agent, count)
         self.acquire(mask, clock)
 
-    def _unite(self, learned: list[_Part]) -> None:
-        """Parts that have learned something, and others that know the same, are one."""
-        for part in learned:
+    def _unite(self, acquired: list[_Part]) -> None:
+        """Unites parts that have acquired something with others of the same clock."""
+        for part in acquired:
             for other in self._parts:
                 if other is not part and other.clock.equals(part.clock):
                     other.mask |= part.mask
@@ -142,14 +142,14 @@ class WarpClock:
                     break
 
     def fence_proxy(self, mask: int, rows: tuple[int, ...]) -> None:
-        """fence.proxy.async: what lanes know and have done is visible to the async proxy.
+        """Executes fence.proxy.async: writes that are ordered before the lanes are visible to the async proxy.
 
         rows: FENCED, FENCED_GLOBAL or both.
         """
         for common, clock in list(self.parts(mask)):
             fenced = clock.copy()
             for row in rows:
-                np.maximum(fenced.table[row], fenced.table[KNOWN], out=fenced.table[row])
+                np.maximum(fenced.table[row], fenced.table[ORDERED], out=fenced.table[row])
                 fenced.table[row, [self.base + lane for lane in lanes_of(common)]] = self.now
             if fenced.others is not None and FENCED_GLOBAL in rows:
                 fenced.others = {home: _fenced(other) for home, other in fenced.others.items()}
@@ -157,9 +157,9 @@ class WarpClock:
         self.now += 1
 
     def release_maps(self, mask: int) -> None:
-        """fence.proxy.tensormap::generic.release: of what lanes know and have done."""
+        """Executes fence.proxy.tensormap::generic.release of the edits that are ordered before the lanes."""
         for common, clock in list(self.parts(mask)):
-            counts = clock.table[KNOWN].copy()
+            counts = clock.table[ORDERED].copy()
             counts[[self.base + lane for lane in lanes_of(common)]] = self.now
             found = clock.copy()
             found.maps = (clock.maps or NO_MAPS).release(counts)
@@ -167,7 +167,7 @@ class WarpClock:
         self.now += 1
 
     def acquire_map(self, mask: int, address: int) -> None:
-        """fence.proxy.tensormap::generic.acquire of the tensor map at an address."""
+        """Executes fence.proxy.tensormap::generic.acquire of the tensor map at an address."""
         for common, clock in list(self.parts(mask)):
             found = clock.copy()
             found.maps = (clock.maps or NO_MAPS).acquire(address)
@@ -176,32 +176,34 @@ class WarpClock:
             self.acquire(common, found)
 
     def fence(self, mask: int, scope: int) -> None:
-        """A fence of threads: relaxed waits before it acquire, relaxed arrivals behind it release what is before."""
+        """Executes a fence of threads: relaxed waits before it acquire, relaxed arrivals behind it release what is
+        before.
+        """
         left = []
-        for lanes, clock, row, needed in self._heard:
+        for lanes, clock, row, needed in self._relaxed_waits:
             if lanes & mask:
                 self.acquire(lanes & mask, clock, row if scope >= needed else max(row, UNSCOPED))
             kept = lanes if scope < needed else lanes & ~mask
             if kept:
                 left.append((kept, clock, row, needed))
-        self._heard = left
+        self._relaxed_waits = left
         released = self.release(mask)
         self._behind = [(mask, released)] * (scope + 1) + self._behind[scope + 1 :]
 
-    def hear(self, mask: int, clock: Clock, row: int, needed: int = OF_CTA, together: int = 0) -> None:
-        """A relaxed wait: the lanes will know as much as the clock behind a fence. needed: its scope. together: lanes
-        that execute it: what would be known if orders did not matter is theirs, so that the warp need not be parted.
+    def acquire_relaxed(self, mask: int, clock: Clock, row: int, needed: int = OF_CTA, together: int = 0) -> None:
+        """Executes a relaxed wait: a later fence acquires the clock. needed: its scope. together: lanes that execute
+        the wait: they acquire row ANYWAY at once, so that the warp need not be parted.
         """
         self.acquire(mask | together, clock, ANYWAY)
-        self._heard = [*self._heard[1 - HEARD :], (mask, clock.copy(), row, needed)]
+        self._relaxed_waits = [*self._relaxed_waits[1 - RELAXED_WAITS :], (mask, clock.copy(), row, needed)]
 
     def release_relaxed(self, mask: int, scope: int = OF_CTA) -> Clock:
-        """As `release`, of a relaxed arrival: what lanes knew and had done at their last fence of this scope, and, if
-        scopes did not matter, at their last one of any.
+        """Releases by a relaxed arrival: the clock of the lanes at their last fence of this scope, and, from the row
+        UNSCOPED on, at their last one of any scope.
         """
         result = self.release(mask)
         result.weaken()
-        for row, of in ((KNOWN, scope), (UNSCOPED, OF_CTA)):
+        for row, of in ((ORDERED, scope), (UNSCOPED, OF_CTA)):
             lanes, behind = self._behind[of]
             if not mask & ~lanes:
                 before = self._agents.fit(behind.copy())
@@ -210,11 +212,11 @@ class WarpClock:
         return result
 
     def behind_fence(self, mask: int, scope: int) -> Clock | None:
-        """What the lanes of the mask knew and had done at their last fence of a scope, if one of them had one."""
+        """Clock of the lanes of the mask at their last fence of a scope, if one of them has executed one."""
         lanes, behind = self._behind[scope]
         return self._agents.fit(behind.copy()) if lanes & mask else None
 
     def has_narrow_fence(self, mask: int) -> bool:
-        """Whether the last fence of lanes has a scope without other CTAs."""
+        """True if the last fence of all these lanes has a scope without other CTAs."""
         lanes, behind = self._behind[OF_CTA]
         return not mask & ~lanes and self._behind[OF_CLUSTER][1] is not behind

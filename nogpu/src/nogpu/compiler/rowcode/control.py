@@ -21,13 +21,14 @@ SEGMENT_LIMIT = 3000  # instructions
 class RowCode:
     """The row code of an entry."""
 
-    def __init__(self, plan: Plan, watched: bool = False, heeds: bool = False) -> None:
-        """watched: an operation `watch` is before each instruction. heeds: an operation `heed` is.
+    def __init__(self, plan: Plan, watched: bool = False, follows_registers: bool = False) -> None:
+        """watched: an operation `watch` is before each instruction. follows_registers: one `check_uninitialised` is.
 
         Raises EmulatorError, with instruction and line, for whatever is not modelled.
         """
         self._plan, self._flow, self._steps = plan, plan.flow, plan.flow.steps
-        self._before = ["watch"] * watched + ["heed"] * heeds  # operations before each instruction
+        # Operations before each instruction.
+        self._before = ["watch"] * watched + ["check_uninitialised"] * follows_registers
         self.slots = slots_of(plan.entry, plan.flow)
         self.python_rows = PythonTexts(plan, self.slots)
         self.code = Assembler(plan.flow, plan.layout.symbols, self.slots)

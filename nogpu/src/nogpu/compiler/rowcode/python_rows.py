@@ -19,7 +19,7 @@ from nogpu.compiler.plan import Plan
 from nogpu.compiler.rowcode.image import Image
 from nogpu.compiler.rowcode.registers import WORD, Slots
 from nogpu.errors import EmulatorError
-from nogpu.hardware.native import HEED
+from nogpu.hardware.native import UNINITIALISED
 from nogpu.ops import tmem
 from nogpu.ptx.ir import Entry, Instruction, Register, Vector, located
 
@@ -116,11 +116,11 @@ class PythonRows:
         self._functions: dict[int, Function] = {}
 
     def run(self, index: int, g: ActiveGroup, mask: int) -> int | None:
-        """Executes an instruction. ~index: completes the loads of tensor memory that it needs; HEED less the index:
-        has its registers followed.
+        """Executes an instruction. ~index: completes the loads of tensor memory that it needs; UNINITIALISED less
+        the index: has its registers followed.
         """
-        if index <= HEED:
-            g.cta.cluster.events.heeded(g, mask, HEED - index)
+        if index <= UNINITIALISED:
+            g.cta.cluster.events.uninitialised_named(g, mask, UNINITIALISED - index)
             return None
         if index < 0:
             tmem.settle(g, tuple(self._image.first_uses[~index]))

@@ -26,7 +26,7 @@ _QUADRANTS = LANES // QUADRANT
 
 
 class _Shape(NamedTuple):
-    """The source of a copy, and its distribution over the quadrants of lanes."""
+    """Source of a copy, and its distribution over the quadrants of lanes."""
 
     rows: int
     row_chunks: int  # 16-byte chunks per row
@@ -50,13 +50,13 @@ lanes apart; PTX does not say.
 
 
 def observe_chunks(shared: SharedMemory, chunks: Chunks, issuer: Issuer | None) -> None:
-    """The memory's observer, if there is one, learns that the chunks are read."""
+    """Reports the read of the chunks to the memory's observer, if there is one."""
     if shared.observer is not None:
         shared.observer("load", "async", chunks.offsets, (CHUNK,), (1,), issuer)
 
 
 def read_chunks(shared: SharedMemory, chunks: Chunks, issuer: Issuer | None) -> np.ndarray:
-    """The chunks' bytes, uint8[..., 16 * last axis]."""
+    """Bytes of the chunks, uint8[..., 16 * last axis]."""
     observe_chunks(shared, chunks, issuer)
     return chunk_view(shared).take(chunks.places).view(np.uint8)
 
@@ -74,10 +74,10 @@ class Copy:
     """One tcgen05.cp, checked as far as it can be when it is issued."""
 
     shape: _Shape
-    lane: int  # of the destination
-    column: int  # of the destination
+    lane: int  # first lane of the destination
+    column: int  # first column of the destination
     descriptor: int  # shared memory descriptor
-    chunks: Chunks  # of the source
+    chunks: Chunks  # chunks of the source
     bits: int  # of elements that are unpacked to bytes, 0: none are
 
     @staticmethod

@@ -44,7 +44,7 @@ DATA_PATH = "PTX ISA, tcgen05: Data Path Layout Organization"
 
 
 def _operand_chunks(name: str, descriptor: int, rows: int, element: str, transposed: bool, k: int) -> Chunks:
-    """The chunks of the rows of A or B that lie in one CTA's shared memory."""
+    """Chunks of the rows of A or B that lie in one CTA's shared memory."""
     try:
         if transposed:
             _check_transposed_swizzle(descriptor, name, element)
@@ -55,7 +55,7 @@ def _operand_chunks(name: str, descriptor: int, rows: int, element: str, transpo
 
 
 def _check_transposed_swizzle(descriptor: int, name: str, element: str) -> None:
-    """PTX ISA, "Valid Combinations of Type-Size, Major-ness and Swizzling"."""
+    """Raises Fault for an illegal swizzle (PTX ISA, "Valid Combinations of Type-Size, Major-ness and Swizzling")."""
     matrix = SmemDescriptor.decode(descriptor)
     wide = matrix.atom > CHUNK
     if wide != (WIDTHS[element] == 4):
@@ -67,7 +67,7 @@ def _check_transposed_swizzle(descriptor: int, name: str, element: str) -> None:
 
 
 class MmaForm(NamedTuple):
-    """The part of a tcgen05.mma that its text fixes."""
+    """Part of a tcgen05.mma that its text fixes."""
 
     kind: str  # a key of `instruction.KINDS`
     cta_group: int
@@ -78,7 +78,7 @@ class MmaForm(NamedTuple):
 
 
 class MmaOperands(NamedTuple):
-    """The values that a tcgen05.mma reads when it is issued."""
+    """Values that a tcgen05.mma reads when it is issued."""
 
     d: int  # tensor memory address
     a: int  # shared memory descriptor, or tensor memory address
@@ -98,13 +98,13 @@ class Mma:
     """
 
     op: MmaInstruction
-    lane: int  # of D
-    column: int  # of D
+    lane: int  # first lane of D
+    column: int  # first column of D
     a: int  # as in MmaOperands
     b: int
     a_chunks: Chunks | None  # None: A is in tensor memory
     b_chunks: Chunks
-    scales: tuple[ScaleFactors, ...]  # of A and of B; empty without block scaling
+    scales: tuple[ScaleFactors, ...]  # for A and for B; empty without block scaling
     accumulate: bool
     disabled: tuple[int, ...]  # lanes that D keeps, a mask of 128 bits per CTA; empty: none
     d_shift: int
@@ -159,7 +159,7 @@ class Mma:
             check_chunks(shared, self.b_chunks, self.b, "tcgen05.mma B")
 
     def shift_rows(self, words: np.ndarray) -> None:
-        """.ashift of A in tensor memory, uint32[128, 512], or in what stands for that."""
+        """Executes .ashift of A in tensor memory, uint32[128, 512], or in an array that stands for it."""
         if self.shifts_a:
             _shift_rows(words, split_address(self.a)[1])
 

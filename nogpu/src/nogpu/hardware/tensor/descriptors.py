@@ -68,7 +68,7 @@ class SmemDescriptor:
         return SmemDescriptor(value, (value & 0x3FFF) << 4, leading, stride, span, atom, base)
 
     def refuse(self, what: str, section: str) -> Fault:
-        """The Fault for this descriptor."""
+        """Fault for this descriptor."""
         return Fault(f"shared memory descriptor {self.value:#018x}: {what} ({section})")
 
     def require_stride(self, name: str, stride: int) -> None:

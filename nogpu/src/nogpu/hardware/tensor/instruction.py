@@ -43,10 +43,10 @@ class Kind:
     m: Mapping[int, Collection[int]]  # cta_group -> values of M
     n: Mapping[int, Collection[int]]  # cta_group -> values of N
     scales: Mapping[int, tuple[str, ...]]  # elements per scale factor -> scale types
-    b_format_bits: int = 3  # size of the field of B's type
+    b_format_bits: int = 3  # bits of the field of B's type
     transposes: bool = True
     negates: bool = True
-    scales_d: bool = False  # it has the operand scale-input-d
+    scales_d: bool = False  # the kind has the operand scale-input-d
 
 
 # In kinds mxf4 and mxf4nvf4 the field of B's type has two bits. The third bit is reserved, but CUTLASS sets it
@@ -102,7 +102,7 @@ class MmaInstruction:
 
     kind: str
     cta_group: int
-    m: int  # of the whole instruction, both CTAs of a pair together
+    m: int  # rows of the whole instruction, both CTAs of a pair together
     n: int
     k: int
     a_type: str  # e2m1, e2m3, e3m2, e4m3, e5m2, f16, bf16, tf32, u8 or s8
@@ -134,7 +134,7 @@ class MmaInstruction:
 
     @cached_property
     def padded(self) -> bool:
-        """Whether 4- and 6-bit elements take a byte each (PTX ISA, "Packing format for matrix A and B")."""
+        """True if 4- and 6-bit elements take a byte each (PTX ISA, "Packing format for matrix A and B")."""
         return self.kind in ("f8f6f4", "mxf8f6f4")
 
     @cached_property

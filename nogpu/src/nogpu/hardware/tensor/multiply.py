@@ -65,22 +65,22 @@ class _Call(ctypes.Structure):
 
 
 class Place(NamedTuple):
-    """Where an operand is: in tensor memory where `chunks` is None."""
+    """Place of an operand: in tensor memory if `chunks` is None."""
 
     chunks: Chunks | None
     transposed: bool
     width: int  # bytes of an element
-    rows: int  # in one CTA
-    column: int  # of tensor memory
+    rows: int  # number in one CTA
+    column: int  # first column in tensor memory
 
 
 class Result(NamedTuple):
-    """What becomes of the product."""
+    """Destination of the product."""
 
-    lane: int  # of D
-    column: int  # of D
+    lane: int  # first lane of D
+    column: int  # first column of D
     accumulate: bool
-    disabled: tuple[int, ...]  # as `core.Mma.disabled`
+    disabled: tuple[int, ...]  # lanes that D keeps (`core.Mma.disabled`)
     d_shift: int
 
 
@@ -96,7 +96,7 @@ def _library() -> ctypes.CDLL:
 
 
 def use_amx(wanted: bool) -> bool:
-    """Whether AMX multiplies from now on in this process: if it is wanted, and CPU, compiler and Linux have it."""
+    """Switches AMX on or off for this process. Returns True if it is wanted and CPU, compiler and Linux have it."""
     return bool(_library().use_amx(wanted))
 
 

@@ -37,19 +37,19 @@ def columns_mask(column: int, count: int, quadrants: int = ALL_QUADRANTS) -> int
 
 
 class Release:
-    """The release that a warp's accesses since its previous one have in common."""
+    """Release that a warp's accesses since its previous one have in common."""
 
     __slots__ = ("arrived", "escaped", "time", "used")
 
     def __init__(self) -> None:
-        self.time: int | None = None  # when it happened; None: not yet
-        self.used = False  # there are accesses
-        self.arrived: int | None = None  # when the warp arrived on a barrier, all complete, but without a fence
-        self.escaped = False  # the warp has arrived on a barrier while one of its loads or stores was not complete
+        self.time: int | None = None  # time of the release; None: not yet
+        self.used = False  # True if there are accesses
+        self.arrived: int | None = None  # time of the arrival on a barrier, all complete, but without a fence
+        self.escaped = False  # True if the warp arrived on a barrier while one of its loads or stores was not complete
 
 
 class TensorUser:
-    """A warp as a user of tensor memory."""
+    """State of a warp as a user of tensor memory."""
 
     __slots__ = ("_context", "after", "issued", "own", "queue", "unfenced")
 
@@ -58,7 +58,7 @@ class TensorUser:
         self.queue: list = []  # loads and stores (ops.tmem) that are not complete, oldest first
         self.after = -1  # releases up to this time are visible to the warp, as of its last fence::after_thread_sync
         self.own = Release()  # the next release of its loads and stores
-        self.unfenced: list[Release] = []  # of those with which it has arrived on a barrier before it executed a fence
+        self.unfenced: list[Release] = []  # releases with which it has arrived on a barrier before it executed a fence
         self.issued = Release()  # the next release of its MMAs and copies, by a commit
 
     @property
@@ -68,7 +68,7 @@ class TensorUser:
 
     @property
     def touched(self) -> bool:
-        """Whether the warp has loads or stores that are not released."""
+        """True if the warp has loads or stores that are not released."""
         return bool(self._context.touched)
 
     @touched.setter
@@ -85,16 +85,16 @@ class _Epoch:
         self.warp, self.release = issuer[0].warp, release
         release.used = True
         self.reads = self.writes = 0  # masks of columns
-        self.issuer = issuer  # of the last access
+        self.issuer = issuer  # issuer of the last access
 
 
 class TensorOrder:
-    """The last accesses to the tensor memory columns of a CTA, by warp and release."""
+    """Last accesses to the tensor memory columns of a CTA, by warp and release."""
 
     def __init__(self) -> None:
         self._epochs: list[_Epoch] = []
-        self._last: Warp | None = None  # the warp of the last access
-        self._mine: _Epoch | None = None  # the epoch of the last access
+        self._last: Warp | None = None  # warp of the last access
+        self._mine: _Epoch | None = None  # epoch of the last access
         # (columns read, columns written) of accesses in that epoch that touch none of the others' columns.
         self._clear: set[tuple[int, int]] = set()
         self._others = 0, 0  # columns that warps other than the last one have read, and written
@@ -148,7 +148,7 @@ class TensorOrder:
         self._others = reads, writes
 
     def _forget(self, columns: int, kept: _Epoch | None = None) -> None:
-        """Earlier accesses to columns that are now written cannot conflict with later ones."""
+        """Drops earlier accesses to columns that are now written: they cannot conflict with later ones."""
         emptied = False
         for epoch in self._epochs:
             if epoch is not kept:
@@ -161,14 +161,16 @@ class TensorOrder:
             self._others = self._others[0] & ~columns, self._others[1] & ~columns
 
     def free(self, issuer: Issuer, columns: int) -> None:
-        """tcgen05.dealloc, checked as a write that is never released. The columns' next owner starts afresh."""
+        """Checks tcgen05.dealloc as a write that is never released. The columns' next owner starts without earlier
+        accesses.
+        """
         user = issuer[0].warp.tensor
         self.access(issuer, Release(), user.seen, 0, columns, frees=True)
         self._forget(columns)
         self._last = None
 
     def touch(self, issuer: Issuer, release: Release, seen: tuple[int, int], reads: int, writes: int) -> None:
-        """As `access`, by the tensor core, which comes back to the same columns."""
+        """Records an access of the tensor core (`access`), which comes back to the same columns."""
         mine, place = self._mine, (reads, writes)
         if mine is not None and mine.release is release and mine.warp is issuer[0].warp and place in self._clear:
             mine.issuer = issuer
@@ -216,7 +218,7 @@ def _check(epoch: _Epoch, issuer: Issuer, seen: tuple[int, int], frees: bool) ->
 
 
 def _report_fence(missing: str, synced: bool, place: tuple) -> None:
-    """A fence is missing. synced: the later warp has waited for an event behind the earlier access."""
+    """Reports a missing fence. synced: the later warp has waited for an event behind the earlier access."""
     if synced:
         doubt(f"{missing} (PTX ISA, tcgen05.fence)", place)
     else:
@@ -224,33 +226,33 @@ def _report_fence(missing: str, synced: bool, place: tuple) -> None:
 
 
 class IssuedAccess:
-    """The accesses of one MMA or copy. Attached to the tensor memories of its CTAs while it runs."""
+    """Accesses of one MMA or copy. It is attached to the tensor memories of its CTAs while it runs."""
 
     __slots__ = ("issuer", "release", "seen")
 
     def __init__(self, issuer: Issuer):
         user = issuer[0].warp.tensor
-        self.issuer, self.release, self.seen = issuer, user.issued, user.seen  # as when it was issued
+        self.issuer, self.release, self.seen = issuer, user.issued, user.seen  # values at the issue
 
     def touch(self, order: TensorOrder, reads: int, writes: int) -> None:
-        """The tensor core reads and writes these columns (masks)."""
+        """Records that the tensor core reads and writes these columns (masks)."""
         order.touch(self.issuer, self.release, self.seen, reads, writes)
 
 
 def fence_before(g: ActiveGroup) -> None:
-    """tcgen05.fence::before_thread_sync."""
+    """Executes tcgen05.fence::before_thread_sync."""
     user = g.warp.tensor
     if user.touched and (user.unfenced or not user.queue):
         _release(g)
 
 
 def fence_after(g: ActiveGroup) -> None:
-    """tcgen05.fence::after_thread_sync."""
+    """Executes tcgen05.fence::after_thread_sync."""
     g.warp.tensor.after = g.warp.synced
 
 
 def arrives(g: ActiveGroup) -> None:
-    """The warp, which has touched tensor memory, arrives on a barrier."""
+    """Handles an arrival on a barrier of the warp, which has touched tensor memory."""
     user = g.warp.tensor
     if user.queue:
         user.own.escaped = True
@@ -263,7 +265,7 @@ def arrives(g: ActiveGroup) -> None:
 
 
 def _release(g: ActiveGroup) -> None:
-    """The warp's loads and stores are released, but for those that are not complete."""
+    """Releases the warp's loads and stores, but for those that are not complete."""
     user, time = g.warp.tensor, _step(g)
     for release in user.unfenced:
         release.time = time
@@ -274,7 +276,7 @@ def _release(g: ActiveGroup) -> None:
 
 
 def _step(g: ActiveGroup) -> int:
-    """A new time, at which nothing else has happened."""
+    """Time of a new event, at which nothing else has happened."""
     machine = g.cta.machine
     machine.progress += 1
     machine.quiet += 1

@@ -22,14 +22,14 @@ _ID_BITS = 0x3FFFFFFF  # mask: kernels note the scale factor ID in the upper two
 
 @dataclass(frozen=True)
 class ScaleFactors:
-    """The scale factors of A or of B in one MMA."""
+    """Scale factors of A or of B in one MMA."""
 
-    column: int  # the first one that holds them
+    column: int  # first column that holds them
     columns: int
-    rows: int  # of the operand
+    rows: int  # number of the operand's rows
     halves: int  # 2 if each half of the lanes holds the factors of half of the rows, else 1
-    first_byte: int  # of a row's factors in their word
-    count: int  # factors of a row
+    first_byte: int  # byte of a row's first factor in its word
+    count: int  # number of factors of a row
     scale_type: str  # ue4m3 or ue8m0
     block: int  # elements per factor
     user: str  # name in messages
@@ -38,7 +38,7 @@ class ScaleFactors:
     def at(
         taddr: int, rows: int, halves: int, first_byte: int, count: int, scale_type: str, block: int, user: str
     ) -> ScaleFactors:
-        """The factors at tensor memory address `taddr`. Raises Fault for a lane other than 0."""
+        """Scale factors at tensor memory address `taddr`. Raises Fault for a lane other than 0."""
         lane, column = split_address(taddr & _ID_BITS)
         if lane:
             raise Fault(f"{user} at lane {lane}; must be 0 (PTX ISA, tcgen05: Block Scaling)")

@@ -38,7 +38,7 @@ def split_address(taddr: int) -> tuple[int, int]:
 
 
 class TensorValues(Protocol):
-    """Follows what the tensor core writes to tensor memory."""
+    """Observer of the words that the tensor core writes to tensor memory."""
 
     def poisoned(self, tmem: TensorMemory, base: int, columns: int) -> None:
         """Columns are allocated: their words are poison."""
@@ -51,40 +51,40 @@ class TensorValues(Protocol):
 
 
 class ColumnAllocator:
-    """The free columns of an SM's 512, which its CTAs share. Counts are multiples of 32."""
+    """Free columns of an SM's 512, which its CTAs share. Counts are multiples of 32."""
 
     def __init__(self) -> None:
         self._free = bytearray(b"\1" * (COLUMNS // ALLOCATION_UNIT))
 
     def find(self, columns: int, other: ColumnAllocator | None = None) -> int | None:
-        """The lowest base of `columns` adjacent columns that are free here, and on the other SM if one is given."""
+        """Lowest base of `columns` adjacent columns that are free here, and on the other SM if one is given."""
         free = self._free if other is None else bytes(map(min, self._free, other._free))
         first = free.find(b"\1" * (columns // ALLOCATION_UNIT))
         return None if first < 0 else first * ALLOCATION_UNIT
 
     def take(self, base: int, columns: int) -> None:
-        """The columns are allocated."""
+        """Marks columns as allocated."""
         first, units = base // ALLOCATION_UNIT, columns // ALLOCATION_UNIT
         self._free[first : first + units] = bytes(units)
 
     def give_back(self, base: int, columns: int) -> None:
-        """The columns are free again."""
+        """Marks columns as free."""
         first, units = base // ALLOCATION_UNIT, columns // ALLOCATION_UNIT
         self._free[first : first + units] = b"\1" * units
 
 
 class TensorMemory:
-    """Tensor memory as one CTA sees it. It may use only the columns that it has allocated, at first full of 0xFF."""
+    """Tensor memory of one CTA. It may use only the columns that it has allocated, at first full of 0xFF."""
 
     def __init__(self, allocator: ColumnAllocator | None = None) -> None:
         self.allocations: dict[int, int] = {}  # base -> columns
         self._allocator = allocator or ColumnAllocator()
         self._owned = bytearray(COLUMNS)  # 1 for each allocated column
-        self.owned = 0  # the same as a mask, in every quadrant (`order.columns_mask`)
+        self.owned = 0  # the allocated columns as a mask, in every quadrant (`order.columns_mask`)
         self._may_allocate = True
         self.order = TensorOrder()
-        self.issued: IssuedAccess | None = None  # the tensor core operation that runs now
-        self.values: TensorValues | None = None  # follows what the words are
+        self.issued: IssuedAccess | None = None  # tensor core operation that runs now
+        self.values: TensorValues | None = None  # observer of the words
         self.observer: Callable[[Issuer, int, int], None] | None = None  # called with its columns, as of `touch`
 
     # Arrays are made when they are first used: thousands of CTAs that use no tensor memory may be resident at once.
@@ -96,7 +96,7 @@ class TensorMemory:
 
     @cached_property
     def address(self) -> int:
-        """Of the words, in this process."""
+        """Address of the words in this process."""
         return self.words.ctypes.data
 
     @cached_property
@@ -109,7 +109,7 @@ class TensorMemory:
         return self.words.reshape(-1)
 
     def alloc(self, columns: int) -> int | None:
-        """tcgen05.alloc: the address of the allocated columns, or None if the instruction would block."""
+        """Executes tcgen05.alloc: the address of the allocated columns, or None if the instruction would block."""
         self._check_alloc(columns)
         base = self._allocator.find(columns)
         if base is not None:
@@ -117,7 +117,9 @@ class TensorMemory:
         return base
 
     def alloc_with(self, other: TensorMemory, columns: int) -> int | None:
-        """tcgen05.alloc of a CTA pair, at one address in both CTAs, since the pair's instructions name one for both."""
+        """Executes tcgen05.alloc of a CTA pair, at one address in both CTAs, since the pair's instructions name one for
+        both.
+        """
         for memory in (self, other):
             memory._check_alloc(columns)
         base = self._allocator.find(columns, other._allocator)
@@ -144,7 +146,7 @@ class TensorMemory:
             self.values.poisoned(self, base, columns)
 
     def dealloc(self, taddr: int, columns: int) -> None:
-        """tcgen05.dealloc. Raises Fault for anything but a whole allocation."""
+        """Executes tcgen05.dealloc. Raises Fault for anything but a whole allocation."""
         if self.allocations.get(taddr) != columns:
             live = ", ".join(f"{width} at {base:#x}" for base, width in self.allocations.items()) or "none"
             raise Fault(
@@ -157,7 +159,7 @@ class TensorMemory:
         self._allocator.give_back(taddr, columns)
 
     def relinquish(self) -> None:
-        """tcgen05.relinquish_alloc_permit: this CTA may not allocate any more."""
+        """Executes tcgen05.relinquish_alloc_permit: this CTA may not allocate any more."""
         self._may_allocate = False
 
     def check_columns(self, column: int, count: int, user: str) -> None:
@@ -173,7 +175,8 @@ class TensorMemory:
             )
 
     def touch(self, reads: int, writes: int) -> None:
-        """The tensor core operation that runs, if one does, accesses these columns (masks, `order.columns_mask`).
+        """Records that the tensor core operation that runs, if one does, accesses columns (masks,
+        `order.columns_mask`).
 
         Raises Fault for a conflict with another warp's access.
         """
@@ -185,7 +188,7 @@ class TensorMemory:
     def load(
         self, shape: str, num: int, warp_in_group: int, taddr: int, *, pack: bool = False, half_split: int = 0
     ) -> np.ndarray:
-        """tcgen05.ld.SHAPE.xNUM: uint32[registers, 32 lanes of the warp].
+        """Executes tcgen05.ld.SHAPE.xNUM: uint32[registers, 32 lanes of the warp].
 
         shape: 32x32b, 16x64b, 16x128b, 16x256b or 16x32bx2. warp_in_group: warp index % 4. pack: .pack::16b, the low
         halves of two columns go to one register. half_split: the immediate of 16x32bx2, the distance in columns of the
@@ -215,7 +218,7 @@ class TensorMemory:
         unpack: bool = False,
         half_split: int = 0,
     ) -> None:
-        """tcgen05.st.SHAPE.xNUM of values uint32[registers, 32]; arguments as for `load`.
+        """Executes tcgen05.st.SHAPE.xNUM of values uint32[registers, 32]; arguments as for `load`.
 
         unpack: .unpack::16b, a register's halves go to the low halves of two columns. The columns' high halves are
         poisoned, since PTX does not define them.
@@ -230,7 +233,7 @@ class TensorMemory:
         self._flat[start:][fragment(shape, num, unpack, half_split)] = values
 
     def place(self, name: str, shape: str, num: int, warp: int, taddr: int, packed: bool, half_split: int) -> Place:
-        """The place of an access, arguments as for `load`. Raises Fault, naming the instruction, if it is not legal."""
+        """Place of an access, arguments as for `load`. Raises Fault, naming the instruction, if it is not legal."""
         lane, column = split_address(taddr)
         lanes, row_registers, widest = _SHAPES.get(shape, (0, 0, 0))
         if not lanes:
@@ -267,7 +270,7 @@ _SHAPES = {
 
 
 def touched_columns(place: Place, quadrant: int) -> int:
-    """The columns of an access as a mask (`order.columns_mask`). quadrant: the warp's."""
+    """Columns of an access as a mask (`order.columns_mask`). quadrant: the warp's."""
     start, shape, num, packed, half_split = place
     count = num * _SHAPES[shape][1] * (2 if packed else 1)
     mask = columns_mask(start % COLUMNS, count, 1 << quadrant)
@@ -279,7 +282,7 @@ _NUMS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 @lru_cache(maxsize=256)
 def fragment(shape: str, num: int, packed: bool, half_split: int) -> np.ndarray:
-    """int64[registers, 32]: the word that each register of each lane holds, relative to the addressed word.
+    """int64[registers, 32]: the word of each register of each lane, relative to the addressed word.
 
     With 16-bit packing int64[2, registers, 32]: the words of the low and of the high half (PTX ISA, "Matrix fragments
     for shape .32x32b" and the sections that follow it).

@@ -38,12 +38,12 @@ Data = ctypes.Array
 
 
 class _Clip(NamedTuple):
-    """The part of a box that lies inside the tensor; axes from the outermost dimension on, the last one in bytes."""
+    """Part of a box that lies inside the tensor; axes from the outermost dimension on, the last one in bytes."""
 
-    inside: tuple[slice, ...] | None  # of the box; None: all of it
-    address: int  # in global memory
-    shape: tuple[int, ...]  # has a 0 if nothing is inside
-    strides: tuple[int, ...]  # in global memory, bytes
+    inside: tuple[slice, ...] | None  # part of the box; None: all of it
+    address: int  # address in global memory
+    shape: tuple[int, ...]  # with a 0 if nothing is inside
+    strides: tuple[int, ...]  # bytes, in global memory
 
 
 @lru_cache(maxsize=8192)
@@ -85,7 +85,7 @@ def _parts(coords: Sequence[int], rows: bool) -> Iterator[tuple[slice, tuple[int
 def inside(
     tensor_map: TensorMap, coords: Sequence[int], rows: bool = False
 ) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
-    """What a copy moves inside of the tensor: for each of its boxes (address in global memory, bytes of a row and
+    """Bytes of a copy inside of the tensor: for each of its boxes (address in global memory, bytes of a row and
     counts of rows by dimension, strides in bytes), dimension 0 first. One of them is 0 if nothing is inside.
     """
     for _, place in _parts(coords, rows):
@@ -100,7 +100,7 @@ def _shape(tensor_map: TensorMap, rows: bool) -> tuple[int, ...]:
 
 
 def _padded(tensor_map: TensorMap, box: np.ndarray) -> np.ndarray:
-    """The box's rows as they are in shared memory. The padding behind 16 elements, which PTX leaves open, is poison."""
+    """Rows of the box as in shared memory. The padding behind 16 elements, which PTX leaves open, is poison."""
     groups = box.reshape(-1, 2 * tensor_map.element.bits)
     wide = np.full((len(groups), CHUNK), 0xFF, np.uint8)
     wide[:, : groups.shape[1]] = groups
@@ -116,7 +116,7 @@ def load_tile(
     issuer: Issuer | None = None,
     rows: bool = False,
 ) -> int:
-    """cp.async.bulk.tensor from global to shared memory, modes tile and (rows) tile::gather4.
+    """Copies by cp.async.bulk.tensor from global to shared memory, modes tile and (rows) tile::gather4.
 
     coords: as check_map, may lie outside the tensor. dst_offset: bytes, a multiple of 128. Returns the bytes read from
     global memory; `tile_bytes` are always written to shared memory.
@@ -147,7 +147,7 @@ def load_tile(
 def _fetch(
     tensor_map: TensorMap, coords: Sequence[int], memory: GlobalMemory, issuer: Issuer | None, rows: bool
 ) -> tuple[np.ndarray, int]:
-    """The box, uint8, and the number of its bytes that were read from global memory."""
+    """Box of a load, uint8, and the number of its bytes that were read from global memory."""
     if not rows:
         clip = _clip(tensor_map, tuple(coords))
         if clip.inside is None:
@@ -174,7 +174,7 @@ def read_tile(
     issuer: Issuer | None = None,
     rows: bool = False,
 ) -> Data:
-    """The first half of cp.async.bulk.tensor from shared to global memory: the box, a copy.
+    """Copy of the box by the first half of cp.async.bulk.tensor from shared to global memory.
 
     Modes tile and (rows) tile::scatter4. Coordinates must not be negative (PTX ISA, "Restriction on Tensor Copy
     instructions"). src_offset: bytes, a multiple of 128.
@@ -205,7 +205,7 @@ def write_tile(
     rows: bool = False,
     operation: str | None = None,
 ) -> int:
-    """The second half: the box's elements inside the tensor go to global memory. Returns the bytes written.
+    """Writes the box's elements inside the tensor to global memory, the second half. Returns the bytes written.
 
     operation: of cp.reduce.async.bulk.tensor, which combines them with the elements in memory.
     """
@@ -234,7 +234,7 @@ def write_tile(
 def stores_any(
     tensor_map: TensorMap, coords: Sequence[int], shared: SharedMemory, src_offset: int, rows: bool = False
 ) -> bool:
-    """Whether the part of the box that a store writes has a byte that is not 0."""
+    """True if the part of the box that a store writes has a byte that is not 0."""
     whole = np.ctypeslib.as_array(read_tile(tensor_map, coords, shared, src_offset, None, rows))
     box = whole.reshape(_shape(tensor_map, rows))
     for part, place in _parts(coords, rows):
@@ -260,7 +260,7 @@ def _observe(shared: SharedMemory, kind: str, offset: int, nbytes: int, issuer: 
 def _note(
     memory: GlobalMemory, kind: str, tensor_map: TensorMap, coords: Sequence[int], rows: bool, issuer: Issuer | None
 ) -> None:
-    """Reports what a copy moves inside of the tensor to the memory's observer."""
+    """Reports the part of a copy inside of the tensor to the memory's observer."""
     if memory.observer is not None:
         for _, place in _parts(coords, rows):
             clip = _clip(tensor_map, place)
@@ -276,7 +276,7 @@ def _places(tensor_map: TensorMap, offset: int, rows: bool) -> tuple[int, np.nda
 def load_bulk(
     memory: GlobalMemory, address: int, shared: SharedMemory, dst_offset: int, nbytes: int, issuer: Issuer | None = None
 ) -> int:
-    """cp.async.bulk from global to shared memory. Returns the bytes read.
+    """Copies by cp.async.bulk from global to shared memory. Returns the bytes read.
 
     address, dst_offset, nbytes: multiples of 16.
     """
@@ -295,7 +295,7 @@ def load_bulk(
 
 
 def read_bulk(shared: SharedMemory, src_offset: int, nbytes: int, issuer: Issuer | None = None) -> Data:
-    """The first half of cp.async.bulk from shared to global memory: its data, a copy.
+    """Copy of the data by the first half of cp.async.bulk from shared to global memory.
 
     src_offset, nbytes: multiples of 16.
     """
@@ -317,7 +317,7 @@ def write_bulk(
     byte_mask: int | None = None,
     reduction: tuple[str, str] | None = None,
 ) -> int:
-    """The second half: the data goes to global memory. Returns the bytes written.
+    """Writes the data to global memory, the second half. Returns the bytes written.
 
     byte_mask: of .cp_mask; byte i of every 16 is written if bit i is set. reduction: (operation, element type) of
     cp.reduce.async.bulk.

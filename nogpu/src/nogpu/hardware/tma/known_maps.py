@@ -1,4 +1,4 @@
-"""Places in global memory from which copies read tensor maps again and again."""
+"""Places in global memory from which copies read tensor maps repeatedly."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ LIMIT = 4096  # places
 
 
 class KnownMap:
-    """A place in global memory with a tensor map, and the map that was there last."""
+    """Place in global memory with a tensor map, and the map that was there last."""
 
     __slots__ = ("_bytes", "_map", "_view", "version")
 
     def __init__(self, version: int, view: memoryview) -> None:
-        self.version, self._view = version, view  # version: of the memory's allocations, in which the place exists
+        self.version, self._view = version, view  # version of the memory's allocations in which the place exists
         self._bytes = b""
         self._map: TensorMap | None = None
 
     def decoded(self) -> TensorMap:
-        """The map that is there. Raises Fault as `TensorMap.decode`."""
+        """Tensor map at the place. Raises Fault as `TensorMap.decode`."""
         now = bytes(self._view)
         if self._map is None or now != self._bytes:
             self._map = TensorMap.decode(now)
@@ -36,7 +36,7 @@ class KnownMap:
 
 
 def map_at(memory: GlobalMemory, address: int) -> KnownMap:
-    """The place at an address. Raises Fault unless it is in a live allocation."""
+    """Place at an address. Raises Fault unless it is in a live allocation."""
     known = memory.tensor_maps.get(address)
     if known is None or known.version != memory.version:
         version, found = memory.version, memory.at(address, TENSOR_MAP_BYTES, "load")

@@ -1,4 +1,4 @@
-"""What tensor and bulk copies must obey, whatever the state of global memory; every check raises Fault."""
+"""Rules of tensor and bulk copies that do not depend on the state of global memory; every check raises Fault."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def counted_bytes(tensor_map: TensorMap, rows: bool = False) -> int:
 
 
 def fits(tensor_map: TensorMap, coords: Sequence[int], rows: bool) -> bool:
-    """Whether `check_map` passes for a map that is modelled."""
+    """True if `check_map` passes for a map that is modelled."""
     fits = len(coords) == tensor_map.rank if not rows else tensor_map.rank == 2 and tensor_map.box[1] == 1
     return fits and not (coords[0] & 1 and tensor_map.element.bits == 4)
 

@@ -47,7 +47,7 @@ def swizzle(chunks: np.ndarray, span: int, atom: int = 16) -> np.ndarray:
 
 
 def chunk_view(shared: SharedMemory) -> np.ndarray:
-    """The whole of shared memory as 16-byte items; item i holds the bytes from address 16 i."""
+    """Whole of shared memory as 16-byte items; item i holds the bytes from address 16 i."""
     data = shared.data
     return data[: data.size & -CHUNK].view(CHUNK_TYPE)
 
@@ -61,7 +61,7 @@ def _relative_places(first_chunk: int, rows: int, row_chunks: int, span: int, at
 
 
 def places(offset: int, rows: int, row_bytes: int, span: int, atom: int) -> tuple[int, np.ndarray]:
-    """The chunks of a swizzled tile: a chunk number, and int64[rows, chunks per row] relative to it.
+    """Chunks of a swizzled tile: a chunk number, and int64[rows, chunks per row] relative to it.
 
     offset: of the tile in shared memory, bytes. span, atom: as for `swizzle`.
     """

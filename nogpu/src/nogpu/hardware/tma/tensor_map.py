@@ -1,4 +1,4 @@
-"""The 128-byte tensor map (CUtensorMap) of tiled tensor copies: decoding, and editing as `tensormap.replace` does.
+"""Tensor map of tiled tensor copies, 128 bytes (CUtensorMap): decoding, and editing as `tensormap.replace` does.
 
 Only the first 64 bytes describe the tensor; the rest is ignored. Little endian:
 
@@ -43,11 +43,11 @@ TENSOR_MAP_ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class ElementType:
-    """An element type of a tensor map."""
+    """Element type of a tensor map."""
 
     name: str
-    bits: int  # in global memory
-    nan: bytes | None = None  # the fill NaN, of floats
+    bits: int  # number in global memory
+    nan: bytes | None = None  # NaN with which floats are filled
 
 
 _NAN16 = b"\xff\x7f"
@@ -84,7 +84,7 @@ INTERLEAVES = {0: "none", 1: "16B", 2: "32B"}
 class TensorMap:
     """A decoded tensor map. Tuples start with dimension 0, the contiguous one."""
 
-    address: int  # of the tensor in global memory
+    address: int  # address of the tensor in global memory
     rank: int
     element: ElementType
     interleave: str  # a value of INTERLEAVES
@@ -99,7 +99,7 @@ class TensorMap:
 
     @staticmethod
     def decode(raw: bytes | bytearray | memoryview | np.ndarray) -> TensorMap:
-        """The tensor map in the first 64 bytes of `raw` (bytes, or uint8[>=64]).
+        """Tensor map in the first 64 bytes of `raw` (bytes, or uint8[>=64]).
 
         Raises Fault, naming the field, for unknown encodings and for maps that the driver refuses to make.
         """
@@ -127,7 +127,7 @@ class TensorMap:
 
     @cached_property
     def padded(self) -> bool:
-        """Whether padding follows every 16 elements in shared memory (PTX ISA, "Sub-byte types")."""
+        """True if padding follows every 16 elements in shared memory (PTX ISA, "Sub-byte types")."""
         return self.element.name in PADDED_TYPES
 
     @cached_property
@@ -145,7 +145,7 @@ class TensorMap:
 
     @cached_property
     def modelled(self) -> bool:
-        """Whether copies with this map are modelled (`boxes.check_map`)."""
+        """True if copies with this map are modelled (`boxes.check_map`)."""
         return self.interleave == "none" and self.element_strides[0] == 1
 
     @cached_property
@@ -270,7 +270,7 @@ def _range(field: str, value: int, low: int, high: int) -> None:
 
 
 def edit(raw: np.ndarray, field: str, ordinal: int | None, value: int) -> None:
-    """Replace one field of the tensor map in `raw` (uint8[128]), as `tensormap.replace.tile.FIELD` does.
+    """Replaces one field of the tensor map in `raw` (uint8[128]), as `tensormap.replace.tile.FIELD` does.
 
     field: global_address, rank, box_dim, global_dim, global_stride, element_stride, elemtype, interleave_layout,
     swizzle_mode, swizzle_atomicity or fill_mode. ordinal: the dimension (for global_stride, dimension - 1), None for

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Operands(NamedTuple):
-    """Of a tile load: addresses."""
+    """Addresses of a tile load's operands."""
 
     destination: int
     tensor_map: int
@@ -27,58 +27,60 @@ class Operands(NamedTuple):
 
 @headers.mirrors("native/loads.h")
 class Route(ctypes.Structure):
-    """A tile load that Python has found legal."""
+    """Tile load that Python has found legal."""
 
 
 @headers.mirrors("native/loads.h")
 class Load(ctypes.Structure):
-    """A load that compiled code has issued."""
+    """Load that compiled code has issued."""
 
 
 @headers.mirrors("native/loads.h", "Loads")
 class LoadState(ctypes.Structure):
-    """The routes and the pending loads."""
+    """Routes and pending loads."""
 
 
 class Loads:
-    """The routes of a machine's run, and the loads that compiled code has issued."""
+    """Routes of a machine's run, and the loads that compiled code has issued."""
 
     def __init__(self) -> None:
         self._state = LoadState()
         self.address = ctypes.addressof(self._state)
-        self._maps: dict[int, TensorMap] = {}  # by the addresses that routes have of them
+        self._maps: dict[int, TensorMap] = {}  # tensor maps by address, for routes
 
     def __len__(self) -> int:
-        """Loads that are pending."""
+        """Number of pending loads."""
         return self._state.count
 
     def learn(
         self, operands: Operands, shared: SharedMemory, offset: int, tensor_map: TensorMap, marks: Marks, to: MBarrier
     ) -> None:
-        """A load is legal, as far as that depends on its operands: by a CTA to an offset of its shared memory, marked
-        there, and signalled to an mbarrier of its own.
+        """Adds the route of a load that is legal as far as that depends on its operands: by a CTA to an offset of its
+        shared memory, marked there, and signalled to an mbarrier of its own.
         """
         tile = tensor_map.tile
-        assert tile is not None  # or compiled code can't copy with this map
+        assert tile is not None  # compiled code can't copy with other maps
         self._maps[tile] = tensor_map
         route = Route(*operands, shared.address, shared.window, tile, marks.address, to.address, offset)
         route.nbytes, route.rank = tensor_map.box_bytes, tensor_map.rank
         library().learn_route(self.address, ctypes.addressof(route))
 
     def forget(self, shared: SharedMemory) -> None:
-        """The CTA of this memory is over."""
+        """Removes the routes of the CTA of this memory, which is over."""
         library().forget_routes(self.address, shared.address)
 
     def forget_barrier(self, barrier: MBarrier) -> bool:
-        """An mbarrier is no longer live. Whether a pending load is on its way to it."""
+        """Removes the routes to an mbarrier that is no longer live. Returns True if a load to it is pending."""
         return bool(library().forget_barrier(self.address, barrier.address))
 
     def forget_allocations(self) -> None:
-        """The live allocations have changed: Python does the pending loads, and finds routes legal anew."""
+        """Removes all routes, since the live allocations have changed: Python does the pending loads, and finds routes
+        anew.
+        """
         library().forget_allocations(self.address)
 
     def take(self) -> Load:
-        """The load that was issued first, which is no longer pending."""
+        """Removes and returns the load that was issued first."""
         state = self._state
         load = Load.from_buffer_copy(state.pending[state.first % PENDING])
         state.first += 1

@@ -1,4 +1,4 @@
-"""What all that follows a cluster shares: its agents, what its warps know, where it reports."""
+"""State that the parts of a cluster's sanitizer share: its agents, the clocks of its warps, its reporter."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _Place:
-    """What a report says of a CTA, or of a warp."""
+    """Identity of a CTA, or of a warp, in reports."""
 
     __slots__ = ("index", "label")
 
@@ -27,7 +27,7 @@ class _Place:
 
 
 class _Group:
-    """What a report says of an active group."""
+    """Identity of an active group in reports."""
 
     __slots__ = ("cta", "grid", "warp")
 
@@ -37,15 +37,15 @@ class _Group:
 
 
 def remnant(issuer: Issuer) -> tuple[Any, int]:
-    """An issuer, as far as reports name it: nothing of a CTA that has exited is kept."""
+    """Copy of an issuer with its identity in reports only: it keeps nothing of a CTA that has exited."""
     return _Group(issuer[0]), issuer[1]
 
 
-class Scene:
-    """Of one cluster."""
+class ClusterState:
+    """State that the parts of one cluster's sanitizer share."""
 
     def __init__(self, cluster: Cluster, reporter: Reporter, words: Words) -> None:
-        """words: those of global memory that pass clocks on."""
+        """words: those of global memory that release clocks to other clusters."""
         self.reporter, self.kernel = reporter, cluster.grid.entry.name
         self.words = words
         self.global_accesses: dict[tuple, Access] = {}
@@ -55,30 +55,30 @@ class Scene:
         self.warps = {warp: WarpClock(self.agents, LANES * i) for i, warp in enumerate(warps)}
 
     def releases(self, issuer: Issuer) -> bool:
-        """Whether an arrival or a store releases what is before it, or is taken to do so."""
+        """True if an arrival or a store releases, or a waiver takes it to do so."""
         return orders.releases(opcode(issuer)) or self.reporter.allows(ORDER, issuer)
 
-    def learns(self, issuer: Issuer) -> bool:
-        """Whether a wait or a load acquires, or is taken to do so."""
-        return orders.learns(opcode(issuer)) or self.reporter.allows(ORDER, issuer)
+    def acquires(self, issuer: Issuer) -> bool:
+        """True if a wait or a load acquires, or a waiver takes it to do so."""
+        return orders.acquires(opcode(issuer)) or self.reporter.allows(ORDER, issuer)
 
 
 def is_global(key: int) -> bool:
-    """Whether a word's address is one of global memory: those of shared memory have 32 bits."""
+    """True if a word's address is in global memory: addresses in shared memory have 32 bits."""
     return key >> 32 != 0
 
 
 def running_lanes(warp: Warp) -> int:
-    """The mask of the lanes that run."""
+    """Mask of the lanes that run."""
     return warp.registers.context.mask & warp.live or 1
 
 
 def opcode(issuer: Issuer) -> str:
-    """That of an instruction."""
+    """Opcode of an instruction."""
     group, index = issuer
     return group.grid.entry.instructions[index].opcode
 
 
 def running(warp: Warp) -> Issuer:
-    """The instruction that the warp executes."""
+    """Instruction that the warp executes."""
     return warp.first_group, warp.registers.context.pc

@@ -1,4 +1,4 @@
-"""Follows the events of clusters: who hears of which."""
+"""Follows the events of clusters: which part of the sanitizer handles which event."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from nogpu.execution import device, launch, status
 from nogpu.sanitizer.access_log import AccessLog, SharedLog
 from nogpu.sanitizer.accesses import Accesses
 from nogpu.sanitizer.barriers import Barriers
+from nogpu.sanitizer.cluster_state import ClusterState
 from nogpu.sanitizer.columns import Columns
 from nogpu.sanitizer.global_accesses import GlobalAccesses
 from nogpu.sanitizer.initialisations import Initialisations
@@ -24,7 +25,6 @@ from nogpu.sanitizer.left_behind import LeftBehind
 from nogpu.sanitizer.operations import Operations
 from nogpu.sanitizer.queues import Queues
 from nogpu.sanitizer.report import Reporter
-from nogpu.sanitizer.scene import Scene
 from nogpu.sanitizer.shadow import Shadow
 from nogpu.sanitizer.uninitialised import Uninitialised
 
@@ -37,31 +37,31 @@ if TYPE_CHECKING:
     from nogpu.ptx.module import Entry
     from nogpu.sanitizer.queue_history import Touched
 
-YOUNG = 50_000  # new objects among which Python looks for garbage
+YOUNG = 50_000  # number of new objects at which Python looks for garbage
 
 
 class ClusterSanitizer:
-    """Follows one cluster: its parts hear of the cluster's events, in order."""
+    """Sanitizer of one cluster: its parts handle the cluster's events, in order."""
 
     def __init__(
         self, cluster: Cluster, reporter: Reporter, accesses: GlobalAccesses, first: object = None, data: bool = True
     ) -> None:
-        """first: hears of events before the others. data: data that nobody has written are followed, too."""
+        """first: a handler of events that comes before the others. data: uninitialised data are followed, too."""
         self._cluster = cluster
-        self.scene = scene = accesses.scenes[cluster] = Scene(cluster, reporter, accesses.words)
-        self._accesses, self._global_accesses = Accesses(scene), accesses
-        barriers = Barriers(scene)
+        self.state = state = accesses.states[cluster] = ClusterState(cluster, reporter, accesses.words)
+        self._accesses, self._global_accesses = Accesses(state), accesses
+        barriers = Barriers(state)
         barriers.started()
-        columns = Columns(scene.agents, scene.warps, reporter)
-        self._left = LeftBehind(cluster, scene)
+        columns = Columns(state.agents, state.warps, reporter)
+        self._left = LeftBehind(cluster, state)
         self._uninitialised = Uninitialised(cluster, reporter) if data else None
-        parts = Initialisations(scene), Operations(scene), barriers, columns, self._accesses, self._left
+        parts = Initialisations(state), Operations(state), barriers, columns, self._accesses, self._left
         unwritten = self._uninitialised.observers if self._uninitialised is not None else ()
         cluster.events.observe(first, self, *parts, *unwritten)
 
         self._nothing: list[np.ndarray] = []
         for cta in cluster.ctas:
-            cta.shared.marks = None  # its rule is one of these
+            cta.shared.marks = None  # `Initialisations` has this rule
             cta.shared.notes_only = True
             shadow = Shadow(len(cta.shared.data))
             log = SharedLog(cta, shadow, self._accesses)
@@ -70,27 +70,27 @@ class ClusterSanitizer:
             cta.tmem.observer = partial(columns.touched, cta)
             for warp in cta.warps:  # compiled code leaves all operations on mbarriers to Python
                 warp.registers.context.barriers = nothing.ctypes.data
-                scene.warps[warp].log = AccessLog(scene, warp, accesses, log)
+                state.warps[warp].log = AccessLog(state, warp, accesses, log)
             self._nothing.append(nothing)
 
     def settle(self, warp: Warp) -> None:
-        """As `Events.settle`."""
-        self.scene.warps[warp].settle()
+        """Handler of `Events.settle`."""
+        self.state.warps[warp].settle()
 
     def end(self) -> None:
-        """As `Events.end`. The cluster and what follows it forget each other, so that both are freed at once."""
+        """Handler of `Events.end`. The cluster and its sanitizer forget each other, so that both are freed at once."""
         self._cluster.events.forget()
-        self._global_accesses.scenes.pop(self._cluster, None)
+        self._global_accesses.states.pop(self._cluster, None)
         for cta in self._cluster.ctas:
             cta.shared.observer = cta.tmem.observer = cta.tmem.values = None
-        for clock in self.scene.warps.values():
+        for clock in self.state.warps.values():
             clock.log = None
 
     def exited(self, cta: Cta) -> None:
-        """As `Events.exited`: compiled code notes no more accesses."""
+        """Handler of `Events.exited`: compiled code notes no more accesses."""
         for warp in cta.warps:
-            log = self.scene.warps[warp].log
-            assert log is not None  # until here
+            log = self.state.warps[warp].log
+            assert log is not None  # set until here
             log.end()
 
     def _access(
@@ -105,7 +105,7 @@ class ClusterSanitizer:
         strides: tuple[int, ...],
         issuer: Issuer | None,
     ) -> None:
-        """The observer of a CTA's shared memory."""
+        """Observer of a CTA's shared memory."""
         assert issuer is not None  # every access of a launch has one
         if log.head[0]:
             log.settle()
@@ -118,9 +118,9 @@ class ClusterSanitizer:
 
 @contextmanager
 def _seldom_collected() -> Iterator[None]:
-    """Python looks for garbage among new objects less often: those that follow a cluster live as long as it does."""
+    """Lets Python look for garbage among new objects less often: a cluster's shadow objects live as long as it does."""
     young, *older = gc.get_threshold()
-    if young:  # else it never looks
+    if young:  # 0: it never looks
         gc.set_threshold(max(young, YOUNG), *older)
     try:
         yield
@@ -129,37 +129,37 @@ def _seldom_collected() -> Iterator[None]:
 
 
 class Sanitizer(launch.Sanitizer):
-    """Follows the events of launches."""
+    """Sanitizer of launches."""
 
     def __init__(self, allowed: Iterable[str] = (), schedules: Iterable[str] = ()) -> None:
-        """allowed: as `waivers.parse` takes each. schedules: under which launches are followed; none: under all.
-        Raises ValueError.
+        """allowed: as `waivers.parse` takes each. schedules: those whose launches are followed; none: all. Raises
+        ValueError.
         """
         self._reporter, self._schedules = Reporter(allowed), tuple(schedules)
         self.queues: Queues | None = Queues(self._reporter)
-        self._touched: dict[int, list[Touched]] = {}  # by those launches that have run last
+        self._touched: dict[int, list[Touched]] = {}  # by number of the launches that have run last
         self._accesses: GlobalAccesses | None = None  # of the launches that run
         self._has_followed = False
         self._followed: weakref.WeakSet[ClusterSanitizer] = weakref.WeakSet()  # clusters that are resident
 
     def list_waivers(self) -> None:
-        """Says on standard error which rules this process's launches were allowed to break."""
+        """Prints on standard error which rules this process's launches were allowed to break."""
         if self._has_followed and str(self._reporter.waivers):
             text = f"sanitizer: rules that were allowed to be broken: {self._reporter.waivers}"
             print(text, file=sys.stderr, flush=True)
 
     def follows(self, schedule: str) -> bool:
-        """As `launch.Sanitizer.follows`."""
+        """True if launches under a schedule are followed (`launch.Sanitizer.follows`)."""
         return not self._schedules or schedule in self._schedules
 
     def read(self, entry: Entry) -> None:
-        """As `launch.Sanitizer.read`."""
+        """Reads the waivers of a kernel (`launch.Sanitizer.read`)."""
         self._has_followed = True
         self._reporter.waivers.read(entry)
 
     @contextmanager
     def following(self, memory: GlobalMemory) -> Iterator[None]:
-        """As `GridObserver.following`."""
+        """Follows the launches that run inside (`GridObserver.following`)."""
         self._accesses = GlobalAccesses(memory, self._reporter)
         memory.observer, memory.notes_only = self._accesses.observe, True
         try:
@@ -173,12 +173,12 @@ class Sanitizer(launch.Sanitizer):
                 cluster.end()
 
     def take_touched(self) -> dict[int, list[Touched]]:
-        """As `launch.Sanitizer.take_touched`."""
+        """Returns the accesses of the launches that have run last, and forgets them."""
         found, self._touched = self._touched, {}
         return found
 
     def join(self, cluster: Cluster) -> None:
-        """As `GridObserver.join`."""
+        """Begins to follow a cluster (`GridObserver.join`)."""
         assert self._accesses is not None  # clusters run inside of `following`
         self._accesses.launches.add(cluster.grid.number)
         self._followed.add(self._follow(cluster, self._accesses))
@@ -188,7 +188,7 @@ class Sanitizer(launch.Sanitizer):
 
 
 def install() -> None:
-    """Launches of this process are followed (NOGPU_SANITIZE)."""
+    """Follows launches of this process (NOGPU_SANITIZE)."""
 
     def listed(variable: str) -> list[str]:
         return [text for text in os.environ.get(variable, "").split(",") if text]

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-_FEW = 64  # numbers that are told apart faster in Python
-_KINDS = 16  # different numbers that are found one by one
+_FEW = 64  # limit below which distinct numbers are found faster in Python
+_KINDS = 16  # number of different numbers that are found one by one
 _HALF = 4  # bytes of a number
 
 
 class Items(NamedTuple):
-    """Tables, or the parts of them that an access touches."""
+    """Tables of a memory, or the parts of them that an access touches."""
 
     pairs: np.ndarray  # int64: writes (the low half) and reads, which lie side by side
     writes: np.ndarray  # int32: number of an access; 0: none
@@ -44,7 +44,7 @@ class Items(NamedTuple):
         )
 
     def in_rows(self, width: int) -> Items:
-        """Rows of so many adjacent items; what is left at the end is not among them."""
+        """Rows of `width` adjacent items; a shorter rest is left out."""
         end = len(self.pairs) // width * width
         return Items(*(table[:end].reshape(-1, width) for table in self))
 
@@ -53,27 +53,27 @@ class Items(NamedTuple):
         return Items(*(table[:, None] for table in self))
 
     def spread(self, whole: Items, rows: np.ndarray, width: int) -> None:
-        """So many items each of these rows get what an item of others has."""
+        """Copies an item of another table to `width` items of each of these rows."""
         for table, source in ((self.pairs, whole.pairs), (self.writers, whole.writers), (self.readers, whole.readers)):
             table.reshape(-1, width)[rows] = source[rows, None]
 
 
 class Cells(NamedTuple):
-    """The items that an access touches."""
+    """Items that an access touches."""
 
     items: Items
     where: Any  # an index of each of the tables
-    place: Callable[[np.ndarray], tuple[int, int]]  # of bool items, where the first are that are set: `run_of`
+    place: Callable[[np.ndarray], tuple[int, int]]  # offsets of the first items that are set, of bool items: `run_of`
 
 
 def is_zero(array: np.ndarray) -> bool:
-    """Whether nothing of an array is set: of few bytes, faster than NumPy says it."""
+    """True if nothing of an array is set; for few bytes faster than NumPy."""
     raw = array.tobytes()
     return raw == bytes(len(raw))
 
 
 def distinct_in(numbers: np.ndarray) -> list[int]:
-    """Each number once."""
+    """Distinct numbers of an array."""
     raw, size = numbers.tobytes(), numbers.itemsize
     if raw and raw == raw[:size] * numbers.size:
         return [numbers.item(0)]
@@ -90,7 +90,7 @@ def distinct_in(numbers: np.ndarray) -> list[int]:
 
 
 def replaced(numbers: np.ndarray, old: list[int], new: list[int]) -> np.ndarray:
-    """The numbers, each of the old ones by the new one at its place."""
+    """Copy of the numbers, with each old one replaced by the new one at its place."""
     after = np.empty_like(numbers)
     for before, number in zip(old, new, strict=True):
         after[numbers == before] = number
@@ -98,7 +98,7 @@ def replaced(numbers: np.ndarray, old: list[int], new: list[int]) -> np.ndarray:
 
 
 def run_of(items: np.ndarray, grain: int) -> tuple[int, int]:
-    """The first items that lie together, as offsets: (first, end). grain: bytes of an item."""
+    """Offsets of the first items that lie together: (first, end). grain: bytes of an item."""
     numbers = np.unique(items)
     gaps = np.flatnonzero(np.diff(numbers) != 1)
     last = numbers[gaps[0]] if len(gaps) else numbers[-1]
