@@ -2,6 +2,8 @@
 
 import fcntl
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import torch
 
 from nogpu.cuda.programs import builds
 from nogpu.errors import EmulatorError
-from tests.support.emulated import run
+from tests.support.commands import clean_environment
 from tests.support.nvcc import needs_nvcc
 
 # Few headers: torch/extension.h, which load_inline adds by default, takes twice as long.
@@ -179,9 +181,13 @@ def test_a_build_that_was_killed_holds_nobody_up(tmp_path, monkeypatch):
 
 def test_an_entry_point_that_is_defined_later_is_connected():
     """The entry point of the tensors is defined when an extension is loaded, maybe behind the first call of CUDA."""
-    program = (
-        "from nogpu.cuda.programs import connection; connection.connect(); import nogpu.cuda.programs.extensions; "
-    )
-    program += "import ctypes; print(connection.connect().emulator_has_storage(ctypes.c_void_p(1)))"
-    done = run("-c", program)
+    program = """
+import ctypes, torch
+from nogpu.cuda.programs import connection
+connection.connect()
+import nogpu.cuda.programs.extensions
+print(connection.connect().emulator_has_storage(ctypes.c_void_p(1)))
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("0\n", "")
