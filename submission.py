@@ -875,7 +875,7 @@ class Gemm:
 
     @cute.kernel
     def kernel(self, maps: tuple, addresses: tuple, sizes: tuple, tiles: Int32, promises: Int32):
-        """By group: maps of weights..., tokens; addresses of C, weight SF..., token SF; sizes M, N, K, first tile."""
+        """Groups: maps of weights..., tokens; addresses of C, weight SF..., token SF; sizes M, N, K, first tile."""
         plan = self.plan
         thread, block, blocks = cute.arch.thread_idx()[0], cute.arch.block_idx()[0], cute.arch.grid_dim()[0]
         warp = cute.arch.make_warp_uniform(divide(thread, 32))
