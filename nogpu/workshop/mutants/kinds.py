@@ -30,7 +30,7 @@ class Statement(NamedTuple):
     operands: str
 
     def has(self, *parts: str) -> bool:
-        """Whether the opcode has one of these parts between its dots."""
+        """True if the opcode has one of these parts between its dots."""
         return any(part in parts for part in self.opcode.split("."))
 
     def with_opcode(self, opcode: str) -> str:
