@@ -53,7 +53,7 @@ class Mutant:
 
     @property
     def key(self) -> tuple[str, str, str, str, int]:
-        """What tells a mutant from the others of its program, whatever lines and registers are called."""
+        """The facts that tell a mutant from others of its program, whatever lines and registers are called."""
         return self.kind, self.change, self.instruction, self.place, self.number
 
     def apply(self, ptx: str) -> str:
