@@ -85,6 +85,7 @@ lint: $(READY)
 	$(BIN)/lint-imports
 	cd nogpu && $(abspath $(BIN))/lint-imports
 	$(BIN)/python -m tools.measurements --check
+	$(BIN)/python -m tools.prose
 
 define step
 	@printf '\n== %s: make %s\n' "$$(date +%T)" '$(1)'

@@ -12,7 +12,7 @@ FILES = sorted([*ROOT.glob("*.py"), *(ROOT / "harness").rglob("*.py"), *(ROOT / 
 
 
 def private(text):
-    """What a module's text imports of nogpu that is not public."""
+    """Names of nogpu that a module's text imports and that are not public."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.startswith("nogpu."))

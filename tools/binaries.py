@@ -40,7 +40,7 @@ def installed(tool: str) -> list[str]:
 
 
 def required(tool: str) -> list[str]:
-    """The same; raises ReportError where there is none."""
+    """Paths of a tool as `installed` finds them; raises ReportError where there is none."""
     found = installed(tool)
     if not found:
         raise ReportError(f"{tool} is neither in site-packages nor on PATH; {EXTRA} ({WHEELS[tool]})")

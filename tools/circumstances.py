@@ -1,4 +1,4 @@
-"""What a reader needs to know of a run to judge its figures: versions, the submission, the GPU."""
+"""Circumstances by which a reader can judge a run's figures: versions, the submission, the GPU."""
 
 from __future__ import annotations
 

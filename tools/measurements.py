@@ -108,7 +108,7 @@ def load_comparison(results: Path, name: str) -> dict[str, Any] | None:
 
 
 def device_and_problem(name: str) -> tuple[str, str]:
-    """Of a comparison's name, DEVICE-PROBLEM or DEVICE-PROBLEM.WHAT."""
+    """Device and problem of a comparison's name, DEVICE-PROBLEM or DEVICE-PROBLEM.WHAT."""
     device, _, rest = name.partition("-")
     return device, rest.partition(".")[0]
 

@@ -50,7 +50,7 @@ def of_tries(row: dict[str, Any]) -> str:
 
 
 def earlier(saved: dict[str, Any]) -> str:
-    """What a run found, and which of its readers its control does not speak for."""
+    """Findings of a run, and those of its readers that its control does not speak for."""
     figures, rows = saved["summary"], saved["rows"]
     found = [
         f"behind {row['writer']}, {of_tries(row)}, {row['stale_bytes']:,} bytes"

@@ -56,7 +56,7 @@ BATCH = 20  # tries whose host work one waiting kernel hides
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """How much is done."""
+    """The amount of work."""
 
     tries: int  # of each reader behind each writer, for each number of bytes
     late_tries: int  # of each reader behind LATE, for each delay
@@ -225,7 +225,7 @@ def findings(rows: list[Row]) -> list[str]:
 
 
 def faults(rows: list[Row], behind: list[tuple[int, bool]]) -> list[str]:
-    """What makes the run worthless, or the contract of `solve` untrue; none where all is well."""
+    """Faults that make the run worthless, or the contract of `solve` untrue; none where all is well."""
     found = [
         f"no stale byte: {row.reader} behind a {CONTROL}, {row.nbytes} bytes; the reader was not early"
         for row in rows

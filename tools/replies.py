@@ -50,7 +50,7 @@ class Case:
 
 @dataclasses.dataclass
 class Reply:
-    """What the service said of one submission."""
+    """The service's reply to one submission."""
 
     problem: str
     variant: str

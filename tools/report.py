@@ -188,7 +188,7 @@ class Row:
 
     @property
     def same_code(self) -> bool:
-        """Whether ptxas here makes the machine code of the DSL."""
+        """True if ptxas here makes the machine code of the DSL."""
         return machine_code(self.assembled.cubin) == machine_code(self.compiled.cubin)
 
 

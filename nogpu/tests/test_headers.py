@@ -54,7 +54,7 @@ def layout(mirror):
 
 
 def compiles(source, checks):
-    """Whether the compiler finds that the checks hold behind the text of a C file."""
+    """True if the compiler finds that the checks hold behind the text of a C file."""
     text = f'#include "{toolchain.HERE / source}"\n' + "".join(f'_Static_assert({check}, "");\n' for check in checks)
     command = ["gcc", "-fsyntax-only", "-w", "-x", "c", "-", "-include", "stddef.h"]
     return subprocess.run(command, input=text, text=True, capture_output=True).returncode == 0

@@ -154,7 +154,7 @@ class Program:
         return [self.value(operand.name) if isinstance(operand, Register) else operand]
 
     def reference(self, branch, parameters):
-        """What `bytes` should be."""
+        """The expected `bytes`."""
         out, flag = np.zeros((len(self.writers), 32), np.uint64), np.zeros(32, bool)
         executed = ~self.value("%v1_2") if branch else np.ones(32, bool)
         given = {"parameters": parameters, "parameter_bytes": 24} if self.name == "addresses" else {}

@@ -37,7 +37,7 @@ def missing(rows, opcodes):
 
 @pytest.mark.slow
 def test_every_row_is_tested(tmp_path):
-    """By a test of arithmetic, or, if it is another row, by an opcode in any test's text."""
+    """A row is tested by a test of arithmetic, or, if it is another row, by an opcode in any test's text."""
     ours = opcodes_run(tmp_path / "tested")
     for module in ARITHMETIC:
         assert module.ROWS and not missing(module.ROWS, ours), module.__name__

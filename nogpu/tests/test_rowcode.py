@@ -142,7 +142,7 @@ def test_every_special_register_can_be_read(kernels):
 
 @pytest.mark.parametrize("schedule", ["late", "random:1"])
 def test_special_registers_are_sources_of_any_width(schedule):
-    """Under random:1 Python reads the clock."""
+    """Python reads the clock under random:1."""
     body = """
     mov.u16 %h1, %tid.x; mov.u64 %rd2, %tid.x; cvt.u8.u32 %h2, %laneid; add.u32 %r1, %ntid.x, %tid.x;
     cvt.u32.u16 %r2, %h1; cvt.u32.u64 %r3, %rd2; cvt.u32.u16 %r4, %h2; add.u32 %r1, %r1, %r2; add.u32 %r1, %r1, %r3;

@@ -53,7 +53,7 @@ _SHORTENING = 1000  # trials
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of an input."""
+    """The outcome of an input."""
 
     kind: str
     place: str = ""

@@ -313,7 +313,7 @@ def forked(
 
 
 def shown(ended: Iterator[Ended], total: int, console: Console) -> Iterator[Ended]:
-    """The same, with a progress bar on a terminal."""
+    """Yields the ended processes, with a progress bar on a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
     columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()

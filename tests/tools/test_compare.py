@@ -151,7 +151,7 @@ def recording_configs():
 
 
 def test_rows_of_the_example(monkeypatch):
-    """Only B200s time loads that two SMs share."""
+    """B200s alone time loads that two SMs share."""
     monkeypatch.setattr(compare, "load_grouped_example", lambda *arguments: arguments)
     path = Path("example.py")
     one, two = compare.EXAMPLES

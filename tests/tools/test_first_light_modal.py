@@ -206,7 +206,7 @@ def test_results_are_named_by_date_and_driver(module, gpu, expected):
 
 
 def test_a_run_is_kept_whole(module, kit_folder, tmp_path, monkeypatch, capfd):
-    """From the entry to the files, with the container's part in this process."""
+    """The run goes from the entry to the files, with the container's part in this process."""
     smi = tmp_path / "bin" / "nvidia-smi"
     smi.parent.mkdir()
     smi.write_text("#!/bin/sh\necho 'NVIDIA B200, 580.95.05'\n")

@@ -22,7 +22,7 @@ STALE = dataclasses.replace(RIGHT, stale_tries=1, stale_bytes=8)
 
 @pytest.mark.slow
 def test_the_program_runs_in_the_emulator(tmp_path):
-    """Only the control, whose writes are late, has stale bytes."""
+    """The control alone, whose writes are late, has stale bytes."""
     saved = tmp_path / "overlaps.json"
     process = emulated.run("-m", "tools.overlaps", "--smoke", "--save", saved)
     assert process.returncode == 0, process.stderr

@@ -46,7 +46,7 @@ def test_launches_in_every_mode_are_one_recording():
 
 
 def test_every_point_of_the_truth_has_a_recording_of_its_own():
-    """But for its launches; programs of one case are two."""
+    """Points that differ only in their launches share one; two programs of one case do not."""
     points = json.loads((ROOT / "docs/results/h200-truth.json").read_text())["points"]
     names = ("program", "configuration", "problem", "case")
     facts = {recordings.name_of(point): tuple(map(point.get, names)) for point in points}

@@ -227,6 +227,6 @@ def test_the_table_and_the_file(tmp_path, capsys, monkeypatch):
 
 
 def test_an_indented_report_is_read_too(tmp_path):
-    """As a person copies it from a message."""
+    """A person copies it like that from a message."""
     reply = read(tmp_path, txt=textwrap.indent(SYSTEM + BENCHMARKS, "  "))
     assert reply.cases == TIMES

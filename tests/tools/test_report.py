@@ -143,7 +143,7 @@ def test_ordering_instruction_behind_a_predicate_is_noticed(ptx, rule):
 
 @pytest.mark.parametrize("rule", [name for name, rule in ORDER.items() if rule.first != START])
 def test_rule_without_anything_to_order_is_noticed(ptx, rule):
-    """As when the kernel comes to use another instruction that the rule does not know."""
+    """The kernel may come to use another instruction that the rule does not know."""
     instructions = re.compile(rf"^\s*(@\S+ )?({ORDER[rule].first})[^;]*;", re.M)
     assert rule in broken(instructions.sub("", ptx))
 

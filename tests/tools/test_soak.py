@@ -98,7 +98,7 @@ def test_a_turn_of_units_has_every_configuration():
 
 
 def test_a_unit_launches_one_kernel_and_small_companions():
-    """So that a process that runs it compiles little."""
+    """A process that runs a unit then compiles little."""
     for first in (0, 7 * UNIT, 30 * UNIT):
         plans = set()
         for number in range(first, first + UNIT):

@@ -204,7 +204,7 @@ def program(path, text):
 
 
 def test_submit_sh_keeps_replies_that_can_be_read(tmp_path, monkeypatch):
-    """With programs in the place of popcorn-cli and curl."""
+    """Programs stand in the place of popcorn-cli and curl."""
     monkeypatch.setattr(variants, "configurations", lambda problem: [])
     variants.write(tmp_path, [PROBLEMS["gemv"]], ["benchmark"])
     (tmp_path / "bin").mkdir()

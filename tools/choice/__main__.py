@@ -1,4 +1,4 @@
-"""How good is the choice among the kernel's configurations? Times each of them on random shapes, or reads such times.
+"""Judges the choice among the kernel's configurations: times each of them on random shapes, or reads such times.
 
     python -m tools.choice --measure --save FILE.json [--count N] [--seed N] [--seconds N]    a B200 or a Hopper GPU
     python -m tools.choice FILE.json [--half 0|1]                                             judges it, without a GPU

@@ -96,7 +96,7 @@ def products(problem: str) -> int:
 
 
 def call_bytes(problem: str, sizes: Sizes) -> int:
-    """Of the tensors that a call reads and writes, each at its place."""
+    """Bytes of the tensors that a call reads and writes, each at its place."""
     import submission
 
     return sum(-(-size // PLACE) * PLACE for size in submission.tensor_layouts(sizes, products(problem)).sizes)

@@ -149,7 +149,7 @@ def _emulated() -> Iterator[None]:
 def record_shown(
     points: Sequence[Point], folder: Path, sms: int, jobs: int, foreign: Path | None = None
 ) -> dict[str, str]:
-    """As `record`, with a progress bar."""
+    """Calls `record`, with a progress bar."""
     with Progress(transient=True) as progress:
         bar = progress.add_task("recordings", total=None)
         return record(

@@ -1,4 +1,4 @@
-"""How far modelled times move where a constant of the chip's profile moves by 20 %.
+"""Sensitivity of modelled times: how far they move where a constant of the chip's profile moves by 20 %.
 
     python -m tools.clock.sensitivity --profile NAME [--recordings FOLDER] [--also FOLDER] [--only TEXT] [--jobs N]
                                 [--vary TEXT] [--save FILE.json]

@@ -71,14 +71,14 @@ def validated(point: Point, folder: Path, profile_name: str) -> Point:
 
 
 def set_of(point: Point) -> str:
-    """What a point is counted with: a problem of our kernel, or another program."""
+    """The set that a point is counted with: a problem of our kernel, or another program."""
     if point["program"] != recordings.OURS:
         return str(point["program"])
     return point["problem"] + (", bare conversions" if point.get("mode") == "bare" else "")
 
 
 def sets_of(point: Point) -> list[str]:
-    """What a point is counted with, `set_of` first; one of a random shape also by its kind."""
+    """The sets that a point is counted with, `set_of` first; one of a random shape also by its kind."""
     kinds = {}
     if "sizes" in point:
         # Saved points may have configurations that the kernel is no longer written for.
@@ -88,12 +88,12 @@ def sets_of(point: Point) -> list[str]:
 
 
 def work_of(point: Point) -> str:
-    """What a point's configuration does: a random shape, a case, or of a program its own arguments."""
+    """The work of a point's configuration: a random shape, a case, or of a program its own arguments."""
     return next(f"{name} {point[name]}" for name in ("sizes", "case", "configuration") if name in point)
 
 
 def error_of(point: Point) -> float:
-    """Of the modelled time, as a share of silicon's."""
+    """The error of the modelled time, as a share of silicon's."""
     return point["modelled_us"] / point["silicon_us"] - 1
 
 

@@ -131,7 +131,7 @@ def break_them(found: Sequence[Any], options: argparse.Namespace, arguments: Seq
 def silent(
     tapes: dict[str, Any], schedules: Sequence[Sequence[str]], options: argparse.Namespace, console: Any
 ) -> dict[str, Sequence[str]]:
-    """For each program the schedules of sanitized runs: none where the sanitizer reports the kernel as it is, which is
+    """The schedules of sanitized runs by program: none where the sanitizer reports the kernel as it is, which is
     printed. Exits where a schedule alone does.
     """
     from workshop.mutants import trial

@@ -126,7 +126,7 @@ def _ours(calls: Callable[[], Iterator[list[Call]]], shape: tuple[int, ...], sms
 
 
 def _waived() -> list[str]:
-    """What submission.py waives beside its instructions."""
+    """Waivers of submission.py beside its instructions."""
     text = (ROOT / "submission.py").read_text()
     return list(dict.fromkeys(waiver.text for waiver in waivers.in_source(text, "submission.py", RULES)))
 

@@ -1,4 +1,4 @@
-"""What a step of `tools.first_light` leaves: checks and figures, read from the file that its process writes.
+"""Outcomes of steps of `tools.first_light`: checks and figures, read from the file that a step's process writes.
 
 The file has a line for each event, so that what a process has found is there when it hangs or dies. A process of ours
 writes JSON: {"begin": NAME}, {"end": NAME, "passed": true, "message": TEXT}, {"figure": {...}}. eval.py writes the
@@ -40,7 +40,7 @@ class Check:
 
 @dataclasses.dataclass
 class Outcome:
-    """What became of a step. reason: why it did not simply pass."""
+    """The outcome of a step. reason: why it did not simply pass."""
 
     name: str
     title: str
@@ -154,5 +154,5 @@ class Writer:
 
 
 def is_skipped(name: str) -> bool:
-    """Whether an earlier process of the step has begun this."""
+    """True if an earlier process of the step has begun this."""
     return name in json.loads(os.environ.get(SKIP, "[]"))

@@ -87,7 +87,7 @@ def count(record: Record, state: str) -> int:
 
 
 def summary(record: Record) -> list[tuple[str, str]]:
-    """What became of the steps, and on what: rows of name and text."""
+    """Outcomes of the steps, and what they ran on: rows of name and text."""
     checks = [check for step in record["steps"] for check in step["checks"]]
     passed = sum(check["passed"] for check in checks)
     states = ", ".join(f"{count(record, state)} {state}" for state in STATES)
@@ -104,7 +104,7 @@ def summary(record: Record) -> list[tuple[str, str]]:
 
 
 def remarks(record: Record) -> str:
-    """What the device means for the figures."""
+    """A remark on what the device means for the figures."""
     text = {
         "hopper": "A Hopper GPU ran the B200's PTX: results with tensor memory and tensor core in software, times with "
         "the tensor core omitted. They are no times of a B200.",
@@ -114,7 +114,7 @@ def remarks(record: Record) -> str:
 
 
 def failures(record: Record) -> str:
-    """What failed, with the end of what it printed."""
+    """The checks and steps that failed, with the end of what they printed."""
     parts = []
     for step in record["steps"]:
         bad = [check for check in step["checks"] if not check["passed"]]

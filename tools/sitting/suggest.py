@@ -1,4 +1,4 @@
-"""Which constants of the choice make it right, by the measured times of every configuration.
+"""Suggests the constants that make the choice right, by the measured times of every configuration.
 
 A launch's configuration is the one that `submission.candidates` puts first, by the rates of the chip, which are
 constants of submission.py. The suggestion is the set of values under which the chosen configurations are least slow:

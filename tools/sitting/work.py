@@ -1,4 +1,4 @@
-"""What the process of a step does; it writes events to the file that LIGHT_RESULTS names (`outcomes`).
+"""The process of a step; it writes events to the file that LIGHT_RESULTS names (`outcomes`).
 
 python -m tools.sitting.work which                     the device that there is
 python -m tools.sitting.work survey                    device, driver, versions, hash of submission.py, check groups

@@ -82,7 +82,7 @@ def activate(
 
 
 def _too_late() -> str | None:
-    """What has happened that should not happen before the process is on the device."""
+    """The event that should not come before the process is on the device but has come, or None."""
     if "cutlass" in sys.modules:
         return "the import of cutlass, which has read the environment"
     torch, device = (sys.modules.get(name) for name in ("torch", "nogpu.execution.device"))

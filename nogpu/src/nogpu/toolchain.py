@@ -162,7 +162,7 @@ def _compiled(files: list[Path], options: tuple[str, ...], machine: tuple, scrat
 
 
 def _excuse(folder: Path) -> str | None:
-    """Why the compiler makes no library even of a file that uses nothing but the C library; None if it does."""
+    """Reason why the compiler makes no library even of a file that uses only the C library; None if it makes one."""
     try:
         with store.scratch(folder) as scratch:
             source, made = scratch / "trial.c", scratch / "trial.so"

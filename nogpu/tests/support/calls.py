@@ -14,7 +14,7 @@ from nogpu.execution.device import Device
 
 @contextmanager
 def called(is_called: bool = True) -> Iterator[None]:
-    """What is translated inside calls Python for every instruction that has a call, as kernels do in rare cases."""
+    """Makes kernels translated inside call Python for every instruction that has a call, as they do in rare cases."""
     if not is_called:
         yield
         return

@@ -31,7 +31,7 @@ def test_an_mma_alone_takes_as_long_as_published() -> None:
 
 
 def test_a_half_of_l2_reads_the_other_halfs_lines_once() -> None:
-    """Both halves read the same lines: the second reading of a line by a half is from its own copy."""
+    """The two halves read the same lines: the second reading of a line by a half is from its own copy."""
     chip = profile("b200").with_constant("l2_link_rate", 1e-3)  # the link decides
     size = 4096
     slow = [

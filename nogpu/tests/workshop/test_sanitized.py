@@ -41,7 +41,7 @@ reason = "no | barrier"
 
 @pytest.fixture
 def arguments(tmp_path, monkeypatch):
-    """Of `foreign.main`, for a racy and an ordered program; a call says what reports of the first are worth."""
+    """Arguments of `foreign.main`: a racy and an ordered program; a call says what reports of the first are worth."""
     (tmp_path / "own+er").mkdir()
     for name, edge in ("racy", ""), ("ordered", "bar.sync 0;"):
         (tmp_path / "own+er" / f"{name}.py").write_text(SCRIPT.format(PTX.replace("EDGE", edge)))

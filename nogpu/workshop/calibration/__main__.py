@@ -89,7 +89,7 @@ def samples(device: Gpu, measurement: Measurement, repeats: int) -> dict[str, li
 
 
 def entry(measurement: Measurement, values: list[float]) -> dict[str, Any]:
-    """What the file says of a constant."""
+    """The file's entry of a constant."""
     return {
         "value": round(statistics.median(values), 5),
         "unit": measurement.unit,

@@ -236,7 +236,7 @@ def stores(sizes: Sizes, sms: int, region: int) -> Iterator[Measurement]:
 
 
 def burst_figure(words: np.ndarray, burst: int, warps: int) -> dict[str, float]:
-    """Of tma_burst: cycles of an issue, to the first and the last box, between boxes; medians over CTAs and trials."""
+    """Cycles of tma_burst: an issue, to the first and the last box, between boxes; medians over CTAs and trials."""
     trials = words.reshape(-1, warps, burst + 2)
     trials = trials[trials[:, 0, 0] > 0]
     start, first, last = trials[:, :, 0].min(1), trials[:, :, 2].min(1), trials[:, :, -1].max(1)
@@ -251,7 +251,7 @@ def burst_figure(words: np.ndarray, burst: int, warps: int) -> dict[str, float]:
 
 
 def store_figure(words: np.ndarray, burst: int) -> dict[str, float]:
-    """Of tma_store_burst: cycles of an issue, of the commit, to the end of reading and of the stores; medians."""
+    """Cycles of tma_store_burst: an issue, the commit, to the end of reading and of the stores; medians."""
     trials = words.reshape(-1, 5)
     trials = trials[trials[:, 0] > 0]
     figures = {

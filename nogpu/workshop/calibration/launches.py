@@ -1,4 +1,4 @@
-"""What a microbenchmark is: a launch of one kernel, and the figure that its record gives."""
+"""A microbenchmark: a launch of one kernel, and the figure that its record gives."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def median_span(records: Records) -> float:
 
 
 def nanoseconds(records: Records) -> float:
-    """From the first start to the last end, on all SMs."""
+    """Time from the first start to the last end, on all SMs."""
     return float(records[:, END_NS].max() - records[:, START_NS].min())
 
 
@@ -91,7 +91,7 @@ def bytes_per_cycle(each: float) -> Callable[[Records], float]:
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """How much work a measurement does. SMOKE is for a test: its figures mean nothing."""
+    """The amount of work of a measurement. SMOKE is for a test: its figures mean nothing."""
 
     rounds: int = 64  # of unrolled loops
     loads: int = 2048  # of a chain in memory

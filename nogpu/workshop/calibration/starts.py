@@ -114,7 +114,7 @@ def stamps(sizes: Sizes, sms: int) -> Iterator[Measurement]:
 
 
 def stamp_figures(records: Records) -> dict[str, float]:
-    """What launches' stamps say; medians over launches but the first.
+    """Figures of launches' stamps; medians over launches but the first.
 
     skew_ns: first to last start of a launch. after_last_ns: from the last end of a launch to the first start of the
     next. waited_ns: from the last end of a launch to the first return of griddepcontrol.wait in the next. same_sm:

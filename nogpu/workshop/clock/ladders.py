@@ -81,7 +81,7 @@ def comparable(points: Sequence[Point], folder: Path) -> list[Point]:
 
 
 def ladder_of(point: Point) -> tuple[str, str]:
-    """What the points of a ladder have in common: family, case."""
+    """The properties that the points of a ladder have in common: family, case."""
     return point["family"], point["case"]
 
 
@@ -154,7 +154,7 @@ def replayed(point: Point, clock: str, changed: dict[str, float]) -> Point:
 
 
 def errors(rows: Sequence[Point]) -> dict[str, float]:
-    """Of rows: median and 90th percentile of the error, mean signed error, share of pairs of a ladder in order."""
+    """Figures of rows: median and 90th percentile of the error, mean signed error, share of ladders' pairs in order."""
     signed = [row["modelled_us"] / row["silicon_us"] - 1 for row in rows]
     sizes = sorted(map(abs, signed))
     ladders = defaultdict(list)

@@ -95,7 +95,7 @@ def modelled(work: Work, chip: Chip) -> float | None:
 
 
 def modelled_both(work: Work, profile_name: str, name: str, of_instructions: bool) -> dict[str, float | None]:
-    """By direction. A name of "" is the profile as it is, under the same key."""
+    """Modelled times by direction. A name of "" is the profile as it is, under the same key."""
     chip, counts = profile(profile_name), counts_of(profile_name)
     if not name:
         return {"": modelled(work, chip)}

@@ -69,12 +69,12 @@ class Run:
 
     @property
     def outcome(self) -> str:
-        """What becomes of the program without the rules that a GPU does not check."""
+        """The verdict on the program without the rules that a GPU does not check."""
         return self.lenient or self.verdict
 
     @property
     def agrees(self) -> bool | None:
-        """Whether the run comes to what is published; None if nothing is published. A failure agrees if the strict or
+        """True if the run comes to what is published; None if nothing is published. A failure agrees if the strict or
         the lenient run reports it, unless the lenient one passes.
         """
         if not self.silicon:

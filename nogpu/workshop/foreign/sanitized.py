@@ -32,7 +32,7 @@ _INSTRUCTION = re.compile(r"^ {4}(\S+) of .*$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Report:
-    """What the sanitizer has reported of a program."""
+    """A report of the sanitizer on a program."""
 
     rule: str
     kernel: str
@@ -68,12 +68,12 @@ class Sanitized:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it came to its end, with right results or wrong ones."""
+        """True if it came to its end, with right results or wrong ones."""
         return self.outcome in (PASS, WRONG)
 
     @property
     def is_silent(self) -> bool:
-        """Whether it came to its end without a report."""
+        """True if it came to its end without a report."""
         return self.is_whole and not self.reports
 
 
@@ -142,7 +142,7 @@ def load(path: Path | None) -> list[Sanitized]:
 
 
 def counts(runs: Sequence[Sanitized]) -> str:
-    """How many programs have which reports, in a sentence."""
+    """A sentence that says how many programs have which reports."""
     alarms = [run for run in runs if any(each.verdict == FALSE for each in run.reports)]
     left = sum(not each.verdict for run in runs for each in run.reports)
     silent = sum(run.is_silent for run in runs)

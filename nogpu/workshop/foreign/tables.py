@@ -71,7 +71,7 @@ def foreign_lists(results: Path, _: str) -> str:
 
 
 def foreign_sanitizer(results: Path, _: str) -> str:
-    """What the sanitizer reports of the programs of others, a row for each report, and what it is worth; how many
+    """The sanitizer's reports of the programs of others, a row for each report, and what it is worth; how many
     programs it is silent about.
     """
     saved = load(results / SANITIZER)

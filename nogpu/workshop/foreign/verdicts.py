@@ -1,4 +1,4 @@
-"""What became of a program that ran on the emulator: a verdict, and the line of its output that says why."""
+"""The verdict on a program that ran on the emulator, and the line of its output that says why."""
 
 from __future__ import annotations
 

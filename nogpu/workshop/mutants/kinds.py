@@ -30,7 +30,7 @@ class Statement(NamedTuple):
     operands: str
 
     def has(self, *parts: str) -> bool:
-        """Whether the opcode has one of these parts between its dots."""
+        """True if the opcode has one of these parts between its dots."""
         return any(part in parts for part in self.opcode.split("."))
 
     def with_opcode(self, opcode: str) -> str:
@@ -53,7 +53,7 @@ class Mutant:
 
     @property
     def key(self) -> tuple[str, str, str, str, int]:
-        """What tells a mutant from the others of its program, whatever lines and registers are called."""
+        """The facts that tell a mutant from others of its program, whatever lines and registers are called."""
         return self.kind, self.change, self.instruction, self.place, self.number
 
     def apply(self, ptx: str) -> str:

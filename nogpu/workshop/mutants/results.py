@@ -1,4 +1,4 @@
-"""What came of mutants, as files keep it."""
+"""Results of mutants, as files keep them."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def main(options: argparse.Namespace, found: Sequence[Program], versions: dict[s
 
 
 def _begin(path: Path | None, texts: dict[str, str], versions: dict[str, Any]) -> dict[str, Any]:
-    """What the file has of this emulator, and of these kernels as long as none has changed; else nothing."""
+    """The file's record of this emulator, and of these kernels as long as none has changed; else an empty one."""
     record = {**versions, "emulator sha256": _emulator(), "texts": texts}
     saved = records.load(path) or {}
     same = all(saved.get(key) == record[key] for key in ("emulator sha256", "texts"))

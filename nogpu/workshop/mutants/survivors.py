@@ -59,7 +59,7 @@ def entry_of(result: Result, entries: Iterable[Entry]) -> Entry | None:
 
 
 def complaints(results: Sequence[Result], entries: Sequence[Entry], complete: bool = True) -> Iterator[str]:
-    """What does not fit: survivors that no entry names, mutants of an entry that were noticed, and, where the results
+    """Misfits: survivors that no entry names, mutants of an entry that were noticed, and, where the results
     are complete, entries without a survivor.
     """
     used = set()

@@ -25,7 +25,7 @@ _SHOWN = 160  # characters of a reason
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a mutant."""
+    """The outcome of a mutant."""
 
     verdict: str
     """One of VERDICTS: a rule, a rule that is a doubt, wrong values, a hang, nothing, or nothing within the time."""

@@ -1,4 +1,4 @@
-"""What a launch did, warp by warp, and what time it takes on a chip."""
+"""Records of a launch, warp by warp, and the time that it takes on a chip."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _NONE: Value = (-1, 0, 0)
 
 @dataclass(frozen=True)
 class Recipe:
-    """How an instruction is recorded."""
+    """The way an instruction is recorded."""
 
     kind: int = _PLAIN
     form: int = 0

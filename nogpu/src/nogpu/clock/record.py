@@ -49,7 +49,7 @@ class _Records(ctypes.Structure):
 
 @headers.mirrors("native/trace.c", "Recorder")
 class _Recorder(ctypes.Structure):
-    """What compiled code knows of the recording of a program."""
+    """The part of a program's recording that compiled code knows."""
 
 
 class ProgramRecorder:
@@ -166,7 +166,7 @@ class Recording:
         self._recorders: dict[int, ProgramRecorder] = {}
 
     def translate(self, entry: Entry) -> Program:
-        """As `compiler.translate.translate`."""
+        """Translates an entry as `compiler.translate.translate` does, with a recorder of its instructions."""
         recorder = ProgramRecorder()
         program = translate.translate(entry, recorder=recorder)
         self._recorders[id(program)] = recorder

@@ -266,7 +266,7 @@ class _Linker:
 
     @staticmethod
     def _refusal(frame: _Frame, function: Function, results: tuple, arguments: tuple) -> str | None:
-        """Why a function cannot be called here, or None."""
+        """The reason why a function cannot be called here, or None."""
         if (len(results), len(arguments)) != (len(function.results), len(function.params)):
             return (
                 f"{len(arguments)} arguments and {len(results)} results for {function.name}, which has "
@@ -299,7 +299,7 @@ class _Linker:
         self._place([f"called#{number}"])
 
     def _fits(self, frame: _Frame, function: Function, results: tuple, arguments: tuple) -> bool:
-        """Whether a function has as many results and parameters, of these sizes where they are known."""
+        """True if a function has as many results and parameters, of these sizes where they are known."""
         if (len(results), len(arguments)) != (len(function.results), len(function.params)):
             return False
         pairs = zip((*results, *arguments), (*function.results, *function.params))

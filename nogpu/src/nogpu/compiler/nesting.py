@@ -19,7 +19,7 @@ class Nesting:
         """Reconvergence points of branches that are not nested. Segments end there."""
 
     def inlinable(self, block: Block) -> bool:
-        """Whether the branch at the end of a block is nested."""
+        """True if the branch at the end of a block is nested."""
         known = self._inlinable.get(block.start)
         if known is None:
             self._inlinable[block.start] = False  # for a side that loops back to this block

@@ -92,7 +92,7 @@ def special_is_uniform(operand: object) -> bool:
 
 
 def misplaced_destination(instruction: Instruction, writes: int) -> str | None:
-    """Why an instruction cannot write its first `writes` operands, or None. Addresses among them are sources."""
+    """Reason why an instruction cannot write its first `writes` operands, or None. Addresses among them are sources."""
     for operand in instruction.operands[:writes]:
         items: tuple[object, ...] = (operand,)
         if isinstance(operand, Vector):

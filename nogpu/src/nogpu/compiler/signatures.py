@@ -40,7 +40,7 @@ def counts(signature: str) -> frozenset[int]:
 
 
 def mismatch(instruction: Instruction, signature: str, match: re.Match[str]) -> str | None:
-    """Why the operands of an instruction do not have the types of a signature, or None."""
+    """The reason why the operands of an instruction do not have the types of a signature, or None."""
     for operand, check in zip(instruction.operands, _checks(signature, match)):
         reason = check(operand)
         if reason is not None:
@@ -49,7 +49,7 @@ def mismatch(instruction: Instruction, signature: str, match: re.Match[str]) -> 
 
 
 def misfit(operand: object, word: str) -> str | None:
-    """Why an operand does not have the type of a word, or None."""
+    """The reason why an operand does not have the type of a word, or None."""
     return _check(word)(operand)
 
 

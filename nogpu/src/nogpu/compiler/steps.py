@@ -66,13 +66,13 @@ def _step(entry: Entry, rows: list[Match], index: int) -> Step:
 
 
 def _is_exit(entry: Entry, rows: list[Match], index: int) -> bool:
-    """Whether all threads exit at an instruction. A branch to it is then an exit: no other lane waits for them."""
+    """True if all threads exit at an instruction. A branch to it is then an exit: no other lane waits for them."""
     instructions = entry.instructions
     return index < len(instructions) and rows[index][0].flow == "exit" and instructions[index].predicate is None
 
 
 def _spins(entry: Entry, index: int) -> bool:
-    """Whether an instruction is the test of a loop that does nothing but test an mbarrier until the test succeeds."""
+    """True if an instruction is the test of a loop that does nothing but test an mbarrier until the test succeeds."""
     instruction = entry.instructions[index]
     if (
         not instruction.opcode.startswith(("mbarrier.try_wait", "mbarrier.test_wait"))

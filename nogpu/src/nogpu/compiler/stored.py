@@ -99,7 +99,7 @@ def _has_global_variables(scope: Scope) -> bool:
 
 
 def _path(text: str) -> Path | None:
-    """Where a module's translation is kept; None if it cannot be."""
+    """The path of a module's translation; None if it cannot be kept."""
     folder, sources = store.folder("programs"), _sources()
     if folder is None or sources is None:
         return None

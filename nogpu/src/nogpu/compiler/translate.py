@@ -105,7 +105,7 @@ class Runner:
         self.calls = Calls(PythonRow(self._python), Wake(self._wake), watch, watcher)
 
     def run(self, group: ActiveGroup, quantum: int) -> tuple[int, int]:
-        """As `Program.run`."""
+        """Implements `Program.run`."""
         registers = group.warp.registers
         registers.enter(group, quantum)
         outer, self._group = self._group, group
@@ -123,7 +123,7 @@ class Runner:
         return quantum - left, pc
 
     def run_turns(self, turns: Turns) -> int:
-        """As `Program.run_turns`."""
+        """Implements `Program.run_turns`."""
         outer, self._group, self._turns = (self._group, self._turns), None, turns
         try:
             return self._run_turns(turns.address)
@@ -131,7 +131,7 @@ class Runner:
             self._group, self._turns = outer
 
     def conclude(self, group: ActiveGroup) -> tuple[int, int]:
-        """As `Program.conclude`."""
+        """Implements `Program.conclude`."""
         context = group.warp.registers.context
         result = context.result
         if result == WAITS:
@@ -204,7 +204,7 @@ def _register_uses(planned: Plan, slots: Slots) -> RegisterUses:
 
 
 def _live_words(image: Image) -> Callable[[int], np.ndarray]:
-    """As `Program.live_words`."""
+    """The function `Program.live_words` of an image."""
 
     @cache
     def words(start: int) -> np.ndarray:
@@ -214,7 +214,7 @@ def _live_words(image: Image) -> Callable[[int], np.ndarray]:
 
 
 def _communicates(instruction: Instruction) -> bool:
-    """Whether an instruction lets CTAs communicate: an atomic on global memory, a load that may await other stores."""
+    """True if an instruction lets CTAs communicate: an atomic on global memory, a load that may await other stores."""
     parts = instruction.opcode.split(".")
     local = any(part.startswith("shared") for part in parts)
     if parts[0] in ("atom", "red"):

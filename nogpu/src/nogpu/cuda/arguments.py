@@ -1,4 +1,4 @@
-"""What a program passes to a launch: sizes, flags and the bytes of parameters, checked.
+"""Arguments that a program passes to a launch: sizes, flags and the bytes of parameters, checked.
 
 The functions raise ValueError, TypeError or OverflowError with value and reason; `modules.Kernel` makes one
 EmulatorError of them.

@@ -1,4 +1,4 @@
-"""What ptxas has recorded in a cubin of a kernel's resources: the attributes of its section .nv.info.
+"""A kernel's resources as ptxas has recorded them in a cubin: the attributes of its section .nv.info.
 
 A cubin is an ELF64 file (System V ABI, "ELF Header", "Sections"). Each attribute of .nv.info is a format, a number and
 a size; those of NUMBERS hold the symbol of a function and a count. `cuobjdump -elf` prints them as EIATTR_REGCOUNT and

@@ -20,7 +20,7 @@ _numbers = itertools.count()
 
 
 def capturing() -> bool:
-    """Whether a graph is being captured."""
+    """True if a graph is being captured."""
     return _capturing is not None
 
 

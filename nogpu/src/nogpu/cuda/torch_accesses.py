@@ -1,4 +1,4 @@
-"""What torch's operations read and write of device memory, as work of torch's current queue, for the sanitizer.
+"""Reads and writes of device memory by torch's operations, as work of torch's current queue, for the sanitizer.
 
 An operation writes the tensors whose version it changes, and results in memory of their own; it reads its other
 tensors, unless its results are views of them. The host waits for an operation whose result it gets: a number, a tensor
@@ -85,7 +85,7 @@ def _on_host(result: Any) -> list[Tensor]:
 
 
 def _part(tensor: Tensor, index: Any) -> list[Tensor]:
-    """What an assignment to items of a tensor writes: all, if the index is no slice."""
+    """The tensor that an assignment to items of a tensor writes: all of it, if the index is no slice."""
     try:
         part = tensor.detach()[index]
     except (IndexError, TypeError, RuntimeError):
@@ -94,7 +94,7 @@ def _part(tensor: Tensor, index: Any) -> list[Tensor]:
 
 
 def _host_learns(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether the host waits because of its arguments: their values decide a size or a place, or are moved first."""
+    """True if the host waits because of its arguments: their values decide a size or a place, or are moved first."""
     if func is Tensor.__getitem__:
         return _index_waits(*args)
     if func is Tensor.__setitem__:
@@ -111,7 +111,7 @@ def _host_learns(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def _index_waits(tensor: Tensor, index: Any) -> bool:
-    """Whether an index has a mask, whose elements are counted, a number on the device, or values of the host."""
+    """True if an index has a mask, whose elements are counted, a number on the device, or values of the host."""
     for part in index if isinstance(index, tuple) else (index,):
         bounds = (part.start, part.stop, part.step) if isinstance(part, slice) else (part,)
         numbers = [each for each in bounds if isinstance(each, Tensor) and on_device(each)]

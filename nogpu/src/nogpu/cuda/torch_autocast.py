@@ -117,7 +117,7 @@ def _refused() -> set[str]:
 
 
 def differs() -> bool:
-    """Whether calls on the device need `as_on_device`."""
+    """True if calls on the device need `as_on_device`."""
     return torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu")
 
 

@@ -78,7 +78,7 @@ def storage_of(tensor: Tensor) -> torch.UntypedStorage | None:
 
 
 def on_device(tensor: Tensor) -> bool:
-    """Whether the tensor's storage is a device allocation."""
+    """True if the tensor's storage is a device allocation."""
     # torch keeps one Python object per storage as long as the storage lives, with its attributes.
     return hasattr(storage_of(tensor), "emulated_allocation")
 

@@ -182,7 +182,7 @@ STORAGE_USES = (
 
 
 def may_use_data(func: Function, kwargs: dict | None) -> bool:
-    """Whether a call of torch's may read or write what a tensor of the device holds. Getters of properties do not."""
+    """True if a call of torch's may read or write what a tensor of the device holds. Getters of properties do not."""
     if func.__name__ == "__get__":
         return False
     return func not in WITHOUT_DATA or bool(kwargs and "out" in kwargs)

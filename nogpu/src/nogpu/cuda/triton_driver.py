@@ -204,7 +204,7 @@ class CudaUtils:
 
     @staticmethod
     def build_signature_metadata(signature: Sequence[str]) -> tuple[str, ...]:
-        """What `launch` takes as signature. Raises RuntimeError for a type that is not known."""
+        """The signature as `launch` takes it. Raises RuntimeError for a type that is not known."""
         for kind in signature:
             if kind[0] != "*" and kind not in {"nvTmaDesc", *_INTEGERS, *_FLOATS}:
                 raise RuntimeError(f"Unknown data type: {kind!r}")

@@ -91,7 +91,7 @@ def install_compiler() -> None:
 
 
 def _starts() -> bool:
-    """Whether ptxas can be started; Triton's packages for some systems lack it."""
+    """True if ptxas can be started; Triton's packages for some systems lack it."""
     from triton.backends.nvidia import compiler
 
     try:

@@ -58,7 +58,7 @@ def _parted(g: ActiveGroup, mask: int, instruction: str) -> str:
 
 
 def aligned_or_lenient(issuer: Issuer, mask: int, instruction: str) -> None:
-    """As `whole_warp`, but a warning in a lenient run: on hardware the lanes of a warp wait for each other there."""
+    """Does as `whole_warp`, but warns in a lenient run: on hardware the lanes of a warp wait for each other there."""
     g, pc = issuer
     if mask != g.warp.live:
         ordering_fault(_parted(g, mask, instruction), (g.grid.entry.name, pc, "parted"))

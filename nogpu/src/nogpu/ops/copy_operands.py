@@ -121,14 +121,14 @@ class Awaited:
 
     @property
     def may_come(self) -> bool:
-        """Whether it is not there, and a warp of its CTA that can run may initialise it."""
+        """True if it is not there, and a warp of its CTA that can run may initialise it."""
         if self._offset in self._cta.mbarriers:
             return False
         self._looks += 1
         return self._looks < PATIENCE and any(not group.blocked for warp in self._cta.warps for group in warp.groups)
 
     def complete(self, nbytes: int, how: str, issuer: Issuer) -> None:
-        """As `MBarrier.complete`. Raises Fault if the barrier has not come."""
+        """Calls `MBarrier.complete`. Raises Fault if the barrier has not come."""
         self._cta.mbarrier(self._offset).complete(nbytes, how, issuer)
 
 

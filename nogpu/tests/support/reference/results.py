@@ -1,4 +1,4 @@
-"""What instructions of the arithmetic rows of the opcode table give, lane by lane, by NumPy and Python integers.
+"""Results of instructions of the opcode table's arithmetic rows, lane by lane, by NumPy and Python integers.
 
 An operand is a register as a row of 32 lanes, unsigned or bool, or a literal. A function of `FAMILIES` takes the match
 of a row's pattern, the widths of the destinations and the sources; it returns a row for each destination.
@@ -406,7 +406,7 @@ TAGS = {"shared": SHARED_TAG << TAG_SHIFT, "local": LOCAL_TAG << TAG_SHIFT}
 
 
 def address(match, widths, sources, parameters, parameter_bytes):
-    """Of the CTA of rank 0. parameters: the address of the kernel's parameters."""
+    """Results in the CTA of rank 0. parameters: the address of the kernel's parameters."""
     name, groups = match.string.partition(".")[0], match.groupdict()
     width, tag = widths[0], TAGS.get((groups.get("space") or "").partition("::")[0])
     if name == "createpolicy":

@@ -66,7 +66,7 @@ def _options(code: Code, operands: list, match: re.Match) -> list:
 
 
 def _rows(code: Code, tensor_map: Address, match: re.Match) -> bool:
-    """Whether the mode is tile::gather4 or tile::scatter4; checks the number of coordinates."""
+    """True if the mode is tile::gather4 or tile::scatter4; checks the number of coordinates."""
     rows = match.group("mode") in _ROW_MODES
     rank, count = int(match.group("rank")), len(tensor_map.coordinates or ())
     if rows and rank != 2:

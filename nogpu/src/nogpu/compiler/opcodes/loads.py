@@ -66,7 +66,7 @@ def _parsed(code: Code, instruction: Instruction, match: re.Match) -> tuple[dict
 
 
 def _conflict(found: dict[str, str], space: str, width: int, count: int) -> str | None:
-    """Why modifiers cannot stand together, or None."""
+    """The reason why modifiers cannot stand together, or None."""
     order, declared = found.get("order"), found.get("space", "global")
     for kinds in _EXCLUSIVE:
         both = [found[kind] for kind in kinds if kind in found]

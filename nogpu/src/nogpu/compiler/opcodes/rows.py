@@ -69,7 +69,7 @@ class Row:
     """Emits the instruction as kernels; None if there are none."""
 
     def refusal(self, instruction: Instruction, match: re.Match[str]) -> str | None:
-        """Why the row does not take an instruction of its opcode, or None."""
+        """The reason why the row does not take an instruction of its opcode, or None."""
         count = len(instruction.operands)
         if self.operands is not None and count not in self.operands:
             expected = " or ".join(map(str, sorted(self.operands)))

@@ -220,7 +220,7 @@ class Assembler:
         return Source(self.slots[PARAMETERS].offset, False)
 
     def is_row(self, operand: object) -> bool:
-        """Whether an operand is a register that may differ from lane to lane."""
+        """True if an operand is a register that may differ from lane to lane."""
         return isinstance(operand, Register) and self.flow.kinds[operand.name] != "uniform"
 
     # Operations

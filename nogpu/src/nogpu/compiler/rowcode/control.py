@@ -92,7 +92,7 @@ class RowCode:
             current, joined = following
 
     def _ends_in_a_trap(self) -> bool:
-        """Whether nothing passes the last instruction: compilers put no exit behind a trap."""
+        """True if nothing passes the last instruction: compilers put no exit behind a trap."""
         last = self._steps[-1].instruction
         return last.opcode in ("trap", "brkpt") and last.predicate is None
 
@@ -100,7 +100,7 @@ class RowCode:
         return located("control flow falls off the end of the entry", self._plan.entry, self._steps[-1].instruction)
 
     def _is_boundary(self, start: int, joined: bool) -> bool:
-        """Whether a block starts a segment of its own. joined: all ways to it are in this segment."""
+        """True if a block starts a segment of its own. joined: all ways to it are in this segment."""
         block = self._flow.blocks[start]
         if self._steps[start].blocks or start in self._plan.nesting.stops or self._emitted > SEGMENT_LIMIT:
             return True

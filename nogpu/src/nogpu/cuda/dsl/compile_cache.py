@@ -35,7 +35,7 @@ Compile = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Lowered:
-    """What the passes make of a module."""
+    """The results of the passes for a module."""
 
     files: dict[str, bytes]  # suffix behind the pipeline's path, ".sm_100a.ptx" -> content
     module: bytes  # bytecode
@@ -111,7 +111,7 @@ def _size_and_time(file: str) -> tuple[int, int]:
 
 
 def _has_places(pipeline: str, kwargs: dict[str, Any]) -> bool:
-    """Whether places in the source may be seen in the result."""
+    """True if places in the source may be seen in the result."""
     return _DROPS_PLACES not in pipeline or bool(kwargs.get("enable_debug_info"))
 
 

@@ -34,7 +34,7 @@ _operations: set[str] = set()
 
 @entries.entry("emulator_has_storage", entries.ADDRESS, always=True)
 def has_storage(storage: int) -> int:
-    """Whether a c10::StorageImpl is on the device, for torch_headers/emulator/device_tensors.h."""
+    """1 if a c10::StorageImpl is on the device, else 0, for torch_headers/emulator/device_tensors.h."""
     return int(storage in storage_addresses)
 
 
@@ -177,7 +177,7 @@ def _load_library(original: Callable[..., None]) -> Callable[..., None]:
 
 @functools.cache
 def is_ours(path: str) -> bool:
-    """Whether a library was linked against runtime/."""
+    """True if a library was linked against runtime/."""
     with open(path, "rb") as file:
         return LINKED_NAME.encode() in file.read()
 

@@ -25,7 +25,7 @@ _INSIDE = "from nogpu.cuda.programs import programs; programs.run_library()"
 
 
 def is_program(path: str) -> bool:
-    """Whether a file is a .cu file, or an executable or library of the system; or the name of our nvcc."""
+    """True if a file is a .cu file, or an executable or library of the system; or the name of our nvcc."""
     if path.endswith(".cu") or path == NVCC:
         return True
     try:

@@ -46,7 +46,7 @@ def wait(queue: int, event: int, flags: int) -> None:
 @entry("cudaStreamSetAttribute", QUEUE, INT, ADDRESS)
 @entry("cudaStreamAttachMemAsync", QUEUE, ADDRESS, SIZE, UINT)
 def nothing(*arguments: int) -> None:
-    """What is in order already."""
+    """Does nothing: the work is in order already."""
 
 
 @entry("cudaStreamGetPriority cudaStreamGetFlags cudaStreamGetDevice", QUEUE, ADDRESS)

@@ -54,13 +54,13 @@ def _is_ours(path: Path) -> bool:
 
 
 def _fits(path: Path) -> bool:
-    """Whether it is of CUDA 13, whose structures runtime/ fills in."""
+    """True if it is of CUDA 13, whose structures runtime/ fills in."""
     return "release 13." in subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
 
 
 @functools.cache
 def version() -> str:
-    """What NVIDIA's nvcc says of its version."""
+    """The text that NVIDIA's nvcc prints of its version."""
     return subprocess.run([nvcc(), "--version"], capture_output=True, text=True, check=True).stdout
 
 
@@ -122,7 +122,7 @@ def _fill(folder: Path, files: dict[str, str | Path]) -> None:
 
 
 def _is_whole(folder: Path, files: dict[str, str | Path]) -> bool:
-    """Whether the folder has these files, and nobody has cut one off."""
+    """True if the folder has these files, and nobody has cut one off."""
     try:
         return all(
             (Path(os.readlink(folder / name)) if isinstance(content, Path) else (folder / name).read_text()) == content
