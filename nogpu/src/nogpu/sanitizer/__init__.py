@@ -79,4 +79,4 @@ if TYPE_CHECKING:
     from nogpu.sanitizer.waivers import Waiver
 
 __all__ = ["RULES", "Sanitizer", "Waiver", "waivers"]
-__getattr__ = lazy.names(__name__, follow="Sanitizer", rules="RULES", waivers="Waiver")
+__getattr__ = lazy.names(__name__, observer="Sanitizer", rules="RULES", waivers="Waiver")
