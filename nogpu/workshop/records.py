@@ -29,7 +29,12 @@ def versions(arguments: Sequence[str] | None = None) -> dict[str, Any]:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return {**found, "command": list(map(shortened, sys.argv[1:] if arguments is None else arguments))}
+    return {**found, "command": command(arguments)}
+
+
+def command(arguments: Sequence[str] | None) -> list[str]:
+    """The command's arguments (None: of this process), as a file may have them."""
+    return list(map(shortened, sys.argv[1:] if arguments is None else arguments))
 
 
 def shortened(argument: str) -> str:

@@ -10,12 +10,12 @@ brings, and no nvcc. Nothing is fitted.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
+import itertools
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,12 @@ import numpy as np
 
 from nogpu.errors import EmulatorError
 from workshop import records
-from workshop.calibration import copies, maps, multiprocessor, starts, tensor
+from workshop.calibration import copies, multiprocessor, starts, tensor
 from workshop.calibration.device import DATA_BYTES, Gpu, current
 from workshop.calibration.launches import SMOKE, Launch, Measurement, Sizes
 from workshop.console import command_parser, make_console, make_table
 
-SMOKE_DATA_BYTES = 2 << 20
+SMOKE_DATA_BYTES, REGION = 2 << 20, 64 << 10
 WARM_UP_S = 0.7  # a GPU that idles has low clocks
 SPIN_CYCLES = 50_000_000
 SAVE_S = 5
@@ -38,16 +38,17 @@ MANY = ("starts.", "latency.l2_line")  # measurements whose records say more tha
 
 def measurements(device: Gpu, sizes: Sizes, only: list[str]) -> list[Measurement]:
     """Those whose names start with one of `only`; all without any."""
-
-    def every() -> Iterator[Measurement]:
-        yield from starts.measurements(sizes, device.sms)
-        yield from multiprocessor.measurements(device.arch, sizes)
-        yield from copies.measurements(device, sizes)
-        yield from maps.measurements(sizes)
-        if device.arch == "sm_100a":
-            yield from tensor.measurements(sizes)
-
-    return [x for x in every() if not only or x.name.startswith(tuple(only))]
+    sizes = dataclasses.replace(sizes, sms=sizes.sms or device.sms, region=device.data_bytes // REGION * REGION)
+    every = itertools.chain(
+        starts.measurements(sizes),
+        multiprocessor.instructions(sizes, device.arch),
+        multiprocessor.shared(sizes),
+        multiprocessor.barriers(sizes),
+        copies.measurements(sizes),
+        multiprocessor.maps(sizes),
+        tensor.measurements(sizes) if device.arch == "sm_100a" else (),
+    )
+    return [x for x in every if not only or x.name.startswith(tuple(only))]
 
 
 def warm_up(device: Gpu) -> None:
@@ -96,7 +97,7 @@ def entry(measurement: Measurement, values: list[float]) -> dict[str, Any]:
         "low": round(min(values), 5),
         "high": round(max(values), 5),
         "samples": [round(x, 5) for x in values],
-        "launch": {key: value for key, value in dataclasses.asdict(measurement.launch).items()},
+        "launch": dataclasses.asdict(measurement.launch),
         **({"launches": measurement.launches} if measurement.launches > 1 else {}),
     }
 
@@ -108,9 +109,9 @@ def calibrate(
 
     save: called with constants and errors now and then, in case a kernel hangs.
     """
-    raw: dict[str, np.ndarray] = {}
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    raw: dict[str, np.ndarray] = {}
     constants: dict[str, Any] = {}
     errors: dict[str, str] = {}
     saved = time.monotonic()
@@ -149,18 +150,13 @@ def show(constants: dict[str, Any], errors: dict[str, str]) -> None:
         print(f"{name}: {error}", file=sys.stderr)
 
 
-def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+def main(arguments: list[str] | None = None) -> int:
     parser = command_parser(__doc__, "workshop.calibration")
     parser.add_argument("--only", action="append", default=[], metavar="PREFIX", help="constants of this name")
     parser.add_argument("--raw", type=Path, metavar="FILE.npz", help="save the last records of what has many")
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, whose figures mean nothing")
     records.add_save(parser)
-    return parser.parse_args(arguments)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    arguments = sys.argv[1:] if arguments is None else arguments
-    options = parse_arguments(arguments)
+    options = parser.parse_args(arguments)
     started = time.monotonic()
     device = current(SMOKE_DATA_BYTES if options.smoke else DATA_BYTES)
     sizes = SMOKE if options.smoke else Sizes()
@@ -174,7 +170,7 @@ def main(arguments: list[str] | None = None) -> int:
             "sms": device.sms,
             "l2_bytes": device.l2_bytes,
             "driver, max clocks": records.driver_and_clocks(),
-            "command": list(map(records.shortened, arguments)),
+            "command": records.command(arguments),
             "seconds": round(time.monotonic() - started, 1),
             "errors": errors,
             "constants": constants,

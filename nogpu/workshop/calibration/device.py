@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workshop.calibration.launches import RECORD, Argument, Launch
+from workshop.calibration.launches import OUT_BYTES, RECORD, Argument, Launch
 
 if TYPE_CHECKING:
     from nogpu.hardware.properties import LaunchConfig
 
 HERE = Path(__file__).resolve().parent
 ROW = 128  # bytes of a tensor map's row
-OUT_BYTES = 4 << 20
 FREE_SHARED = 40 << 10  # bytes; from 48 KiB on, with what is static, a kernel needs an attribute
 DATA_BYTES = 4 << 30  # several times what a measurement reads
 FLUSH_L2S, FLUSH_CTA_BYTES, FLUSH_THREADS = 6, 1 << 20, 512

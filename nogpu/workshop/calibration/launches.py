@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 START, END, START_NS, END_NS, SM, SUM, OWN_A, OWN_B = range(8)  # words of a record (common.cuh)
-RECORD = 8  # words
+RECORD, OUT_BYTES = 8, 4 << 20  # words of a record; bytes of all records
 SHARED = 200 << 10  # bytes of dynamic shared memory with which one CTA fits into an SM
 
 Argument = int | str
 Records = np.ndarray  # int64 [records, RECORD]
+Figure = Callable[[Records], float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,21 +71,25 @@ def nanoseconds(records: Records) -> float:
     return float(records[:, END_NS].max() - records[:, START_NS].min())
 
 
-def cycles_per(operations: float) -> Callable[[Records], float]:
+def medians(figures: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(np.median(values)) for name, values in figures.items()}
+
+
+def cycles_per(operations: float) -> Figure:
     """Cycles of one SM over a number of operations."""
     return lambda records: span(records) / operations
 
 
-def operations_per_cycle(operations: float) -> Callable[[Records], float]:
+def operations_per_cycle(operations: float) -> Figure:
     return lambda records: operations / span(records)
 
 
-def gigabytes_per_second(total: float) -> Callable[[Records], float]:
+def gigabytes_per_second(total: float) -> Figure:
     """total: bytes that all CTAs move."""
     return lambda records: total / nanoseconds(records)
 
 
-def bytes_per_cycle(each: float) -> Callable[[Records], float]:
+def bytes_per_cycle(each: float) -> Figure:
     """each: bytes that the only CTA moves."""
     return lambda records: each / span(records)
 
@@ -102,6 +107,7 @@ class Sizes:
     repeats: int = 7
     warps: Sequence[int] = (1, 2, 4, 8, 16, 32)
     sms: int = 0  # 0: all
+    region: int = 0  # bytes of the device's memory
 
 
 SMOKE = Sizes(1, 16, 256 << 10, 128 << 10, 512 << 10, 2, 1, (1, 4), 4)

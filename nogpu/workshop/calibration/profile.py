@@ -15,11 +15,10 @@ What the file of the profile has beyond this (a chip's tensor core) is kept.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -28,7 +27,7 @@ import numpy as np
 
 from nogpu.clock.chip import PROFILES, Chip, profile, resolved
 from nogpu.clock.replay import replay
-from workshop.calibration.rules import ASSUMED, CONVERSION, EDITS, INSTRUCTIONS, RATES, RULES, SHARED_READS, SUBROUTINES
+from workshop.calibration.rules import CONVERSION, EDITS, INSTRUCTIONS, RATES, RULES, SOURCES, SUBROUTINES
 from workshop.clock.record import load
 from workshop.console import command_parser
 
@@ -66,92 +65,75 @@ def far_lines(value: Measured) -> tuple[float, str]:
     return value["latency.l2_line.far"] - value["latency.l2_line.near"], "latency.l2_line.far, latency.l2_line.near"
 
 
-def several(value: Measured) -> dict[str, dict[str, Any]]:
+def several(value: Measured) -> Iterator[tuple[str, dict[str, Any]]]:
     """Families whose instructions are several of the machine: 64-bit sums, and where the chip has no conversion from
     e2m1, that one. nogpu/hopper lowers it to a byte's extraction, two multiplications, one beside the other, two
     logic operations and a product of pairs.
     """
-    found = {
-        "alu_long": {
-            "issue": 2,
-            "interval": 2 * 4 / value["rate.add64_xor64.16_warps"],
-            "latency": 2 * value["latency.add64_xor64"],
-            "source": "latency.add64_xor64, rate.add64_xor64.16_warps: two instructions",
-        }
-    }
+    interval, latency = 2 * 4 / value["rate.add64_xor64.16_warps"], 2 * value["latency.add64_xor64"]
+    source = "latency.add64_xor64, rate.add64_xor64.16_warps: two instructions"
+    yield "alu_long", {"issue": 2, "interval": interval, "latency": latency, "source": source}
     if "latency.cvt_f16x2_e2m1x2" not in value:
-        logic, product = 4 / value["rate.prmt.16_warps"], 4 / value["rate.mad.16_warps"]
-        found["convert_e2m1"] = {
-            "issue": 6,
-            "interval": max(3 * logic, 2 * product),
-            "latency": 3 * value["latency.prmt"] + value["latency.mad"] + value["latency.fma_f16x2"],
-            "source": "latency and rate of prmt and mad, latency.fma_f16x2: six instructions of nogpu/hopper",
-        }
-    return found
+        interval = max(3 * 4 / value["rate.prmt.16_warps"], 2 * 4 / value["rate.mad.16_warps"])
+        latency = 3 * value["latency.prmt"] + value["latency.mad"] + value["latency.fma_f16x2"]
+        source = "latency and rate of prmt and mad, latency.fma_f16x2: six instructions of nogpu/hopper"
+        yield "convert_e2m1", {"issue": 6, "interval": interval, "latency": latency, "source": source}
 
 
 def derived(profile_data: dict[str, Any], value: Measured) -> dict[str, Any]:
     """The profile with every constant that a rule has. Raises ValueError for a measured constant that is missing."""
-    constants = dict(profile_data["constants"])
-    for name, unit, sources, rule in RULES:
-        source = ASSUMED.get(name, ", ".join(sources))
-        constants[name] = {"value": round(rule(*(value[each] for each in sources)), 5), "unit": unit, "source": source}
-    for name, constant in RATES.items():
-        constants[name] = {"value": round(value[constant] / 1e3, 4), "unit": "TB/s", "source": constant}
-    own = {name: float(constants[name]["value"]) for name in ("cta_start", "grid_end", "dram_spread")}
-    start_ns = own["cta_start"] / value["clock.loads"]
-    far, far_source = far_lines(value)
-    for name, unit, source, number in (
-        ("l2_far", "cycles", far_source, far),
-        (
-            "dram_latency",
-            "cycles",
-            "latency.load.dram less half of dram_spread",
-            value["latency.load.dram"] - own["dram_spread"] / 2,
-        ),
-        (
-            "launch_first",
-            "us",
-            "launch.alone.grid_1.block_256 less grid_end and cta_start",
-            value["launch.alone.grid_1.block_256"] - (own["grid_end"] + start_ns) / 1e3,
-        ),
-        ("grid_wait", "ns", "starts.early.waited_ns less grid_end", value["starts.early.waited_ns"] - own["grid_end"]),
-        (
-            "launch_gap",
-            "ns",
-            "starts.in_turn.after_last_ns less grid_end and cta_start",
-            value["starts.in_turn.after_last_ns"] - own["grid_end"] - start_ns,
-        ),
-        (
-            "cta_exit",
-            "cycles",
-            "starts.in_turn.waves.same_sm_wave_cycles less cta_start",
-            value["starts.in_turn.waves.same_sm_wave_cycles"] - own["cta_start"],
-        ),
-        ("l2_bytes", "bytes", "l2.capacity.32_MiB, l2.capacity.40_MiB: the rate falls between them", 36 << 20),
-    ):
-        constants[name] = {"value": round(number, 5), "unit": unit, "source": source}
-    constants["l2_coalesces"] = {"value": 2, "unit": "count", "source": SHARED_READS}
-    instructions = dict(profile_data["instructions"])
-    named = "latency.cvt_f16x2_e2m1x2" in value
-    for family, latency, rate in (*INSTRUCTIONS, *(CONVERSION if named else ())):
-        figures = {
-            "interval": round(4 / value[f"rate.{rate}.16_warps"], 3),
-            "latency": round(value[f"latency.{latency}"], 3),
-            "source": f"latency.{latency}, rate.{rate}.16_warps",
-        }
-        instructions[family] = {**instructions[family], **figures}
-    for family, name, pipe, issue in SUBROUTINES:
-        cycles = round(4 / value[f"rate.{name}.16_warps"], 3)
-        figures = {"issue": issue or cycles, "interval": cycles, "latency": round(value[f"latency.{name}"], 3)}
-        instructions[family] = {"pipe": pipe, **figures, "source": f"latency.{name}, rate.{name}.16_warps"}
-    for family, source in EDITS:
-        instructions[family] = {**instructions[family], "latency": round(value[source], 3), "source": source}
-    for family, found in several(value).items():
-        rounded = {name: round(x, 3) if isinstance(x, float) else x for name, x in found.items()}
-        instructions[family] = {**instructions[family], **rounded}
     clock = {"value": round(value["clock.loads"], 5), "unit": "GHz", "source": "clock.loads"}
+    constants = {**profile_data["constants"], **constants_of(profile_data["constants"], value)}
+    instructions = dict(profile_data["instructions"])
+    for family, figures in instructions_of(value):
+        rounded = {name: round(x, 3) if isinstance(x, float) else x for name, x in figures.items()}
+        instructions[family] = {**({} if "pipe" in figures else instructions[family]), **rounded}
     return {**profile_data, "clock_ghz": clock, "constants": constants, "instructions": instructions}
+
+
+def constants_of(assumed: dict[str, Any], value: Measured) -> dict[str, Any]:
+    """Constants by name. assumed: the profile's constants, of which some are needed."""
+    found = {}
+
+    def add(name: str, unit: str, number: float, source: str) -> None:
+        found[name] = {"value": round(number, 5), "unit": unit, "source": SOURCES.get(name, source)}
+
+    for name, unit, rule, *sources in RULES:
+        add(name, unit, rule(*(value[each] for each in sources)), ", ".join(sources))
+    for name, constant in RATES.items():
+        found[name] = {"value": round(value[constant] / 1e3, 4), "unit": "TB/s", "source": constant}
+    add("l2_far", "cycles", *far_lines(value))
+    start, end, spread = (float(assumed[name]["value"]) for name in ("cta_start", "grid_end", "dram_spread"))
+    start_ns = start / value["clock.loads"]
+    for name, unit, measured, parts, less in (
+        ("dram_latency", "cycles", "latency.load.dram", "half of dram_spread", spread / 2),
+        ("launch_first", "us", "launch.alone.grid_1.block_256", "grid_end and cta_start", (end + start_ns) / 1e3),
+        ("grid_wait", "ns", "starts.early.waited_ns", "grid_end", end),
+        ("launch_gap", "ns", "starts.in_turn.after_last_ns", "grid_end and cta_start", end + start_ns),
+        ("cta_exit", "cycles", "starts.in_turn.waves.same_sm_wave_cycles", "cta_start", start),
+    ):
+        add(name, unit, value[measured] - less, f"{measured} less {parts}")
+    add("l2_bytes", "bytes", 36 << 20, "")
+    found["l2_coalesces"] = {"value": 2, "unit": "count", "source": SOURCES["l2_coalesces"]}
+    return found
+
+
+def instructions_of(value: Measured) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(family, figures). One with a pipe has all of its figures here."""
+    for family, name in (INSTRUCTIONS | (CONVERSION if "latency.cvt_f16x2_e2m1x2" in value else {})).items():
+        yield family, figures_of(name, value)
+    for family, name, pipe, issue in SUBROUTINES:
+        figures = figures_of(name, value)
+        yield family, {"pipe": pipe, "issue": issue or figures["interval"], **figures}
+    for edit in EDITS:
+        yield f"map_{edit}", {"latency": value[f"tensormap.{edit}"], "source": f"tensormap.{edit}"}
+    yield from several(value)
+
+
+def figures_of(name: str, value: Measured) -> dict[str, Any]:
+    """Interval and latency of an instruction of 16 warps on the four partitions."""
+    latency, rate = f"latency.{name}", f"rate.{name}.16_warps"
+    return {"interval": 4 / value[rate], "latency": value[latency], "source": f"{latency}, {rate}"}
 
 
 def replayed_rate(chip: Chip, recording: Path) -> float:
@@ -180,18 +162,13 @@ def write(path: Path, data: dict[str, Any]) -> None:
     path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
 
-def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+def main(arguments: list[str] | None = None) -> None:
     parser = command_parser(__doc__, "workshop.calibration.profile")
     parser.add_argument("constants", type=Path, nargs="+", metavar="CONSTANTS.json", help="of workshop.calibration")
-    parser.add_argument(
-        "--recordings", type=Path, metavar="FOLDER", help="that has a folder of traces for each microbenchmark"
-    )
+    text = "that has a folder of traces for each microbenchmark"
+    parser.add_argument("--recordings", type=Path, metavar="FOLDER", help=text)
     parser.add_argument("--profile", type=Path, default=PROFILES / "h200.json", metavar="FILE.json")
-    return parser.parse_args(arguments)
-
-
-def main(arguments: list[str] | None = None) -> None:
-    options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
+    options = parser.parse_args(arguments)
     try:
         value = measured_of([json.loads(path.read_text(encoding="utf-8")) for path in options.constants])
         data = derived(resolved(json.loads(options.profile.read_text(encoding="utf-8"))), value)

@@ -5,174 +5,122 @@ Names are those of workshop.calibration; "sms" is the number of SMs of the chip.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import operator
+from typing import Any
 
 RATES = {
     "dram_rate": "tma.read.dram.map.box_16K.64K_in_flight",
     "l2_rate": "tma.read.l2.map.box_16K.64K_in_flight",
 }
-SHARED_READS = (
-    "tma.fill.pairs_share.l2.box_16K.128K_in_flight, against each_its_own: two neighbours' reads of a box are one"
-)
 PAUSE = 2000  # cycles before each burst
-
-# (constant, unit, measured constants, value from theirs)
-Rule = tuple[str, str, tuple[str, ...], Callable[..., float]]
 PERIOD = "launch.period.{}.grid_{}.block_256.cluster_{}.shared_{}K"
-RULES: tuple[Rule, ...] = (
-    ("l2_latency", "cycles", ("latency.load.l2",), lambda load: load),
+BURSTS = [f"rate.bursts_after_{kind}.pause_{pause}" for kind in ("writes", "reads") for pause in (0, PAUSE)]
+READ, COPY = "rate.plain_read.dram.1_ctas", "rate.plain_copy.dram.1_ctas"
+PHASE, ARRIVE = "barrier.mbarrier_phase.1_warps", "barrier.mbarrier_arrive.1_warps"
+MANY, ONE = "barrier.barrier_cta.32_warps", "barrier.barrier_cta.1_warps"
+
+
+def less(value: float, *others: float) -> float:
+    return functools.reduce(operator.sub, others, value)
+
+
+def dirty(dirty: float, clean: float, read: float, copy: float) -> float:
+    return (dirty - clean) * read / write_cost(read, copy)
+
+
+def write_cost(read: float, copy: float) -> float:
+    return 2 * read / copy - 1
+
+
+def saved(dirty: float, dirty_late: float, clean: float, clean_late: float, read: float, copy: float) -> float:
+    """Cycles of a burst that a pause ahead saves, by those of writing the lines that L2 could have cleaned in it."""
+    return (dirty - clean - dirty_late + clean_late) / PAUSE / write_cost(read, copy)
+
+
+# (constant, unit, value from the measured constants behind it; `less` alone is the first of them, less the others)
+RULES: tuple[tuple[Any, ...], ...] = (
+    ("l2_latency", "cycles", less, "latency.load.l2"),
+    ("l2_dirty", "bytes", dirty, "rate.after_writes.256_MiB", "rate.after_reads.256_MiB", READ, COPY),
+    ("dram_write_cost", "count", write_cost, READ, COPY),
+    ("l1_latency", "cycles", less, "latency.load.l1"),
+    ("sm_in_rate", "bytes/cycle", less, "rate.plain_read.l2.one_sm.1024_threads"),
+    ("sm_out_rate", "bytes/cycle", less, "rate.plain_write.l2.one_sm.128_threads"),
+    ("l2_write_cost", "count", operator.truediv, RATES["l2_rate"], "tma.write.map.l2.box_16K"),
     (
-        "l2_dirty",
-        "bytes",
-        (
-            *("rate.after_writes.256_MiB", "rate.after_reads.256_MiB"),
-            *("rate.plain_read.dram.1_ctas", "rate.plain_copy.dram.1_ctas"),
+        *("lsu_in_flight", "count", lambda rate, latency: rate * latency / 128),
+        *("rate.plain_read.l2.one_sm.1024_threads", "latency.load.l2"),
+    ),
+    ("tma_issue", "cycles", less, "tma.load.map.l2.one_sm.box_128.burst_12.between"),
+    ("tma_box", "cycles", less, "tma.load.map.l2.one_sm.box_128.burst_12.4_warps.between"),
+    ("tma_line", "cycles", lambda rate: 128 / rate, "tma.read.l2.one_sm.map.box_16K.96K_in_flight.4_warps"),
+    (
+        *("tma_latency", "cycles", less),
+        *("tma.load.map.dram.all_sms.box_128.burst_1.first_arrival", "latency.load.dram", "mbarrier.turn"),
+    ),
+    ("tma_store_latency", "cycles", less, "tma.store.map.one_sm.box_128.burst_1.complete"),
+    (
+        *("tma_store_line", "cycles", lambda four, one: (four - one) / 3 / 128),
+        *(f"tma.store.map.one_sm.box_16384.burst_{count}.read" for count in (4, 1)),
+    ),
+    ("tma_map_miss", "cycles", less, "latency.load.dram"),
+    ("parameter_miss", "cycles", less, "latency.load.l2"),
+    ("shared_latency", "cycles", less, "shared.latency.load_4"),
+    ("shared_wavefront", "cycles", less, "shared.load_4.stride_4.16_warps"),
+    ("remote_latency", "cycles", lambda load: load / 2, "remote.latency.load"),
+    ("remote_rate", "bytes/cycle", less, "remote.rate.store.256_threads.both"),
+    ("atomic_latency", "cycles", less, "atomic.latency.stride_4", "latency.load.l2"),
+    ("mbarrier_arrive", "cycles", less, ARRIVE),
+    ("mbarrier_test", "cycles", less, "barrier.mbarrier_try_wait.1_warps"),
+    ("mbarrier_wait", "cycles", less, PHASE),
+    ("mbarrier_visible", "cycles", less, "mbarrier.turn", PHASE, ARRIVE),
+    ("mbarrier_remote", "cycles", less, "mbarrier.turn.remote", PHASE, ARRIVE),
+    ("bar_warp", "cycles", lambda many, one: (many - one) / 31, MANY, ONE),
+    ("bar_latency", "cycles", lambda many, one: one - (many - one) / 31, MANY, ONE),
+    ("cluster_latency", "cycles", less, "barrier.barrier_cluster_relaxed.2_ctas.1_warps"),
+    (
+        *("cluster_release", "cycles", less),
+        *(f"barrier.barrier_cluster{kind}.2_ctas.1_warps" for kind in ("", "_relaxed")),
+    ),
+    ("warp_sync", "cycles", less, "latency.syncwarp"),
+    ("fence", "cycles", less, "barrier.fence_async.1_warps"),
+    ("fence_wide", "cycles", less, "barrier.fence_gpu.1_warps"),
+    ("launch_period", "us", less, PERIOD.format("early", "1", 1, 0)),
+    (
+        *("launch_cta", "us", lambda all_sms, one, sms: (all_sms - one) / (sms - 1)),
+        *(PERIOD.format("early", "sms", 2, 200), PERIOD.format("early", "1", 2, 200), "sms"),
+    ),
+    (
+        *("cta_interval", "us", lambda eight, one, sms: (eight - one) / (7 * sms)),
+        *(PERIOD.format("in_turn", "8_sms", 1, 0), PERIOD.format("in_turn", "sms", 1, 0), "sms"),
+    ),
+    (
+        *(
+            "cluster_start",
+            "us",
+            lambda eight, one, eight_alone, one_alone: (eight - one - eight_alone + one_alone) / 7,
         ),
-        lambda dirty, clean, read, copy: (dirty - clean) * read / (2 * read / copy - 1),
+        *(PERIOD.format("in_turn", grid, cluster, 200) for cluster in (2, 1) for grid in ("8_sms", "sms")),
     ),
-    (
-        *("dram_write_cost", "count", ("rate.plain_read.dram.1_ctas", "rate.plain_copy.dram.1_ctas")),
-        lambda read, copy: 2 * read / copy - 1,
-    ),
-    ("l1_latency", "cycles", ("latency.load.l1",), lambda load: load),
-    ("sm_in_rate", "bytes/cycle", ("rate.plain_read.l2.one_sm.1024_threads",), lambda rate: rate),
-    ("sm_out_rate", "bytes/cycle", ("rate.plain_write.l2.one_sm.128_threads",), lambda rate: rate),
-    (
-        *("l2_write_cost", "count", ("tma.read.l2.map.box_16K.64K_in_flight", "tma.write.map.l2.box_16K")),
-        lambda read, write: read / write,
-    ),
-    (
-        *("lsu_in_flight", "count", ("rate.plain_read.l2.one_sm.1024_threads", "latency.load.l2")),
-        lambda rate, latency: rate * latency / 128,
-    ),
-    ("tma_issue", "cycles", ("tma.load.map.l2.one_sm.box_128.burst_12.between",), lambda between: between),
-    ("tma_box", "cycles", ("tma.load.map.l2.one_sm.box_128.burst_12.4_warps.between",), lambda between: between),
-    ("tma_line", "cycles", ("tma.read.l2.one_sm.map.box_16K.96K_in_flight.4_warps",), lambda rate: 128 / rate),
-    (
-        "tma_latency",
-        "cycles",
-        ("tma.load.map.dram.all_sms.box_128.burst_1.first_arrival", "latency.load.dram", "mbarrier.turn"),
-        lambda arrival, load, turn: arrival - load - turn,
-    ),
-    ("tma_store_latency", "cycles", ("tma.store.map.one_sm.box_128.burst_1.complete",), lambda complete: complete),
-    (
-        "tma_store_line",
-        "cycles",
-        ("tma.store.map.one_sm.box_16384.burst_4.read", "tma.store.map.one_sm.box_16384.burst_1.read"),
-        lambda four, one: (four - one) / 3 / 128,
-    ),
-    ("tma_map_miss", "cycles", ("latency.load.dram",), lambda load: load),
-    ("parameter_miss", "cycles", ("latency.load.l2",), lambda load: load),
-    ("shared_latency", "cycles", ("shared.latency.load_4",), lambda load: load),
-    ("shared_wavefront", "cycles", ("shared.load_4.stride_4.16_warps",), lambda access: access),
-    ("remote_latency", "cycles", ("remote.latency.load",), lambda load: load / 2),
-    ("remote_rate", "bytes/cycle", ("remote.rate.store.256_threads.both",), lambda rate: rate),
-    (
-        *("atomic_latency", "cycles", ("atomic.latency.stride_4", "latency.load.l2")),
-        lambda atomic, load: atomic - load,
-    ),
-    ("mbarrier_arrive", "cycles", ("barrier.mbarrier_arrive.1_warps",), lambda arrive: arrive),
-    ("mbarrier_test", "cycles", ("barrier.mbarrier_try_wait.1_warps",), lambda test: test),
-    ("mbarrier_wait", "cycles", ("barrier.mbarrier_phase.1_warps",), lambda phase: phase),
-    (
-        "mbarrier_visible",
-        "cycles",
-        ("mbarrier.turn", "barrier.mbarrier_phase.1_warps", "barrier.mbarrier_arrive.1_warps"),
-        lambda turn, phase, arrive: turn - phase - arrive,
-    ),
-    (
-        "mbarrier_remote",
-        "cycles",
-        ("mbarrier.turn.remote", "barrier.mbarrier_phase.1_warps", "barrier.mbarrier_arrive.1_warps"),
-        lambda turn, phase, arrive: turn - phase - arrive,
-    ),
-    (
-        *("bar_warp", "cycles", ("barrier.barrier_cta.32_warps", "barrier.barrier_cta.1_warps")),
-        lambda many, one: (many - one) / 31,
-    ),
-    (
-        *("bar_latency", "cycles", ("barrier.barrier_cta.32_warps", "barrier.barrier_cta.1_warps")),
-        lambda many, one: one - (many - one) / 31,
-    ),
-    ("cluster_latency", "cycles", ("barrier.barrier_cluster_relaxed.2_ctas.1_warps",), lambda relaxed: relaxed),
-    (
-        "cluster_release",
-        "cycles",
-        ("barrier.barrier_cluster.2_ctas.1_warps", "barrier.barrier_cluster_relaxed.2_ctas.1_warps"),
-        lambda release, relaxed: release - relaxed,
-    ),
-    ("warp_sync", "cycles", ("latency.syncwarp",), lambda sync: sync),
-    ("fence", "cycles", ("barrier.fence_async.1_warps",), lambda fence: fence),
-    ("fence_wide", "cycles", ("barrier.fence_gpu.1_warps",), lambda fence: fence),
-    (
-        "launch_period",
-        "us",
-        (PERIOD.format("early", "1", 1, 0),),
-        lambda period: period,
-    ),
-    (
-        "launch_cta",
-        "us",
-        (PERIOD.format("early", "sms", 2, 200), PERIOD.format("early", "1", 2, 200), "sms"),
-        lambda all_sms, one, sms: (all_sms - one) / (sms - 1),
-    ),
-    (
-        "cta_interval",
-        "us",
-        (PERIOD.format("in_turn", "8_sms", 1, 0), PERIOD.format("in_turn", "sms", 1, 0), "sms"),
-        lambda eight, one, sms: (eight - one) / (7 * sms),
-    ),
-    (
-        "cluster_start",
-        "us",
-        (PERIOD.format("in_turn", "8_sms", 2, 200), PERIOD.format("in_turn", "sms", 2, 200))
-        + (PERIOD.format("in_turn", "8_sms", 1, 200), PERIOD.format("in_turn", "sms", 1, 200)),
-        lambda eight, one, eight_alone, one_alone: (eight - one - eight_alone + one_alone) / 7,
-    ),
-    (
-        *("launch_fetch", "ns", ("launch.reads_in_turn.late_gap", "launch.reads_in_turn.early_gap")),
-        lambda late, early: late - early,
-    ),
-    (
-        *("launch_cold", "ns", ("launch.reads_in_turn.early_gap", "starts.in_turn.after_last_ns")),
-        lambda early, empty: early - empty,
-    ),
-    (
-        *("tma_map_edited", "cycles", ("tensormap.edit_load", "tensormap.edit", "tensormap.load")),
-        lambda both, edit, load: both - edit - load,
-    ),
-    # Cycles of a burst that a pause before it saves, by those of writing the lines that L2 could have cleaned in it.
-    (
-        "l2_clean_share",
-        "count",
-        (
-            *(f"rate.bursts_after_{kind}.pause_{pause}" for kind in ("writes", "reads") for pause in (0, PAUSE)),
-            *("rate.plain_read.dram.1_ctas", "rate.plain_copy.dram.1_ctas"),
-        ),
-        lambda dirty, dirty_late, clean, clean_late, read, copy: (
-            (dirty - clean - dirty_late + clean_late) / PAUSE / (2 * read / copy - 1)
-        ),
-    ),
+    ("launch_fetch", "ns", less, "launch.reads_in_turn.late_gap", "launch.reads_in_turn.early_gap"),
+    ("launch_cold", "ns", less, "launch.reads_in_turn.early_gap", "starts.in_turn.after_last_ns"),
+    ("tma_map_edited", "cycles", less, "tensormap.edit_load", "tensormap.edit", "tensormap.load"),
+    ("l2_clean_share", "count", saved, *BURSTS, READ, COPY),
 )
-ASSUMED = {
+SOURCES = {
     "tma_map_miss": "assumed: a tensor map comes from DRAM in each launch",
     "parameter_miss": "assumed: parameters come from L2 in each launch",
+    "l2_bytes": "l2.capacity.32_MiB, l2.capacity.40_MiB: the rate falls between them",
+    "l2_coalesces": "tma.fill.pairs_share.l2.box_16K.128K_in_flight, against each_its_own: two neighbours' reads of a "
+    "box are one",
 }
-# (family, latency of, rate of): of 16 warps on the four partitions
-INSTRUCTIONS = (
-    ("alu", "add_xor", "add_xor"),
-    ("logic", "prmt", "prmt"),
-    ("float", "fma_f32", "fma_f32"),
-    ("multiply", "mad", "mad"),
-    ("special", "ex2", "ex2"),
-    ("convert", "cvt_f32_f16", "cvt_f32_f16"),
-    ("convert_pair", "cvt_f16x2_f32", "cvt_f16x2_f32"),
-    ("convert_narrow", "cvt_e4m3x2_f32_and_back", "cvt_e4m3x2_f32_and_back"),
-    ("double", "fma_f64", "fma_f64"),
-    ("shuffle", "shfl", "shfl"),
-    ("redux", "redux", "redux"),
-    ("vote", "ballot", "ballot"),
-)
+# Family -> instruction whose latency and rate it has: of 16 warps on the four partitions
+INSTRUCTIONS = {
+    **{"alu": "add_xor", "logic": "prmt", "float": "fma_f32", "multiply": "mad", "special": "ex2", "double": "fma_f64"},
+    **{"convert": "cvt_f32_f16", "convert_pair": "cvt_f16x2_f32", "convert_narrow": "cvt_e4m3x2_f32_and_back"},
+    **{"shuffle": "shfl", "redux": "redux", "vote": "ballot"},
+}
+CONVERSION = {"convert_e2m1": "cvt_f16x2_e2m1x2"}  # of a chip that has the instruction
 # (family, latency and rate of, pipe, issue): several instructions of the machine. None: what their rate says, where
 # they branch or wait for each other, so that others do not issue beside them.
 SUBROUTINES = (
@@ -184,10 +132,4 @@ SUBROUTINES = (
     ("division_long", "div_u64", "alu", None),
     ("multiply_long", "mul_u64", "multiply", 4),
 )
-# (family, latency of): of an edit of a tensor map
-EDITS = (
-    ("map_replace", "tensormap.replace"),
-    ("map_publish", "tensormap.publish"),
-    ("map_acquire", "tensormap.acquire"),
-)
-CONVERSION = (("convert_e2m1", "cvt_f16x2_e2m1x2", "cvt_f16x2_e2m1x2"),)  # of a chip that has the instruction
+EDITS = ("replace", "publish", "acquire")  # of a tensor map

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 
 from workshop.calibration.launches import (
     END,
     END_NS,
+    OUT_BYTES,
     OWN_A,
     OWN_B,
+    RECORD,
     SHARED,
     SM,
     START,
@@ -20,6 +23,7 @@ from workshop.calibration.launches import (
     Measurement,
     Records,
     Sizes,
+    medians,
 )
 
 EARLY, WAITS = 1, 2  # bits of a mode
@@ -29,22 +33,34 @@ READ_LAUNCHES, READ_BYTES = 40, 48 << 10  # of a loop of reading launches; bytes
 AT_HAND, LATER = 4, 8  # gaps at the start of the loop; number of the first of those behind
 
 
-def measurements(sizes: Sizes, sms: int) -> Iterator[Measurement]:
+STAMPS = (  # name, mode, CTAs of so many SMs, shared memory, cluster
+    ("in_turn", 0, 1, SHARED, 1),
+    ("in_turn.cluster_2", 0, 1, SHARED, 2),
+    ("in_turn.cluster_4", 0, 1, SHARED, 4),
+    ("in_turn.waves", 0, 8, SHARED, 1),
+    ("in_turn.waves_small", 0, 64, 0, 1),
+    ("early", EARLY | WAITS, 1, 0, 1),
+    ("early.cluster_2", EARLY | WAITS, 1, 0, 2),
+    ("early_full", EARLY | WAITS, 1, SHARED, 1),
+    ("early_no_wait", EARLY, 1, 0, 1),
+)
+MODES = {"in_turn": 0, "early_no_wait": EARLY, "early": EARLY | WAITS, "programmatic_late": WAITS}
+GRIDS = {"1": 0, "sms": 1, "2_sms": 2, "8_sms": 8}  # CTAs of an SM; 0: one CTA
+
+
+def measurements(sizes: Sizes) -> Iterator[Measurement]:
     """Every measurement of this module."""
-    sms = sizes.sms or sms
-    yield from clocks(sizes, sms)
-    yield from stamps(sizes, sms)
-    yield from periods(sizes, sms)
-    yield from reads(sizes, sms)
+    for of in (clocks, stamps, periods, reads):
+        yield from of(sizes)
 
 
-def clocks(sizes: Sizes, sms: int) -> Iterator[Measurement]:
+def clocks(sizes: Sizes) -> Iterator[Measurement]:
     """Clocks under load, by the SMs' cycles over the GPU's nanoseconds."""
     box = 16 << 10
-    boxes = max(8 * sizes.moved // sms // box, 2)
-    arguments = ("rows:128", "out", "data", 32 * box * sms, boxes, box, 8, 1)
-    loads = Launch("tma", "tma_read_bulk", arguments, sms, 64, 8 * box)
-    fma = Launch("issue", "rate_fma_f32", ("out", 100 * sizes.rounds, 3), sms, 512)
+    boxes = max(8 * sizes.moved // sizes.sms // box, 2)
+    arguments = ("rows:128", "out", "data", 32 * box * sizes.sms, boxes, box, 8, 1)
+    loads = Launch("tma", "tma_read_bulk", arguments, sizes.sms, 64, 8 * box)
+    fma = Launch("issue", "rate_fma_f32", ("out", 100 * sizes.rounds, 3), sizes.sms, 512)
     for name, launch in (("loads", loads), ("fma", fma)):
         yield Measurement(f"clock.{name}", "cycles per ns", launch, clock)
 
@@ -54,33 +70,25 @@ def clock(records: Records) -> float:
     return float((records[:, END] - records[:, START]).sum() / max(ns.sum(), 1))
 
 
-def periods(sizes: Sizes, sms: int) -> Iterator[Measurement]:
+def periods(sizes: Sizes) -> Iterator[Measurement]:
     """Empty kernels back to back. figure None: the time is the host's events'."""
-    for mode, kind in (
-        (0, "in_turn"),
-        (EARLY, "early_no_wait"),
-        (EARLY | WAITS, "early"),
-        (WAITS, "programmatic_late"),
-    ):
-        for ctas, grid in ((1, "1"), (sms, "sms"), (2 * sms, "2_sms"), (8 * sms, "8_sms")):
-            for block in (32, 256):
-                for cluster in (1, 2, 4):
-                    for shared in (0, SHARED):
-                        size = max(ctas // cluster, 1) * cluster
-                        launch = Launch("launch", "empty", (mode,), size, block, shared, cluster, bool(mode))
-                        name = (
-                            f"launch.period.{kind}.grid_{grid}.block_{block}.cluster_{cluster}.shared_{shared >> 10}K"
-                        )
-                        yield Measurement(name, "us per launch", launch, None, launches=sizes.launches)
-    for ctas, grid in ((1, "1"), (sms, "sms")):
+    for kind, grid, block, cluster, shared in product(MODES, GRIDS, (32, 256), (1, 2, 4), (0, SHARED)):
+        mode, ctas = MODES[kind], max((GRIDS[grid] * sizes.sms or 1) // cluster, 1) * cluster
+        launch = Launch("launch", "empty", (mode,), ctas, block, shared, cluster, bool(mode))
+        name = f"launch.period.{kind}.grid_{grid}.block_{block}.cluster_{cluster}.shared_{shared >> 10}K"
+        yield Measurement(name, "us per launch", launch, None, launches=sizes.launches)
+    for ctas, grid in ((1, "1"), (sizes.sms, "sms")):
         launch = Launch("launch", "empty", (0,), ctas, 256)
         yield Measurement(f"launch.alone.grid_{grid}.block_256", "us between events", launch, None)
 
 
-def reads(sizes: Sizes, sms: int) -> Iterator[Measurement]:
+def reads(sizes: Sizes) -> Iterator[Measurement]:
     """Launches back to back that read DRAM: their gaps grow once the commands that were fetched ahead are used up."""
-    count = min(READ_LAUNCHES, 2 * sizes.launches)
-    launch = Launch("launch", "read_stamp", ("out", "data", "number", min(READ_BYTES, sizes.moved_sm)), sms, 256)
+    count, arguments = (
+        min(READ_LAUNCHES, 2 * sizes.launches),
+        ("out", "data", "number", min(READ_BYTES, sizes.moved_sm)),
+    )
+    launch = Launch("launch", "read_stamp", arguments, sizes.sms, 256)
     yield Measurement("launch.reads_in_turn", "ns", launch, gap_figures, flush="reads", launches=count)
 
 
@@ -91,25 +99,15 @@ def gap_figures(records: Records) -> dict[str, float]:
     return {"early_gap": float(np.median(gaps[:AT_HAND])), "late_gap": float(np.mean(gaps[LATER:] or gaps))}
 
 
-def stamps(sizes: Sizes, sms: int) -> Iterator[Measurement]:
-    launches = min(STAMPED, sizes.launches)
+def stamps(sizes: Sizes) -> Iterator[Measurement]:
+    """Launches whose CTAs write when they start and end."""
     duration = DURATION if sizes.launches > 2 else 10
-    for name, mode, grid, shared, cluster in (
-        ("in_turn", 0, sms, SHARED, 1),
-        ("in_turn.cluster_2", 0, sms // 2 * 2, SHARED, 2),
-        ("in_turn.cluster_4", 0, sms // 4 * 4, SHARED, 4),
-        ("in_turn.waves", 0, 8 * sms, SHARED, 1),
-        ("in_turn.waves_small", 0, 64 * sms, 0, 1),
-        ("early", EARLY | WAITS, sms, 0, 1),
-        ("early.cluster_2", EARLY | WAITS, sms // 2 * 2, 0, 2),
-        ("early_full", EARLY | WAITS, sms, SHARED, 1),
-        ("early_no_wait", EARLY, sms, 0, 1),
-    ):
-        if grid * launches * 64 > 4 << 20:
-            count = (4 << 20) // 64 // grid
-        else:
-            count = launches
-        launch = Launch("launch", "stamp", ("out", "number", mode, duration), grid, 32, shared, cluster, bool(mode))
+    for name, mode, waves, shared, cluster in STAMPS:
+        grid = waves * sizes.sms // cluster * cluster
+        most = OUT_BYTES // (8 * RECORD) // grid
+        arguments = ("out", "number", mode, duration)
+        launch = Launch("launch", "stamp", arguments, grid, 32, shared, cluster, bool(mode))
+        count = min(STAMPED, sizes.launches, most)
         yield Measurement(f"starts.{name}", "as named", launch, stamp_figures, launches=count)
 
 
@@ -157,4 +155,4 @@ def stamp_figures(records: Records) -> dict[str, float]:
     cycles, ns = records[:, END] - records[:, START], records[:, END_NS] - records[:, START_NS]
     if ns.sum():
         add("cycles_per_ns", float(cycles.sum() / ns.sum()))
-    return {name: float(np.median(values)) for name, values in figures.items()}
+    return medians(figures)

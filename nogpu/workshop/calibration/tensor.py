@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
+from itertools import product
 
 from workshop.calibration.launches import Launch, Measurement, Sizes, cycles_per
 
@@ -21,36 +21,29 @@ KINDS = {
     "mxf4": E8M0_SCALES | 1 << 7 | 1 << 10,
     "mxf4nvf4": 1 << 7 | 1 << 10,
 }
+ACCESSES = (  # of tcgen05.ld and st: the name says how many come before a wait
+    *("load_8_single", "load_32_single", "load_8_four", "load_32_four"),
+    *("store_8_single", "store_32_single", "store_32_four"),
+)
 
 
 def measurements(sizes: Sizes) -> Iterator[Measurement]:
     """Every measurement of this module."""
     rounds = sizes.rounds
+    each = cycles_per(rounds)
     counts = COUNTS if rounds > 1 else (0, 2)
-    for kind, group, n, count in itertools.product(KINDS, (1, 2), (32, 64, 128, 192, 256), counts):
+    for kind, group, n, count in product(KINDS, (1, 2), (32, 64, 128, 192, 256), counts):
         if group == 1 or n > 32:
-            instruction = KINDS[kind] | n // 8 << 17 | 128 * group // 16 << 24
-            launch = Launch(
-                *("tensor", f"mma_{kind}_{group}", ("out", rounds, count, instruction)),
-                *(group, THREADS, SHARED_BYTES, group),
-            )
+            arguments = ("out", rounds, count, KINDS[kind] | n // 8 << 17 | 128 * group // 16 << 24)
+            launch = Launch("tensor", f"mma_{kind}_{group}", arguments, group, THREADS, SHARED_BYTES, group)
             name = f"mma.{kind}.{128 * group}x{n}.cta_group_{group}.{count}_in_a_chain"
-            yield Measurement(name, "cycles per chain and commit", launch, cycles_per(rounds))
-    for shape, count in itertools.product(("scales", "128", "256"), (1, 4, 16)):
+            yield Measurement(name, "cycles per chain and commit", launch, each)
+    for shape, count in product(("scales", "128", "256"), (1, 4, 16)):
         launch = Launch("tensor", f"tensor_copy_{shape}", ("out", rounds, count), 1, THREADS, SHARED_BYTES)
-        yield Measurement(
-            f"tensor.copy.{shape}.{count}_in_a_row", "cycles per row and commit", launch, cycles_per(rounds)
-        )
-    for kind in ("load_8_single", "load_32_single", "load_8_four", "load_32_four", "store_8_single", "store_32_single"):
-        yield from accesses(kind, rounds)
-    yield from accesses("store_32_four", rounds)
-    for columns in (32, 512):
-        launch = Launch("tensor", "tensor_alloc", ("out", rounds, columns))
-        yield Measurement(f"tensor.alloc_and_dealloc.{columns}", "cycles per pair", launch, cycles_per(rounds))
-
-
-def accesses(kind: str, rounds: int) -> Iterator[Measurement]:
-    """tcgen05.ld or st by 1 and 4 warps. Its name says how many come before a wait."""
-    for warps in (1, 4):
+        yield Measurement(f"tensor.copy.{shape}.{count}_in_a_row", "cycles per row and commit", launch, each)
+    for kind, warps in product(ACCESSES, (1, 4)):
         launch = Launch("tensor", f"tensor_{kind}", ("out", 4 * rounds), 1, 32 * warps, SHARED_BYTES)
         yield Measurement(f"tensor.{kind}.{warps}_warps", "cycles per access", launch, cycles_per(4 * rounds))
+    for columns in (32, 512):
+        launch = Launch("tensor", "tensor_alloc", ("out", rounds, columns))
+        yield Measurement(f"tensor.alloc_and_dealloc.{columns}", "cycles per pair", launch, each)
