@@ -31,14 +31,15 @@ def gpu() -> dict[str, Any]:
     }
 
 
-def on_hopper(module: str, arguments: Sequence[str]) -> bool:
+def on_hopper(module: str, arguments: Sequence[str] | None) -> bool:
     """Tells whether the GPU is a Hopper, not a B200; exits where there is neither. On a Hopper the module's command
-    begins anew on nogpu's Hopper path, without tensor-core work, unless it is there.
+    begins anew on nogpu's Hopper path, without tensor-core work, unless it is there. arguments: None for its own.
     """
     hopper = devices.has_hopper()
     if not hopper and not devices.has_b200():
         sys.exit(f"{module}: a B200 or a Hopper GPU is needed; there is neither")
     if hopper and devices.emulator_device() is not devices.HOPPER:
+        given = sys.argv[1:] if arguments is None else arguments
         nogpu = ["-m", "nogpu", "--device", "hopper", "--hopper-mode", "timing"]
-        os.execv(sys.executable, [sys.executable, *nogpu, "-m", module, *arguments])
+        os.execv(sys.executable, [sys.executable, *nogpu, "-m", module, *given])
     return hopper

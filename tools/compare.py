@@ -34,8 +34,6 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-import statistics
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -52,7 +50,7 @@ from task import PROBLEMS, Problem, TestSpec
 from tools import circumstances
 from tools.peers import Kernel, load_grouped_example, load_submission
 from tools.rings import memory_rows
-from tools.rows import Row, flush_buffer, kernel_time, time_row
+from tools.rows import Row, flush_buffer, kernel_time, range_text, time_row
 from tools.stages import FEWEST, at_most
 from workshop import records
 from workshop.console import command_parser
@@ -72,11 +70,6 @@ EXAMPLES = {
 }
 
 Results = dict[str, dict[int, list[float]]]  # row -> case -> microseconds per call of each repeat
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Kernels
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -176,11 +169,6 @@ def kernel_rows(
                 yield Row(f"{name}, {count} stages", promised(at_most(count), configuration), inputs)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Measurement
-# ----------------------------------------------------------------------------------------------------------------------
-
-
 def compare(problem: Problem, cases: list[int], options: argparse.Namespace, hopper: bool) -> Results:
     """Time every row in every case. options: of the command line."""
     import torch
@@ -222,29 +210,16 @@ def compare(problem: Problem, cases: list[int], options: argparse.Namespace, hop
     return results
 
 
-def figure(times: list[float]) -> str:
-    """Median and range of a row's times, "" if there are none."""
-    if not times:
-        return ""
-    times, tenth = sorted(times), len(times) // 10
-    return f"{statistics.median(times):.2f} ({times[tenth]:.2f}-{times[-1 - tenth]:.2f})"
-
-
 def show(results: Results, cases: list[int], title: str) -> None:
     """Print a table with a row per row and a column per case."""
     caption = "median us per call, (10th to 90th percentile)"
     table = make_table([""], [f"case {case}" for case in cases], title=title, caption=caption)
     for name, by_case in results.items():
-        table.add_row(name, *(figure(by_case.get(case, [])) for case in cases))
+        table.add_row(name, *(range_text(by_case.get(case, [])) for case in cases))
     make_console().print(table)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Command line
-# ----------------------------------------------------------------------------------------------------------------------
-
-
-def parse_arguments(arguments: list[str]) -> tuple[argparse.Namespace, list[int]]:
+def parse_arguments(arguments: list[str] | None) -> tuple[argparse.Namespace, list[int]]:
     """(options, numbers of the cases)."""
     parser = command_parser(__doc__, "tools.compare")
     add_problem(parser)
@@ -269,7 +244,6 @@ def parse_arguments(arguments: list[str]) -> tuple[argparse.Namespace, list[int]
 
 
 def main(arguments: list[str] | None = None) -> None:
-    arguments = sys.argv[1:] if arguments is None else arguments
     options, cases = parse_arguments(arguments)
     hopper = circumstances.on_hopper("tools.compare", arguments)
 

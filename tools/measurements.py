@@ -26,15 +26,8 @@ A table whose file is missing says which command writes the file.
     foreign-lists                     every other foreign-LIST.json: how many pass, and why the rest do not
     foreign-sanitizer                 foreign-sanitizer.json: what the sanitizer reports of the programs of others
 
-DEVICE-PROBLEM.json is written by `python -m tools.compare --problem PROBLEM --save FILE`, model.json by
-`python -m tools.model --save FILE`, emulator.json by `python -m nogpu.bench --json FILE`, soak-NAME.json by
-`python -m nogpu tests/soak.py --save FILE`, fuzz.json by `python -m tools.fuzz --save FILE`, clock-PROFILE.json by
-`python -m tools.clock.validate --recordings FOLDER --save FILE`, with --shapes TIMES for random shapes,
-clock-ours-CHIP.json by `python -m tools.modelled --save FILE`, DEVICE-overlaps.json by `python -m tools.overlaps --save
-FILE`, DEVICE-overlaps-first.json by an earlier run of it, and from the folder nogpu, foreign-LIST.json by
-`python -m workshop.foreign FOLDER --save FILE`, clock-b200.json by `python -m workshop.clock.ladders FOLDER --save
-FILE`, clock-phases-CHIP.json by `python -m workshop.clock.phases FOLDER --save FILE`. Cases
-are numbered from 0, as `--case` numbers them. Times are microseconds, medians over the repeats.
+DEVICE-overlaps-first.json is of an earlier run of tools.overlaps. Cases are numbered from 0, as `--case` numbers them.
+Times are microseconds, medians over the repeats.
 """
 
 from __future__ import annotations
@@ -51,11 +44,12 @@ from typing import Any
 
 from nogpu.clock import summary
 from task import PROBLEMS, Benchmark, Problem, TestSpec
-from tools.clock.sensitivity_table import sensitivity
+from tools.clock import sensitivity
 from tools.clock.tables import clock, modelled, phases
 from tools.compare import OURS_ORDINARY, OURS_OVERLAPPING, OURS_PROGRAMMATIC
 from tools.mutants.tables import mutants_table, silence_table
 from tools.overlap_tables import overlaps
+from tools.rows import percentiles, range_text
 from workshop.console import command_parser
 from workshop.foreign.tables import foreign_lists, foreign_programs, foreign_sanitizer
 from workshop.records import MeasurementError, load
@@ -102,11 +96,6 @@ def load_comparison(results: Path, name: str) -> dict[str, Any] | None:
     return saved
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Text
-# ----------------------------------------------------------------------------------------------------------------------
-
-
 def device_and_problem(name: str) -> tuple[str, str]:
     """Device and problem of a comparison's name, DEVICE-PROBLEM or DEVICE-PROBLEM.WHAT."""
     device, _, rest = name.partition("-")
@@ -131,11 +120,6 @@ def shapes(benchmark: Benchmark) -> str:
     return ", ".join(words + ([f"batch of {args['l']}"] if args.get("l", 1) != 1 else []))
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Times on a GPU
-# ----------------------------------------------------------------------------------------------------------------------
-
-
 def medians(saved: dict[str, Any], row: str) -> dict[int, float]:
     """Microseconds by case of a row; nothing for a row that was not measured."""
     return {int(case): median(times) for case, times in saved["us"].get(row, {}).items() if times}
@@ -145,9 +129,8 @@ def spread(saved: dict[str, Any], rows: Iterable[str]) -> float:
     """The widest distance of the 10th to the 90th percentile in these rows, as a share of the median."""
     widths = [0.0]
     for row in rows:
-        for times in map(sorted, filter(None, saved["us"][row].values())):
-            tenth = len(times) // 10
-            widths.append((times[-1 - tenth] - times[tenth]) / median(times))
+        for middle, low, high in map(percentiles, filter(None, saved["us"][row].values())):
+            widths.append((high - low) / middle)
     return max(widths)
 
 
@@ -188,24 +171,19 @@ def configurations(results: Path, name: str) -> str:
     return comparison_table(saved, rows) if saved is not None and rows else missing(compare_command(name))
 
 
-def range_text(saved: dict[str, Any] | None, row: str, case: int) -> str:
-    """Median, and 10th to 90th percentile, of a row in one case."""
-    times = sorted(saved["us"].get(row, {}).get(str(case), [])) if saved else []
-    if not times:
-        return NOT_MEASURED
-    tenth = len(times) // 10
-    return f"{median(times):.2f} ({times[tenth]:.2f}-{times[-1 - tenth]:.2f})"
-
-
 def b200(results: Path, name: str) -> str:
     problem: Problem = PROBLEMS[name]
     saved, cases = load_comparison(results, f"b200-{name}"), range(len(problem.benchmarks))
+
+    def times_of(row: str, case: int) -> str:
+        return range_text(saved["us"].get(row, {}).get(str(case), []) if saved else []) or NOT_MEASURED
+
     rows = [
         [
             f"{case}: {shapes(benchmark)}",
             f"{benchmark.speed_of_light_us:#.3g}",
             f"{benchmark.best_published_us:#.3g}",
-            *(range_text(saved, row, case) for row in OURS),
+            *(times_of(row, case) for row in OURS),
         ]
         for case, benchmark in enumerate(problem.benchmarks)
     ]
@@ -215,19 +193,9 @@ def b200(results: Path, name: str) -> str:
     means = [f"{geometric_mean(x.values()):.2f}" if len(x) == len(cases) else NOT_MEASURED for x in ours]
     rows.append(["geometric mean of the column", f"{limits:.2f}", f"{best:.2f}", *means])
     rows.append(["best published geometric mean of one submission", "", f"{problem.best_geomean_us:.2f}", "", "", ""])
-    header = [
-        "case (us on a B200)",
-        "speed of light",
-        "best published of the case",
-        *OURS,
-    ]
+    header = ["case (us on a B200)", "speed of light", "best published of the case", *OURS]
     there = [row for row in OURS if saved and row in saved["us"]]
     return markdown(header, rows) + (f"\n\nOurs: {circumstances(saved, there)}" if saved else "")
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The roofline, and the emulator itself
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 def model(results: Path, name: str) -> str:
@@ -287,10 +255,6 @@ def fuzz(results: Path, name: str) -> str:
     return f"{markdown(['last mutation', 'inputs', *outcomes], rows)}\n\n{caption}"
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Documents
-# ----------------------------------------------------------------------------------------------------------------------
-
 KINDS: dict[str, Callable[[Path, str], str]] = {
     "b200": b200,
     "comparison": comparison,
@@ -302,7 +266,7 @@ KINDS: dict[str, Callable[[Path, str], str]] = {
     "soak": soak,
     "fuzz": fuzz,
     "clock": clock,
-    "sensitivity": sensitivity,
+    "sensitivity": sensitivity.table,
     "overlaps": overlaps,
     "mutants": mutants_table,
     "silence": silence_table,

@@ -90,7 +90,7 @@ def best(text: str) -> tuple[str, Path]:
     return problem, Path(path).resolve()
 
 
-def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = command_parser(__doc__, "tools.modelled")
     parser.add_argument("--clock", default="b200", metavar="PROFILE", help="default: %(default)s")
     parser.add_argument("--problem", choices=list(PROBLEMS), help="default: all")
@@ -101,7 +101,6 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    arguments = sys.argv[1:] if arguments is None else arguments
     options = parse_arguments(arguments)
     entries = [(OURS, ROOT / "submission.py", problem) for problem in PROBLEMS]
     entries += [(path.stem.removeprefix("submission_"), path, problem) for problem, path in options.best]
@@ -111,12 +110,8 @@ def main(arguments: list[str] | None = None) -> None:
             points += points_of(name, entry, problem, options.clock)
     if options.save:
         old = (records.load(options.save) or {"points": []})["points"]
-        found = {
-            "chip": profile(options.clock).name,
-            **circumstances.versions(arguments),
-            "points": merged(old, points),
-        }
-        records.save(options.save, found)
+        found = {"chip": profile(options.clock).name, **circumstances.versions(arguments)}
+        records.save(options.save, {**found, "points": merged(old, points)})
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -260,7 +259,6 @@ def show(rows: list[Row], figures: dict[str, Any]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    arguments = sys.argv[1:] if arguments is None else arguments
     parser = command_parser(__doc__, "tools.overlaps")
     parser.add_argument("--tries", type=positive, default=1000, metavar="N", help="of each row; default: %(default)s")
     parser.add_argument("--smoke", action="store_true", help="a try of each row, few bytes")
@@ -276,7 +274,7 @@ def main(arguments: list[str] | None = None) -> int:
         record = {
             "device": gpu.name,
             "driver, max clocks": records.driver_and_clocks(),
-            "command": [Path(x).name if Path(x).is_absolute() else x for x in arguments],
+            "command": records.command(arguments),
             "seconds": round(time.monotonic() - started, 1),
             "summary": figures,
             "rows": [dataclasses.asdict(row) for row in rows],

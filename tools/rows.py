@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.timing import time_back_to_back
@@ -23,6 +24,22 @@ class Row:
     name: str
     call: Callable[[Any], Any]
     inputs: list[Any]
+
+
+def percentiles(times: Sequence[float]) -> tuple[float, float, float]:
+    """Median, 10th and 90th percentile."""
+    ordered, tenth = sorted(times), len(times) // 10
+    return statistics.median(ordered), ordered[tenth], ordered[-1 - tenth]
+
+
+def range_text(times: Sequence[float]) -> str:
+    """The percentiles of times in words, "" if there are none."""
+    return "{:.2f} ({:.2f}-{:.2f})".format(*percentiles(times)) if times else ""
+
+
+def figures(times: Sequence[float]) -> dict[str, float]:
+    """The percentiles of times, as files have them."""
+    return {name: round(value, 4) for name, value in zip(("us", "p10", "p90"), percentiles(times))}
 
 
 def flush_buffer() -> torch.Tensor:

@@ -14,6 +14,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -310,6 +311,22 @@ def forked(
             yield Ended(number, found["result"], found["seconds"], found["failure"])
     finally:
         gc.unfreeze()
+
+
+def each(
+    work: Callable[..., Any],
+    items: Iterable[tuple[Any, ...]],
+    jobs: int,
+    description: str,
+    options: Mapping[str, Any] | None = None,
+) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """(item, result of the work with these arguments), as they come, with a progress bar. options: of the executor."""
+    from rich.progress import Progress
+
+    with Progress(transient=True) as progress, ProcessPoolExecutor(jobs, **(options or {})) as pool:
+        running = {pool.submit(work, *item): item for item in items}
+        for done in progress.track(as_completed(running), total=len(running), description=description):
+            yield running[done], done.result()
 
 
 def shown(ended: Iterator[Ended], total: int, console: Console) -> Iterator[Ended]:

@@ -21,8 +21,9 @@ def missing(command: str) -> str:
 
 
 def command_text(module: str, arguments: Sequence[str]) -> str:
-    """A command as it was typed."""
-    return f"`{shlex.join(['python', '-m', module, *arguments])}`"
+    """A command as it was typed. arguments: some files have the module's former name, tools.NAME, ahead of them."""
+    words = arguments[1:] if arguments and arguments[0].startswith("tools.") else arguments
+    return f"`{shlex.join(['python', '-m', module, *words])}`"
 
 
 def emulator(results: Path, name: str) -> str:

@@ -2,14 +2,22 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import nogpu
 from harness.launch_modes import LaunchMode
 from nogpu.clock.chip import profile
 from nogpu.clock.loop import modelled_loop
 from task import PROBLEMS
 from tools import modelled
-from workshop.clock import microbenchmarks, record
+from workshop.clock import record
+
+PTX = """.version 8.6
+.target sm_100a
+.address_size 64
+.visible .entry k(.param .u64 p) { .reg .b64 %d; ld.param.u64 %d, [p]; red.global.add.u32 [%d], 1; ret; }
+"""
 
 
 def point(entry, problem="gemm", case=0, **times):
@@ -40,9 +48,10 @@ def test_best_entries_name_their_problems(capsys):
         assert f"{wrong!r} is no PROBLEM=ENTRY.py" in capsys.readouterr().err
 
 
-def test_times_in_each_launch_mode(monkeypatch):
+def test_times_in_each_launch_mode(tmp_path, monkeypatch):
     """Overlapping times are of the launches that solve makes with its promises, the others of custom_kernel's."""
-    trace = microbenchmarks.launch([[microbenchmarks.ring(4096, 1, 4, 0, 4096)]])
+    nogpu.load_ptx(PTX)["k"].launch(1, 32, [nogpu.array(np.zeros(32, np.uint32))], record=tmp_path)
+    (trace,) = record.load(tmp_path)
     sizes = {(): 3, ("--promised",): 2}
     of = {name: [trace] * count for name, count in sizes.items()}
     asked = []

@@ -118,9 +118,9 @@ def test_what_has_no_recording_has_a_reason(recorded):
 @pytest.mark.slow
 def test_what_is_there_is_not_recorded_again(recorded):
     points, folder, *_ = recorded
-    seen = []
-    assert recordings.record(points[:2], folder, 132, 1, show=lambda *each: seen.append(each)) == {}
-    assert not seen
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    assert recordings.record(points[:2], folder, 132, 1) == {}
+    assert before == {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import json
 
 from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC
 from tools.clock import recordings, sensitivity
-from tools.clock.sensitivity_table import sensitivity as table
+from tools.clock.sensitivity import table
 from workshop.clock.sensitivity import HIGHER, LOWER
 
 

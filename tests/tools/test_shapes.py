@@ -204,7 +204,7 @@ def test_the_table_says_of_how_many_shapes_it_is(tmp_path):
 def test_the_command_reads_a_file_of_times(tmp_path, capsys, monkeypatch):
     file, saved = tmp_path / "times.json", tmp_path / "clock.json"
     file.write_text(json.dumps(times((SIZES, None))))
-    monkeypatch.setattr(recordings, "record_shown", lambda points, *rest: {recordings.name_of(points[0]): "too large"})
+    monkeypatch.setattr(recordings, "record", lambda points, *rest: {recordings.name_of(points[0]): "too large"})
     monkeypatch.setattr(
         validate, "replayed", lambda points, *rest: [[{**p, "silicon_us": 2.0, "modelled_us": 3.0} for p in points]]
     )

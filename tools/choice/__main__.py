@@ -86,16 +86,10 @@ def report(record: dict[str, Any], half: int | None) -> None:
             print(f"    {describe(miss.drawn)}: {miss.chosen} {times}")
 
 
-def take_times(options: argparse.Namespace, hopper: bool, arguments: list[str]) -> None:
-    import torch
-
-    sms = torch.cuda.get_device_properties(0).multi_processor_count
-    record: dict[str, Any] = {
-        **circumstances.gpu(),
-        **circumstances.versions(arguments),
-        "promised": PROMISED,
-        "shapes": [],
-    }
+def take_times(options: argparse.Namespace, hopper: bool, arguments: list[str] | None) -> None:
+    record: dict[str, Any] = {**circumstances.gpu(), **circumstances.versions(arguments)}
+    record |= {"promised": PROMISED, "shapes": []}
+    sms = record["sms"]
     launches = [OVERLAPPING, PROGRAMMATIC, *([ORDINARY] if hopper else [])]
     began = time.monotonic()
 
@@ -115,7 +109,7 @@ def take_times(options: argparse.Namespace, hopper: bool, arguments: list[str]) 
     print(f"{len(record['shapes'])} shapes are in {options.save}")
 
 
-def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+def main(arguments: list[str] | None = None) -> None:
     parser = command_parser(__doc__, "tools.choice")
     parser.add_argument("file", type=Path, nargs="?", help="times that --measure has saved")
     parser.add_argument("--half", type=int, choices=(0, 1), help="judge every other of the drawn shapes")
@@ -127,17 +121,10 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.measure == bool(options.file) or options.measure != bool(options.save):
         parser.error("a file of times, or --measure with --save")
-    return options
-
-
-def main(arguments: list[str] | None = None) -> None:
-    arguments = sys.argv[1:] if arguments is None else arguments
-    options = parse_arguments(arguments)
     if options.file:
         report(json.loads(options.file.read_text()), options.half)
-        return
-    hopper = circumstances.on_hopper("tools.choice", arguments)
-    take_times(options, hopper, arguments)
+    else:
+        take_times(options, circumstances.on_hopper("tools.choice", arguments), arguments)
 
 
 if __name__ == "__main__":

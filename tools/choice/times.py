@@ -18,7 +18,7 @@ from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
 from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC
-from harness.plan_report import configuration_name
+from harness.plan_report import configuration_name, configuration_of
 from task import PROBLEMS, TestSpec
 
 if TYPE_CHECKING:
@@ -51,11 +51,6 @@ class Drawn:
     @property
     def groups(self) -> int:
         return sum(size[3] for size in self.sizes)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Shapes
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 def log_uniform(source: random.Random, least: int, most: int, multiple: int) -> int:
@@ -100,11 +95,6 @@ def call_bytes(problem: str, sizes: Sizes) -> int:
     import submission
 
     return sum(-(-size // PLACE) * PLACE for size in submission.tensor_layouts(sizes, products(problem)).sizes)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# A worker's side
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -189,22 +179,16 @@ def timed(problem: str, sizes: Sizes, rows: Sequence[tuple[Shape, str]], repeats
     return found
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# The main process's side
-# ----------------------------------------------------------------------------------------------------------------------
-
-
 def legal(drawn: Drawn, sms: int) -> list[Shape]:
     """The configurations that can take the shape."""
     import submission
 
     sizes = tuple(size[:3] for size in drawn.sizes for _ in range(size[3]))
     schedules = submission.candidates(sizes, sms, True, products(drawn.problem))
-    every = submission.legal_configurations(products(drawn.problem))
-    order = {tuple(shape): place for place, shape in enumerate(every)}
-    plans = [schedule.plan for schedule in schedules]
-    found = [(plan.token_tile, plan.cta_group, plan.ctas_per_sm, plan.neighbours) for plan in plans]
-    return sorted(found, key=order.__getitem__)
+    order = {
+        tuple(shape): place for place, shape in enumerate(submission.legal_configurations(products(drawn.problem)))
+    }
+    return sorted(map(configuration_of, schedules), key=order.__getitem__)
 
 
 def measure(
@@ -261,5 +245,5 @@ def choice(drawn: Drawn, sms: int, overlapping: bool) -> str:
     import submission
 
     sizes = sorted((size[:3] for size in drawn.sizes for _ in range(size[3])), key=lambda size: -size[0])
-    plan = submission.candidates(tuple(sizes), sms, overlapping, products(drawn.problem))[0].plan
-    return configuration_name((plan.token_tile, plan.cta_group, plan.ctas_per_sm, plan.neighbours))
+    schedule, *_ = submission.candidates(tuple(sizes), sms, overlapping, products(drawn.problem))
+    return configuration_name(configuration_of(schedule))

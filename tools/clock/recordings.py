@@ -21,18 +21,15 @@ import json
 import multiprocessing
 import os
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-
-from rich.progress import Progress
 
 import nogpu
 from harness import ROOT
 from nogpu import environment, store
 from tools.clock import recorder, shapes
+from workshop import processes
 from workshop.console import command_parser
 
 Point = dict[str, Any]
@@ -93,18 +90,8 @@ def files_of(points: Iterable[Point], foreign: Path | None) -> tuple[dict[str, P
     return files, reasons
 
 
-def record(
-    points: Sequence[Point],
-    folder: Path,
-    sms: int,
-    jobs: int,
-    foreign: Path | None = None,
-    show: Callable[[int, int, str], None] = lambda done, count, text: None,
-) -> dict[str, str]:
-    """Records what the folder lacks. Name -> why there is no recording of it.
-
-    jobs: processes. show: called with how many are done, how many there are, and what was the last.
-    """
+def record(points: Sequence[Point], folder: Path, sms: int, jobs: int, foreign: Path | None = None) -> dict[str, str]:
+    """Records what the folder lacks, in so many processes. Name -> why there is no recording of it."""
     files, without = files_of(points, foreign)
     wanted = {name_of(point): point for point in points}
     reasons = {name: without[p["program"]] for name, p in wanted.items() if p["program"] in without}
@@ -117,20 +104,11 @@ def record(
         units.setdefault(key, {})[name] = point if path is None else {**point, "path": str(path)}
     folder.mkdir(parents=True, exist_ok=True)
     programs_first = sorted(units, key=lambda key: key[1] != str(None))  # they take longest
-    done = 0
-    with (
-        _emulated(),
-        ProcessPoolExecutor(
-            jobs, multiprocessing.get_context("spawn"), initializer=recorder.start, initargs=(sms,)
-        ) as pool,
-    ):
-        running = [pool.submit(recorder.record, unit, folder) for unit in map(units.__getitem__, programs_first)]
-        for unit in as_completed(running):
-            for name, reason in unit.result().items():
-                done += 1
-                show(done, len(missing), name)
-                if reason:
-                    reasons[name] = reason
+    work = [(units[key], folder) for key in programs_first]
+    how = {"mp_context": multiprocessing.get_context("spawn"), "initializer": recorder.start, "initargs": (sms,)}
+    with _emulated():
+        for _, found in processes.each(recorder.record, work, jobs, "recordings", how):
+            reasons |= {name: reason for name, reason in found.items() if reason}
     return reasons
 
 
@@ -144,22 +122,6 @@ def _emulated() -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
-
-
-def record_shown(
-    points: Sequence[Point], folder: Path, sms: int, jobs: int, foreign: Path | None = None
-) -> dict[str, str]:
-    """Calls `record`, with a progress bar."""
-    with Progress(transient=True) as progress:
-        bar = progress.add_task("recordings", total=None)
-        return record(
-            points,
-            folder,
-            sms,
-            jobs,
-            foreign,
-            lambda done, count, text: progress.update(bar, completed=done, total=count, description=text),
-        )
 
 
 def by_program(points: Iterable[Point], reasons: dict[str, str]) -> dict[str, dict[str, int]]:
@@ -219,9 +181,9 @@ def chosen(options: argparse.Namespace) -> tuple[dict[str, Any], list[Point], Pa
 def main(arguments: list[str] | None = None) -> None:
     parser = command_parser(__doc__, "tools.clock.recordings")
     add_options(parser)
-    options = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
+    options = parser.parse_args(arguments)
     truth, points, folder = chosen(options)
-    reasons = record_shown(points, folder, truth["sms"], options.jobs, options.foreign)
+    reasons = record(points, folder, truth["sms"], options.jobs, options.foreign)
     show_left_out(by_program(points, reasons))
     files = [file for name in {name_of(point) for point in points} - set(reasons) for file in (folder / name).iterdir()]
     print(f"{len(files)} launches, {sum(file.stat().st_size for file in files) / 1e6:.0f} MB, are in {folder}")

@@ -14,7 +14,6 @@ after each of the sample, the smallest first.
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +24,12 @@ from tools.clock import recordings
 from workshop import records
 from workshop.clock.sensitivity import SHARE, Work, sensitivities
 from workshop.console import command_parser
+from workshop.tables import command_text, markdown, missing
 
 CALLS = 4
 SMALLEST = {"group_gemm": 3, "dual_gemm": 2, "gemm": 2}  # benchmark cases
 CHOSEN = {"chosen": (OVERLAPPING,), "chosen, nothing promised": (PROGRAMMATIC, ORDINARY)}  # of tools.clock.truth: modes
+MATTERS = 0.01  # change of a modelled time, as a share
 MEASURED = ("h200",)  # profiles that have a truth
 SAMPLE = {  # recordings of the truth
     "group_gemm-3-chosen": (OVERLAPPING, ORDINARY),
@@ -63,8 +64,46 @@ def chosen_sample(folder: Path) -> tuple[list[recordings.Point], list[Work]]:
     return points, sample
 
 
+def table(results: Path, name: str) -> str:
+    """Constants and families of a profile that matter, those that move times most first. name: of the profile."""
+    saved = records.load(results / f"sensitivity-{name}.json")
+    if saved is None:
+        return missing(
+            f"python -m tools.clock.sensitivity --profile {name} --save docs/results/sensitivity-{name}.json"
+        )
+    every = [(key, ways) for key, ways in saved["constants"].items()]
+    every += [(f"instructions: {key}", ways) for key, ways in saved["instructions"].items()]
+    shown = sorted((row for row in every if _size(row[1]) >= MATTERS), key=lambda row: -_size(row[1]))
+    with_errors = any("silicon_us" in work for work in saved["sample"])
+    rows = [[key, *(_cell(ways[way], with_errors) for way in ("lower", "higher"))] for key, ways in shown]
+    share = f"{saved['share']:.0%}"
+    header = ["constant", f"{share} lower: median, largest", f"{share} higher: median, largest"]
+    if with_errors:
+        header[1:] = [f"{text}; median error" for text in header[1:]]
+    counted = (
+        f"{len(every) - len(shown)} of {len(every)} constants and families move no modelled time of the sample by "
+        f"{MATTERS:.0%}"
+    )
+    sample = f"{len(saved['sample'])} loops of calls on profile {saved['profile']}"
+    return (
+        f"{markdown(header, rows)}\n\n{sample}; {counted}; {command_text('tools.clock.sensitivity', saved['command'])}"
+    )
+
+
+def _size(ways: dict[str, dict[str, Any]]) -> float:
+    """The largest change, and infinity where launches come to no end."""
+    return max(float("inf") if "no end" in way else abs(way.get("largest", 0.0)) for way in ways.values())
+
+
+def _cell(way: dict[str, Any], with_errors: bool) -> str:
+    parts = [f"{way[key]:+.1%}" for key in ("median", "largest") if key in way]
+    text = ", ".join(parts)
+    if with_errors and "median error" in way:
+        text += f"; {100 * way['median error']:+.1f} points"
+    return f"{text} ({way['no end']} come to no end)".strip() if "no end" in way else text
+
+
 def main(arguments: list[str] | None = None) -> None:
-    arguments = sys.argv[1:] if arguments is None else arguments
     parser = command_parser(__doc__, "tools.clock.sensitivity")
     parser.add_argument("--profile", default="h200", metavar="NAME", help="chip profile; default: %(default)s")
     parser.add_argument("--vary", default="", metavar="TEXT", help="constants and families with this in their names")
@@ -76,7 +115,7 @@ def main(arguments: list[str] | None = None) -> None:
     folder = options.recordings or recordings.cache_folder(sms)
     points, sample = (truth_sample if options.profile in MEASURED else chosen_sample)(folder)
     points = [point for point in points if options.only in recordings.name_of(point)]
-    reasons = recordings.record_shown(points, folder, sms, options.jobs)
+    reasons = recordings.record(points, folder, sms, options.jobs)
     for name, reason in reasons.items():
         print(f"{name} has no recording: {reason}")
     if options.also:

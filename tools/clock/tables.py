@@ -13,7 +13,7 @@ from harness.launch_modes import ORDINARY, LaunchMode
 from task import PROBLEMS
 from tools.clock.validate import summary
 from tools.modelled import OURS
-from workshop.clock.ladders import errors
+from workshop.clock.ladders import errors, without_and_with_floors
 from workshop.clock.ladders import modelled as replayed
 from workshop.records import MeasurementError, load
 from workshop.tables import command_text, markdown, missing
@@ -98,9 +98,7 @@ def _family_rows(name: str, points: Sequence[dict[str, Any]]) -> list[list[str]]
 
 def _rows_of(title: str, facts: Sequence[str], points: Sequence[dict[str, Any]]) -> list[list[str]]:
     """A row without the points on floors, and one with them where there are some. points: with modelled times."""
-    off_floors = [point for point in points if not point["floor"]]
-    rows = [[title, *facts, *_errors(off_floors)]] if off_floors else []
-    return rows + ([[f"{title}, with floors", *facts, *_errors(points)]] if len(points) > len(off_floors) else [])
+    return [[title + end, *facts, *_errors(chosen)] for end, chosen in without_and_with_floors(points)]
 
 
 def _errors(points: Sequence[dict[str, Any]]) -> list[str]:

@@ -21,9 +21,8 @@ import dataclasses
 import functools
 import runpy
 import shlex
-import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +32,7 @@ from task import PROBLEMS, Problem, TestSpec
 from tools import circumstances, compare
 from tools.peers import Kernel, load_submission
 from tools.rings import memory_rows
-from tools.rows import Row, flush_buffer, kernel_time, time_row
+from tools.rows import Row, figures, flush_buffer, kernel_time, time_row
 from workshop import records
 from workshop.console import command_parser
 
@@ -48,14 +47,7 @@ IN_A_ROW = 20  # launches of a program's last kernel
 
 def point(times: list[float], **facts: Any) -> Point:
     """The figures of one row, in microseconds per launch."""
-    times, tenth = sorted(times), len(times) // 10
-    figures = {"us": statistics.median(times), "p10": times[tenth], "p90": times[-1 - tenth]}
-    return {**facts, **{name: round(value, 4) for name, value in figures.items()}, "repeats": len(times)}
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Rows of the contest's problems
-# ----------------------------------------------------------------------------------------------------------------------
+    return {**facts, **figures(times), "repeats": len(times)}
 
 
 def our_rows(submission: Any, inputs: list[Any], problem: str, hopper: bool) -> Iterator[tuple[Row, Point]]:
@@ -168,11 +160,6 @@ def case_points(problem: Problem, case: int, options: argparse.Namespace, hopper
             print(f"{problem.name}, case {case}: {row.name}: {error}"[:300], file=sys.stderr)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Programs
-# ----------------------------------------------------------------------------------------------------------------------
-
-
 def run_program(path: Path, arguments: list[str]) -> object:
     """Run a program of CuTe DSL to its end. Returns what holds its tensors: its variables, or what ended it."""
     argv = sys.argv
@@ -216,12 +203,7 @@ def program_points(command: str, hopper: bool, repeats: int) -> Iterator[Point]:
     del kept
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Command line
-# ----------------------------------------------------------------------------------------------------------------------
-
-
-def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+def main(arguments: list[str] | None = None) -> None:
     parser = command_parser(__doc__, "tools.clock.truth")
     parser.add_argument("--problem", action="append", choices=PROBLEMS, help="default: every problem")
     parser.add_argument("--only", default="", metavar="TEXT", help='rows with this in their names, such as "256x"')
@@ -230,39 +212,33 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--program", action="append", metavar="COMMAND", help="a program and its arguments")
     parser.add_argument("--repeats", type=int, default=REPEATS, metavar="N", help="default: %(default)s")
     records.add_save(parser)
-    return parser.parse_args(arguments)
-
-
-def main(arguments: list[str] | None = None) -> None:
-    arguments = sys.argv[1:] if arguments is None else arguments
-    options = parse_arguments(arguments)
+    options = parser.parse_args(arguments)
     hopper = circumstances.on_hopper("tools.clock.truth", arguments)
 
     from rich.progress import Progress
 
     points: list[Point] = []
-
-    def save() -> None:
-        record = {**circumstances.gpu(), **circumstances.versions(arguments), "points": points}
-        records.write(options.save, record, "points")
-
     with Progress(transient=True) as progress:
         bar = progress.add_task("", total=None)
-        show = functools.partial(progress.update, bar)
-        if options.program:
-            for command in options.program:
-                show(description=command)
-                for found in program_points(command, hopper, options.repeats):
-                    points.append(found)
-                    save()
-        else:
-            for name in options.problem or PROBLEMS:
-                for case in range(len(PROBLEMS[name].benchmarks)):
-                    describe = lambda text: show(description=text)  # noqa: E731
-                    for found in case_points(PROBLEMS[name], case, options, hopper, describe):
-                        points.append(found)
-                        save()
+
+        def show(text: str) -> None:
+            progress.update(bar, description=text)
+
+        for found in all_points(options, hopper, show):
+            points.append(found)
+            record = {**circumstances.gpu(), **circumstances.versions(arguments), "points": points}
+            records.write(options.save, record, "points")
     print(f"{len(points)} points" + (f" are in {options.save}" if options.save else ""))
+
+
+def all_points(options: argparse.Namespace, hopper: bool, show: Callable[[str], None]) -> Iterator[Point]:
+    """The points that the command line asks for."""
+    for command in options.program or ():
+        show(command)
+        yield from program_points(command, hopper, options.repeats)
+    for name in () if options.program else options.problem or PROBLEMS:
+        for case in range(len(PROBLEMS[name].benchmarks)):
+            yield from case_points(PROBLEMS[name], case, options, hopper, show)
 
 
 if __name__ == "__main__":

@@ -20,24 +20,19 @@ kind, counts where silicon's times differ by more than 5 %: it is in order where
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import statistics
-import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
-
-from rich.progress import Progress
 
 from harness.launch_modes import ALONE, ORDINARY, OVERLAPPING, PROGRAMMATIC
 from nogpu import EmulatorError
 from nogpu.clock import WORDS, modelled_loop, profile
 from tools import circumstances
 from tools.clock import recordings
-from workshop import records
+from workshop import processes, records
 from workshop.clock.picture import scatter
 from workshop.clock.record import load
 from workshop.console import command_parser
@@ -143,15 +138,6 @@ def draw(points: Sequence[Point], path: Path) -> None:
     scatter(path, sets, looks, "silicon", "measured")
 
 
-def parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    parser = command_parser(__doc__, "tools.clock.validate")
-    recordings.add_options(parser)
-    parser.add_argument("--profile", default="h200", metavar="NAME", help="chip profile; default: %(default)s")
-    parser.add_argument("--picture", type=Path, metavar="FILE.png", help="draw modelled over silicon's times")
-    records.add_save(parser)
-    return parser.parse_args(arguments)
-
-
 def _place(point: Point) -> tuple[Any, ...]:
     work = point.get("case", 0), point.get("sizes", [])
     return set_of(point), point.get("problem", ""), *work, point["launches"], point["configuration"]
@@ -162,20 +148,20 @@ def replayed(points: Sequence[Point], folder: Path, profile_name: str, jobs: int
     # By chance, so that what is done has all kinds of points should the run be cut short.
     waiting = sorted(points, key=lambda point: zlib.crc32(recordings.name_of(point).encode()))
     done: list[Point] = []
-    with Progress(transient=True) as progress, ProcessPoolExecutor(jobs) as pool:
-        bar = progress.add_task("replays", total=len(points))
-        for each in as_completed([pool.submit(validated, point, folder, profile_name) for point in waiting]):
-            done.append(each.result())
-            done.sort(key=_place)
-            progress.advance(bar)
-            yield done
+    for _, point in processes.each(validated, ((each, folder, profile_name) for each in waiting), jobs, "replays"):
+        done = sorted([*done, point], key=_place)
+        yield done
 
 
 def main(arguments: list[str] | None = None) -> None:
-    arguments = sys.argv[1:] if arguments is None else arguments
-    options = parse_arguments(arguments)
+    parser = command_parser(__doc__, "tools.clock.validate")
+    recordings.add_options(parser)
+    parser.add_argument("--profile", default="h200", metavar="NAME", help="chip profile; default: %(default)s")
+    parser.add_argument("--picture", type=Path, metavar="FILE.png", help="draw modelled over silicon's times")
+    records.add_save(parser)
+    options = parser.parse_args(arguments)
     truth, chosen, folder = recordings.chosen(options)
-    reasons = recordings.record_shown(chosen, folder, truth["sms"], options.jobs, options.foreign)
+    reasons = recordings.record(chosen, folder, truth["sms"], options.jobs, options.foreign)
     left_out = recordings.by_program(chosen, reasons)
     record = {"device": truth["device"], "profile": options.profile, **circumstances.versions(arguments)}
     record |= {name: truth[name] for name in ("shapes", "times") if name in truth}

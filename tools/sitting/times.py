@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +27,7 @@ from tools.compare import (
     wrapped,
 )
 from tools.rings import memory_rows
-from tools.rows import Row, flush_buffer, time_row
+from tools.rows import Row, figures, flush_buffer, time_row
 from tools.sitting.context import leave_if_lost
 from tools.sitting.outcomes import Writer, is_skipped
 from tools.sitting.trials import TRIALS, left_out
@@ -74,11 +73,8 @@ def measure(writer: Writer, of: Timed, row: Row, **facts: Any) -> None:
         writer.end(label, False, f"{type(error).__name__}: {error}")
         leave_if_lost(label)
         return
-    ordered, tenth = sorted(times), len(times) // 10
-    figures = {"us": statistics.median(times), "p10": ordered[tenth], "p90": ordered[-1 - tenth]}
-    rounded = {key: round(value, 4) for key, value in figures.items()}
     where = {"problem": of.problem, "case": of.case, "row": row.name}
-    writer.figure(**where, **rounded, repeats=len(times), host_included=not hidden, **facts)
+    writer.figure(**where, **figures(times), repeats=len(times), host_included=not hidden, **facts)
 
 
 _flush = functools.cache(flush_buffer)

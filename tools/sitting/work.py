@@ -13,6 +13,7 @@ python -m tools.sitting.work suggest FIGURES.json      better constants for the 
 
 from __future__ import annotations
 
+import functools
 import json
 import platform
 import sys
@@ -65,22 +66,11 @@ def run_calls(writer: Writer, group: str, *names: str) -> None:
             writer.end(name, True, f"{time.monotonic() - began:.1f} s")
 
 
-def compare(writer: Writer, problem: str) -> None:
+def timed(kind: str, writer: Writer, problem: str) -> None:
+    """compare, trials and stages of `times`."""
     from tools.sitting import times
 
-    times.compare(writer, problem)
-
-
-def trials(writer: Writer, problem: str) -> None:
-    from tools.sitting import times
-
-    times.trials(writer, problem)
-
-
-def stages(writer: Writer, problem: str) -> None:
-    from tools.sitting import times
-
-    times.stages(writer, problem)
+    getattr(times, kind)(writer, problem)
 
 
 def clusters(writer: Writer) -> None:
@@ -112,9 +102,7 @@ KINDS: dict[str, Callable[..., None]] = {
     "which": which,
     "survey": survey,
     "calls": run_calls,
-    "compare": compare,
-    "trials": trials,
-    "stages": stages,
+    **{kind: functools.partial(timed, kind) for kind in ("compare", "trials", "stages")},
     "clusters": clusters,
     "profile": profile,
     "suggest": suggest,

@@ -4,7 +4,8 @@ import pytest
 
 from nogpu.clock.chip import profile
 from nogpu.clock.replay import replay
-from workshop.clock import ladders, microbenchmarks
+from tests.support import microbenchmarks
+from workshop.clock import ladders
 from workshop.clock.families import held_out
 
 

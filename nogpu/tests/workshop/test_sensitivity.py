@@ -7,7 +7,7 @@ import pytest
 from nogpu.clock.chip import profile
 from tests.support.clocks import lines_of, recorded, tiny
 from workshop.clock import sensitivity
-from workshop.clock.sensitivity import HIGHER, LOWER, Varied, Work, figures, moved, varied_chip
+from workshop.clock.sensitivity import HIGHER, LOWER, Work, figures, moved, varied_chip
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,9 @@ def test_constants_move_by_a_fifth_and_counts_by_whole_things(value, of_count, l
 
 def test_a_family_of_instructions_moves_with_all_of_its_costs():
     chip = profile("h200")
-    before, after = (c.instructions["shuffle"] for c in (chip, varied_chip(chip, Varied("shuffle", True, LOWER), ())))
+    before, after = (
+        c.instructions["shuffle"] for c in (chip, varied_chip(chip, ("instructions", "shuffle", LOWER), ()))
+    )
     assert (after.issue, after.interval, after.latency) == pytest.approx(
         (0.8 * before.issue, 0.8 * before.interval, 0.8 * before.latency)
     )

@@ -1,1 +1,1 @@
-"""The clock on what others have published of a B200: microbenchmarks, and ladders of a kernel's versions."""
+"""The clock on what others have published of a B200: ladders of a kernel's versions, phases of a launch."""

@@ -29,18 +29,15 @@ import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from itertools import combinations
 from pathlib import Path
 from typing import Any
-
-from rich.progress import Progress
 
 from nogpu.clock.chip import Chip, profile
 from nogpu.clock.loop import LEAST, WORDS, modelled_loop
 from nogpu.clock.replay import replay
 from nogpu.errors import EmulatorError
-from workshop import CHECKOUT, records
+from workshop import CHECKOUT, processes, records
 from workshop.clock import record
 from workshop.clock.families import held_out
 from workshop.clock.picture import scatter
@@ -181,6 +178,15 @@ def modelled(rows: Sequence[Point]) -> list[Point]:
     return [row for row in rows if "modelled_us" in row]
 
 
+def without_and_with_floors(rows: Sequence[Point]) -> Iterator[tuple[str, Sequence[Point]]]:
+    """(what a title has behind it, rows): those on no floor, and all where some are on one. None without a row."""
+    off_floors = [row for row in rows if not row["floor"]]
+    if off_floors:
+        yield "", off_floors
+    if len(rows) > len(off_floors):
+        yield ", with floors", rows
+
+
 def save(path: Path, chip: str, rows: Sequence[Point], command: Sequence[str]) -> None:
     """Writes points into a file; those that it has of other programs or cases stay."""
     old = (records.load(path) or {"points": []})["points"]
@@ -200,15 +206,16 @@ def draw(path: Path, rows: Sequence[Point]) -> None:
     scatter(path, {label: sets[key] for key, label in labels.items()}, looks, "published", "published")
 
 
-def _rows(options: argparse.Namespace, changed: dict[str, float]) -> Iterator[Point]:
-    """The rows of the chosen points, as they come, with a progress bar."""
+def _rows(options: argparse.Namespace, changed: dict[str, float]) -> list[Point]:
+    """The rows of the chosen points."""
     chosen = comparable(published(), options.folder)
     if options.calibrating or options.held_out:
         chosen = [point for point in chosen if point["held_out"] == options.held_out]
     chosen = [point for point in chosen if options.only in str(point["recording"])]
     work = functools.partial(replayed, clock=options.clock, changed=changed)
-    with ProcessPoolExecutor(options.jobs) as pool, Progress(transient=True) as progress:
-        yield from progress.track(pool.map(work, chosen), total=len(chosen), description="replays")
+    ended = processes.each(work, ((point,) for point in chosen), options.jobs, "replays")
+    rows = {id(point): row for (point,), row in ended}
+    return [rows[id(point)] for point in chosen]
 
 
 def show(rows: Sequence[Point]) -> None:
@@ -224,15 +231,12 @@ def show(rows: Sequence[Point]) -> None:
     rows = modelled(rows)
     for name in [*dict.fromkeys(row["family"] for row in rows), ""]:
         of_family = [row for row in rows if name in ("", row["family"])]
-        for title, chosen in (("", [row for row in of_family if not row["floor"]]), (" with floors", of_family)):
-            if chosen and (not title or len(chosen) > len([row for row in of_family if not row["floor"]])):
-                figures = errors(chosen)
-                print(f"{name or 'all'}{title}", {key: round(value, 3) for key, value in figures.items()})
+        for title, chosen in without_and_with_floors(of_family):
+            print(f"{name or 'all'}{title}", {key: round(value, 3) for key, value in errors(chosen).items()})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0."""
-    arguments = sys.argv[1:] if arguments is None else arguments
     parser = command_parser(__doc__, "workshop.clock.ladders")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--clock", default="b200", metavar="PROFILE")
@@ -246,11 +250,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="recordings that contain it")
     options = parser.parse_args(arguments)
     changed = {name: float(value) for name, value in (text.split("=") for text in options.set)}
-    rows = list(_rows(options, changed))
+    rows = _rows(options, changed)
     show(rows)
     if options.save:
-        command = [records.shortened(word) for word in arguments]
-        save(options.save, profile(options.clock).name, rows, command)
+        save(options.save, profile(options.clock).name, rows, records.command(arguments))
         rows = json.loads(options.save.read_text())["points"]
     if options.picture:
         draw(options.picture, modelled(rows))

@@ -11,7 +11,6 @@ over epilogue warps.
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -75,7 +74,6 @@ def _warps_with(trace: Trace, kind: str) -> set[int]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    arguments = sys.argv[1:] if arguments is None else arguments
     parser = command_parser(__doc__, "workshop.clock.phases")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--clock", default="b200", metavar="PROFILE", help="default: %(default)s")

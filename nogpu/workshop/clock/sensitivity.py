@@ -11,23 +11,24 @@ import dataclasses
 import functools
 import json
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from rich.progress import Progress
 
 from nogpu.clock.chip import PROFILES, Chip, Cost, profile, resolved
 from nogpu.clock.loop import modelled_loop
 from nogpu.clock.trace import Trace
 from nogpu.errors import EmulatorError
+from workshop import processes
 from workshop.clock.record import load
 
 SHARE = 0.2
 FLOOR_PLAN = "sms"  # a profile's GPCs say how many there are
 LOWER, HIGHER = "lower", "higher"
 IN_TURN = "ordinary launches"  # of a work: no launch starts before the one ahead has ended
+
+Varied = tuple[str, str, str]  # "constants" or "instructions", name, direction
+BASE: Varied = ("", "", "")  # the profile as it is
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,13 +42,7 @@ class Work:
     silicon_us: float | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Varied:
-    """A constant, or a family of instructions, and how it is moved."""
-
-    name: str
-    of_instructions: bool
-    direction: str
+Times = Mapping[Varied, Mapping[Work, float | None]]
 
 
 def moved(value: float, direction: str, of_count: bool) -> float:
@@ -59,14 +54,23 @@ def moved(value: float, direction: str, of_count: bool) -> float:
     return max(new, 1.0)
 
 
-def varied_chip(chip: Chip, varied: Varied, counts: Iterable[str]) -> Chip:
+def varied_chip(chip: Chip, varied: Varied, counts: Container[str]) -> Chip:
     """counts: names of the constants that count things."""
-    if not varied.of_instructions:
-        value = moved(chip.constants[varied.name], varied.direction, varied.name in counts)
-        return chip.with_constant(varied.name, value)
-    cost = chip.instructions[varied.name]
-    costs = (moved(each, varied.direction, False) for each in (cost.issue, cost.interval, cost.latency))
-    return dataclasses.replace(chip, instructions={**chip.instructions, varied.name: Cost(cost.pipe, *costs)})
+    kind, name, direction = varied
+    if kind == "constants":
+        return chip.with_constant(name, moved(chip.constants[name], direction, name in counts))
+    if kind == "instructions":
+        cost = chip.instructions[name]
+        costs = (moved(each, direction, False) for each in (cost.issue, cost.interval, cost.latency))
+        return dataclasses.replace(chip, instructions={**chip.instructions, name: Cost(cost.pipe, *costs)})
+    return chip
+
+
+def all_varied(chip: Chip, only: str) -> list[Varied]:
+    """The profile as it is, then each constant and family with `only` in its name in both directions."""
+    names = [("constants", name) for name in chip.constants if name != FLOOR_PLAN]
+    names += [("instructions", name) for name in chip.instructions]
+    return [BASE, *((*each, direction) for each in names if only in each[1] for direction in (LOWER, HIGHER))]
 
 
 def counts_of(name: str) -> set[str]:
@@ -85,22 +89,14 @@ def _traces(folder: Path, name: str) -> list[Trace]:
     return load(folder / name)
 
 
-def modelled(work: Work, chip: Chip) -> float | None:
+def modelled(work: Work, profile_name: str, varied: Varied) -> float | None:
     """Microseconds of a call; None where the launches come to no end on this chip or find no room."""
+    chip = varied_chip(profile(profile_name), varied, counts_of(profile_name))
     try:
         programmatic = False if work.launches == IN_TURN else None
         return modelled_loop(_traces(work.folder, work.name), chip, work.calls, programmatic, words=0).us
     except EmulatorError:
         return None
-
-
-def modelled_both(work: Work, profile_name: str, name: str, of_instructions: bool) -> dict[str, float | None]:
-    """Modelled times by direction. A name of "" is the profile as it is, under the same key."""
-    chip, counts = profile(profile_name), counts_of(profile_name)
-    if not name:
-        return {"": modelled(work, chip)}
-    ways = (Varied(name, of_instructions, direction) for direction in (LOWER, HIGHER))
-    return {each.direction: modelled(work, varied_chip(chip, each, counts)) for each in ways}
 
 
 def figures(base: Sequence[float], new: Sequence[float | None], silicon: Sequence[float | None]) -> dict[str, Any]:
@@ -120,52 +116,28 @@ def figures(base: Sequence[float], new: Sequence[float | None], silicon: Sequenc
     return found
 
 
-def summed(
-    sample: Sequence[Work], times: dict[tuple[str, bool], dict[str, dict[int, float | None]]], ended: Sequence[int]
-) -> dict[str, Any]:
-    """The sample with its modelled times, and the figures of each constant and family by direction.
-
-    times: by name and whether it is of instructions, by direction, by place in the sample. ended: places that have all.
-    """
-    base = times["", False][""]
-    places = [place for place in ended if base[place]]
-    kept = [base[place] or 0.0 for place in places]
-    silicon = [sample[place].silicon_us for place in places]
+def summed(ended: Sequence[Work], times: Times) -> dict[str, Any]:
+    """Works with their modelled times, and the figures of each constant and family by direction."""
+    kept = [work for work in ended if times[BASE][work]]
+    base = [times[BASE][work] or 0.0 for work in kept]
     rows = [
         {"name": work.name, "launches": work.launches, "us": round(us, 4)}
         | ({"silicon_us": work.silicon_us} if work.silicon_us else {})
-        for work, us in zip((sample[place] for place in places), kept, strict=True)
+        for work, us in zip(kept, base, strict=True)
     ]
     found: dict[str, Any] = {"sample": rows, "constants": {}, "instructions": {}}
-    for (name, of_instructions), ways in times.items():
-        if name:
-            found["instructions" if of_instructions else "constants"][name] = {
-                direction: figures(kept, [new[place] for place in places], silicon) for direction, new in ways.items()
-            }
+    for (kind, name, direction), new in times.items():
+        if kind:
+            figures_of = figures(base, [new[work] for work in kept], [work.silicon_us for work in kept])
+            found[kind].setdefault(name, {})[direction] = figures_of
     return found
 
 
 def sensitivities(sample: Sequence[Work], profile_name: str, jobs: int, only: str = "") -> Iterator[dict[str, Any]]:
     """`summed`, after each work of the sample that is done. only: part of the names that are varied."""
-    chip = profile(profile_name)
-    names = [*((name, False) for name in chip.constants if name != FLOOR_PLAN), *((n, True) for n in chip.instructions)]
-    names = [("", False), *(key for key in names if only in key[0])]
-    times: dict[tuple[str, bool], dict[str, dict[int, float | None]]] = {
-        key: {direction: {} for direction in ((LOWER, HIGHER) if key[0] else ("",))} for key in names
-    }
-    left = dict.fromkeys(range(len(sample)), len(names))
-    with Progress(transient=True) as progress, ProcessPoolExecutor(jobs) as pool:
-        bar = progress.add_task("replays", total=len(sample) * len(names))
-        running = {
-            pool.submit(modelled_both, work, profile_name, *key): (place, key)
-            for place, work in enumerate(sample)
-            for key in names
-        }
-        for each in as_completed(running):
-            place, key = running[each]
-            for direction, us in each.result().items():
-                times[key][direction][place] = us
-            progress.advance(bar)
-            left[place] -= 1
-            if not left[place]:
-                yield summed(sample, times, [place for place, count in left.items() if not count])
+    times: dict[Varied, dict[Work, float | None]] = {key: {} for key in all_varied(profile(profile_name), only)}
+    replays = [(work, profile_name, varied) for work in sample for varied in times]
+    for (work, _, varied), us in processes.each(modelled, replays, jobs, "replays"):
+        times[varied][work] = us
+        if all(work in of for of in times.values()):
+            yield summed([each for each in sample if all(each in of for of in times.values())], times)
