@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from argparse import Namespace
+
     from rich.console import Console
 
 START_LIMIT_S = 300  # imports, before the first question
@@ -27,6 +29,7 @@ UNITS_PER_WORKER = 25  # then a new worker takes its place: what a process has c
 POLL_S = 0.5  # between looks at the limits
 STACK_S = 1  # for a worker that hangs to print where it is
 END_S = 10  # for a worker to end when it is told to
+SAVED_EVERY = 10.0  # seconds
 GRACE = 5.0  # seconds in which a killed process has to be gone
 
 
@@ -329,10 +332,20 @@ def each(
             yield running[done], done.result()
 
 
-def shown(ended: Iterator[Ended], total: int, console: Console) -> Iterator[Ended]:
-    """Yields the ended processes, with a progress bar on a terminal."""
+def shown(
+    tasks: Sequence[Callable[[], Any]], options: Namespace, console: Console, save: Callable[[], None]
+) -> Iterator[Ended]:
+    """The tasks as `forked` ends them, with a progress bar on a terminal. options: jobs, limit and seconds. save: is
+    called now and then, and at the end.
+    """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
     columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
+    ended, last = forked(tasks, options.jobs, options.limit, options.seconds), time.monotonic()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        yield from bar.track(ended, total=total, description="")
+        for each in bar.track(ended, total=len(tasks), description=""):
+            yield each
+            if time.monotonic() - last > SAVED_EVERY:
+                save()
+                last = time.monotonic()
+    save()

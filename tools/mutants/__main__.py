@@ -15,11 +15,9 @@ or a mutant in it is noticed; with --silence, where anything is reported or a ru
 from __future__ import annotations
 
 import argparse
-import hashlib
 import random
 import signal
 import sys
-import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -35,7 +33,7 @@ from workshop.console import command_parser
 LIMIT = 120.0  # seconds of a mutant
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = command_parser(__doc__, "tools.mutants")
     parser.add_argument("--foreign", type=Path, metavar="FOLDER", help="folder with the checkout of NVIDIA/cutlass")
     parser.add_argument("--programs", metavar="P[,P...]", help="default: all")
@@ -58,7 +56,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    arguments = sys.argv[1:] if arguments is None else arguments
     options = parse(arguments)
     nogpu.activate(schedule="late", workers=1)
     from tools.mutants import programs
@@ -75,26 +72,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from workshop.mutants import silence
 
         return silence.main(options, found, circumstances.versions(arguments))
-    return break_them(found, options, arguments)
+    return break_them(found, options, circumstances.versions(arguments))
 
 
-def break_them(found: Sequence[Any], options: argparse.Namespace, arguments: Sequence[str]) -> int:
+def break_them(found: Sequence[Any], options: argparse.Namespace, versions: dict[str, Any]) -> int:
     from workshop.mutants import kinds, results, survivors, tape, trial
 
     console = make_console(highlight=False)
-    saved = results.load(options.save) or results.File({}, {}, [], circumstances.versions(arguments))
+    saved = results.load(options.save) or results.File({}, {}, [], versions)
     schedules = options.schedule.split(","), [name for name in options.sanitized.split(",") if name]
-    tapes = {program.name: program.record() for program in found}
-    for recorded in tapes.values():
-        tape.settle(recorded)
+    tapes = tape.settled(found)
     sanitized = silent(tapes, schedules, options, console)
     tasks, of = [], []
     for program in found:
         recorded = tapes[program.name]
-        digest = hashlib.sha256(recorded.ptx.encode()).hexdigest()
-        if (saved.texts.get(program.name), saved.sources.get(program.name)) != (digest, program.source):
+        source = recorded.digest, program.source
+        if (saved.texts.get(program.name), saved.sources.get(program.name)) != source:
             saved.results = [result for result in saved.results if result.program != program.name]
-        saved.texts[program.name], saved.sources[program.name] = digest, program.source
+        saved.texts[program.name], saved.sources[program.name] = source
         done = {result.key for result in saved.results}
         made = kinds.mutants(recorded.ptx, options.kinds.split(",") if options.kinds else None)
         for mutant in made:
@@ -106,20 +101,16 @@ def break_them(found: Sequence[Any], options: argparse.Namespace, arguments: Seq
     if options.sample is not None:
         chosen = random.Random(options.seed).sample(range(len(tasks)), min(options.sample, len(tasks)))
         tasks, of = [tasks[i] for i in chosen], [of[i] for i in chosen]
-    new, last = [], time.monotonic()
-    for ended in processes.shown(
-        processes.forked(tasks, options.jobs, options.limit, options.seconds), len(tasks), console
-    ):
-        name, mutant = of[ended.number]
+    new, order = [], {program.name: place for place, program in enumerate(found)}
+
+    def save() -> None:
+        saved.results.sort(key=lambda result: (order.get(result.program, -1), result.line, result.kind, result.change))
+        saved.save(options.save)
+
+    for ended in processes.shown(tasks, options, console, save):
         outcome = ended.result or trial.Outcome(trial.LATE, reason=ended.failure)
-        new.append(results.of(name, mutant, outcome, ended.seconds))
+        new.append(results.of(*of[ended.number], outcome, ended.seconds))
         saved.results.append(new[-1])
-        if time.monotonic() - last > 10:
-            saved.save(options.save)
-            last = time.monotonic()
-    order = {program.name: place for place, program in enumerate(found)}
-    saved.results.sort(key=lambda result: (order.get(result.program, -1), result.line, result.kind, result.change))
-    saved.save(options.save)
     show(saved.results, console)
     complete = options.sample is None and not (options.kinds or options.programs) and options.foreign is not None
     wrong = list(survivors.complaints(saved.results if complete else new, survivors.load(SURVIVORS), complete))

@@ -11,14 +11,13 @@ import contextlib
 import runpy
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness import ROOT
 from nogpu.sanitizer import RULES, waivers
-from workshop.mutants.tape import Tape, record
+from workshop.mutants.tape import Program, Tape, record
 
 Data = Any
 Promised = dict[str, bool]
@@ -26,16 +25,6 @@ Call = tuple[Data, Promised]
 
 READY: Promised = {"operands_ready": True}
 ALL: Promised = {"operands_ready": True, "output_free": True}
-
-
-@dataclass(frozen=True)
-class Program:
-    """A kernel, and how it is recorded."""
-
-    name: str
-    record: Callable[[], Tape]
-    source: str = "submission.py"
-    """Repository and path of another's."""
 
 
 def as_operand(c: Any) -> Any:

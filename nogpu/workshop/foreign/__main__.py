@@ -27,19 +27,23 @@ compared with nothing. Exit codes: 0 every report is judged, 1 one is not, 2 usa
 
 from __future__ import annotations
 
+import functools
 import signal
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workshop import records
 from workshop.console import command_parser, make_console, make_table
 from workshop.foreign import runs, sanitized
 from workshop.foreign.runs import LISTS, SCHEDULES, TIME_LIMIT, Program, Run
 from workshop.foreign.sanitized import Sanitized
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,29 +63,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     missing: set[str] = set()
     found = runs.programs(options.folder.resolve(), missing, options.lists)
     chosen = [each for each in found if options.only in f"{each.repository}/{each.name}"]
-    show = Show()
+    console = make_console()
+    show = functools.partial(console.print, markup=False, soft_wrap=True)
     for repository in sorted(missing):
         show(f"not there: git clone https://github.com/{repository} {options.folder / repository.replace('/', '+')}")
     schedules = (options.schedule or (SCHEDULES[0] if options.sanitize else ",".join(SCHEDULES))).split(",")
     # All programs under the first schedule come before the second one.
     wanted = [(program, schedule) for schedule in schedules for program in chosen]
-    return (follow if options.sanitize else run)(wanted, options, show)
+    return (follow if options.sanitize else run)(wanted, options, console, show)
 
 
-class Show:
-    """Prints lines as they are."""
-
-    def __init__(self) -> None:
-        self.console = make_console()
-
-    def __call__(self, text: str) -> None:
-        self.console.print(text, markup=False, soft_wrap=True)
-
-
-def run(wanted: Sequence[tuple[Program, str]], options: Namespace, show: Show) -> int:
+def run(wanted: Sequence[tuple[Program, str]], options: Namespace, console: Console, show: Callable[..., None]) -> int:
     """Exit code 1 where a verdict differs from a published one, else 0."""
     found = runs.load(options.save)
-    for result in runs.run_all(left(wanted, found), options.timeout, options.jobs, show.console, runs.run):
+    for result in runs.run_all(left(wanted, found), options.timeout, options.jobs, console, runs.run):
         found.append(result)
         lenient = f", lenient: {result.lenient}" if result.lenient else ""
         show(f"{result.name} under {result.schedule}: {result.verdict}{lenient}, {result.seconds:.1f} s")
@@ -92,16 +87,18 @@ def run(wanted: Sequence[tuple[Program, str]], options: Namespace, show: Show) -
         mark = " (differs)" if each.agrees is False else ""
         cells = (each.name, each.schedule, each.verdict, each.lenient, each.silicon + mark, each.note or each.reason)
         table.add_row(*cells, f"{each.seconds:.1f}")
-    show.console.print(table)
-    show.console.print(runs.counts(found), markup=False)
+    console.print(table)
+    console.print(runs.counts(found), markup=False)
     return 1 if any(each.agrees is False for each in found) else 0
 
 
-def follow(wanted: Sequence[tuple[Program, str]], options: Namespace, show: Show) -> int:
+def follow(
+    wanted: Sequence[tuple[Program, str]], options: Namespace, console: Console, show: Callable[..., None]
+) -> int:
     """--sanitize. Exit code 1 where a report is not judged, else 0."""
     entries = sanitized.judgements()
     found = [sanitized.judged(each, entries) for each in sanitized.load(options.save)]
-    for result in runs.run_all(left(wanted, found), options.timeout, options.jobs, show.console, runs.follow):
+    for result in runs.run_all(left(wanted, found), options.timeout, options.jobs, console, runs.follow):
         found.append(sanitized.judged(result, entries))
         show(f"{result.name} under {result.schedule}: {result.outcome}, {result.seconds:.1f} s")
         for each in found[-1].reports:
@@ -109,7 +106,7 @@ def follow(wanted: Sequence[tuple[Program, str]], options: Namespace, show: Show
             show(f"    {each.rule} ({verdict}, {each.pairs} pairs), {each.kernel}: {each.text}")
         save(options.save, found)
     save(options.save, found)
-    show.console.print(sanitized.counts(found), markup=False)
+    console.print(sanitized.counts(found), markup=False)
     return 1 if any(not each.verdict for run in found for each in run.reports) else 0
 
 

@@ -7,11 +7,12 @@ import re
 import shlex
 import sys
 import sysconfig
+import tempfile
 import time
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -144,8 +145,10 @@ def run(program: Program, schedule: str, limit: float, sessions: Sessions) -> Ru
     A strict run may come to wrong results or hang by an order of events that is legal and that hardware never shows.
     """
     started = time.monotonic()
-    verdict, reason = attempt(program, schedule, limit, sessions)
-    lenient = attempt(program, schedule, limit, sessions, lenient=True) if verdict in (ERROR, WRONG, HANG) else ("", "")
+    verdict, reason = attempt(program, schedule, limit, sessions, {})
+    lenient = "", ""
+    if verdict in (ERROR, WRONG, HANG):
+        lenient = attempt(program, schedule, limit, sessions, {"NOGPU_LENIENT": "1"})
     seconds = round(time.monotonic() - started, 1)
     return Run(
         *(program.repository, program.name, program.framework, schedule, verdict, seconds, reason),
@@ -153,24 +156,25 @@ def run(program: Program, schedule: str, limit: float, sessions: Sessions) -> Ru
     )
 
 
-def attempt(
-    program: Program, schedule: str, limit: float, sessions: Sessions, lenient: bool = False
-) -> tuple[str, str]:
-    """(verdict, reason) of one process."""
-    output, code = execute(program, schedule, limit, sessions, {"NOGPU_LENIENT": "1"} if lenient else {})
-    return judge(output.replace(f"{program.folder}/", ""), code, program.expects)
-
-
 def follow(program: Program, schedule: str, limit: float, sessions: Sessions) -> sanitized.Sanitized:
     """Runs a program under a schedule, leniently, with the sanitizer."""
-    started, log = time.monotonic(), sanitized.Log()
-    output, code = execute(program, schedule, limit, sessions, log.settings)
-    verdict, reason = judge(output.replace(f"{program.folder}/", ""), code, program.expects)
+    started = time.monotonic()
+    with tempfile.NamedTemporaryFile("r", prefix="sanitizer-") as log:
+        settings = {"NOGPU_SANITIZE": "1", "NOGPU_SANITIZE_LOG": log.name, "NOGPU_LENIENT": "1"}
+        verdict, reason = attempt(program, schedule, limit, sessions, settings)
+        reports = sanitized.reports(log)
     seconds = round(time.monotonic() - started, 1)
     return sanitized.Sanitized(
-        *(program.repository, program.name, program.framework, schedule, verdict, seconds, reason),
-        log.take(),
+        *(program.repository, program.name, program.framework, schedule, verdict, seconds, reason, reports)
     )
+
+
+def attempt(
+    program: Program, schedule: str, limit: float, sessions: Sessions, settings: Mapping[str, str]
+) -> tuple[str, str]:
+    """(verdict, reason) of one process. settings: the emulator's variables."""
+    output, code = execute(program, schedule, limit, sessions, settings)
+    return judge(output.replace(f"{program.folder}/", ""), code, program.expects)
 
 
 def execute(
@@ -206,7 +210,7 @@ def run_all(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     sessions = Sessions()
-    running: dict[int, str] = {}  # by number
+    running: list[str] = []
     columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
     with (
         Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar,
@@ -214,28 +218,22 @@ def run_all(
     ):
         task = bar.add_task("", total=len(wanted))
 
-        def show() -> None:
-            bar.update(task, description=", ".join(running.copy().values()), refresh=True)
-
-        def one(number: int) -> Result:
-            program, schedule = wanted[number]
-            running[number] = f"{program.file.name} under {schedule}"
-            show()
+        def one(program: Program, schedule: str) -> Result:
+            name = f"{program.file.name} under {schedule}"
+            running.append(name)
+            bar.update(task, description=", ".join(running), refresh=True)
             try:
                 return how(program, schedule, limit, sessions)
             finally:
-                del running[number]
-                show()
+                running.remove(name)
+                bar.update(task, description=", ".join(running), refresh=True)
 
-        pending = {pool.submit(one, number) for number in range(len(wanted))}
         try:
-            while pending:
-                ended, pending = wait(pending, return_when=FIRST_COMPLETED)
-                bar.advance(task, len(ended))
-                yield from (each.result() for each in ended)
+            for each in as_completed([pool.submit(one, *each) for each in wanted]):
+                bar.advance(task)
+                yield each.result()
         finally:
-            for each in pending:
-                each.cancel()
+            pool.shutdown(wait=False, cancel_futures=True)
             sessions.end()
 
 
@@ -243,8 +241,7 @@ def counts(runs: Sequence[Run]) -> str:
     """The verdicts and the agreement with silicon in a sentence."""
     verdicts = Counter(each.verdict for each in runs)
     known = [each for each in runs if each.agrees is not None]
-    text = (
-        f"{len(runs)} runs: {', '.join(f'{verdicts[verdict]} {verdict}' for verdict in VERDICTS if verdicts[verdict])}"
-    )
+    counted = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS if verdicts[verdict])
+    text = f"{len(runs)} runs: {counted}"
     agreeing = sum(each.agrees is True for each in known)
     return f"{text}. {agreeing} of {len(known)} agree with what is published of a B200." if known else f"{text}."

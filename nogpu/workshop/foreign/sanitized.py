@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -114,25 +113,6 @@ def reports(lines: Iterable[str]) -> tuple[Report, ...]:
         first.setdefault(key, ADDRESS.sub("0x...", _FOLDERS.sub("", text)))
         pairs.setdefault(key, set()).add(text)
     return tuple(Report(key[0], key[1], len(pairs[key]), text) for key, text in first.items())
-
-
-class Log:
-    """A file for the reports of one run."""
-
-    def __init__(self) -> None:
-        with tempfile.NamedTemporaryFile(prefix="sanitizer-", delete=False) as file:
-            self.path = Path(file.name)
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """Variables for the run."""
-        return {"NOGPU_SANITIZE": "1", "NOGPU_SANITIZE_LOG": str(self.path), "NOGPU_LENIENT": "1"}
-
-    def take(self) -> tuple[Report, ...]:
-        """The reports; the file is gone then."""
-        found = reports(self.path.read_text().splitlines())
-        self.path.unlink()
-        return found
 
 
 def load(path: Path | None) -> list[Sanitized]:

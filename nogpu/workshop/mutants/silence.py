@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import nogpu
 from workshop import processes, records
@@ -18,56 +17,33 @@ from workshop.mutants import tape, trial
 SOURCES = "*.py", "*.c", "*.h"
 
 
-class Program(Protocol):
-    """A kernel, and how it is recorded."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def record(self) -> Callable[[], tape.Tape]: ...
-
-
-SAVED_EVERY = 10.0  # seconds
-
-
-def main(options: argparse.Namespace, found: Sequence[Program], versions: dict[str, Any]) -> int:
+def main(options: argparse.Namespace, found: Sequence[tape.Program], versions: dict[str, Any]) -> int:
     """Exit code 1 if anything is reported, or a run has no end. versions: what the file says of the run.
 
     A file goes on where an earlier run of the same PTX in the same emulator has ended.
     """
     console = make_console(highlight=False)
-    schedules = ["late", "eager", *(f"random:{seed}" for seed in range(1, options.silence + 1))]
-    tapes = {program.name: program.record() for program in found}
-    for recorded in tapes.values():
-        tape.settle(recorded)
-    texts = {name: hashlib.sha256(recorded.ptx.encode()).hexdigest() for name, recorded in tapes.items()}
-    record = _begin(options.save, texts, versions)
-    tasks, of = [], []
-    for schedule in schedules:  # all kernels under the first comes before the second
-        for name, recorded in tapes.items():
-            if schedule not in record["runs"][name]:
-                of.append((name, schedule))
-                tasks.append(partial(trial.once, recorded, recorded.ptx, schedule, True))
-    last, unfinished = time.monotonic(), len(tasks)
-    for ended in processes.shown(
-        processes.forked(tasks, options.jobs, options.limit, options.seconds), len(tasks), console
-    ):
-        name, schedule = of[ended.number]
-        outcome = ended.result
-        if ended.failure:
-            console.print(f"{name} under {schedule}: {ended.failure}", markup=False, soft_wrap=True)
-            continue
-        unfinished -= 1
-        record["runs"][name].append(schedule)
+    tapes = tape.settled(found)
+    record = _begin(options.save, {name: recorded.digest for name, recorded in tapes.items()}, versions)
+    of = [  # all kernels under the first schedule come before the second
+        (name, schedule)
+        for schedule in ("late", "eager", *(f"random:{seed}" for seed in range(1, options.silence + 1)))
+        for name in tapes
+        if schedule not in record["runs"][name]
+    ]
+    tasks = [partial(trial.once, tapes[name], tapes[name].ptx, schedule, True) for name, schedule in of]
+    unfinished = len(tasks)
+    for ended in processes.shown(tasks, options, console, lambda: records.write(options.save, record)):
+        (name, schedule), outcome, text = of[ended.number], ended.result, ended.failure
+        if not ended.failure:
+            unfinished -= 1
+            record["runs"][name].append(schedule)
         if outcome is not None:
             report = {"program": name, "schedule": schedule, "verdict": outcome.verdict, "reason": outcome.reason}
             record["reports"].append(report)
-            console.print(f"{name} under {schedule}: {outcome.verdict} {outcome.reason}", markup=False, soft_wrap=True)
-        if time.monotonic() - last > SAVED_EVERY:
-            records.write(options.save, record)
-            last = time.monotonic()
-    records.write(options.save, record)
+            text = f"{outcome.verdict} {outcome.reason}"
+        if text:
+            console.print(f"{name} under {schedule}: {text}", markup=False, soft_wrap=True)
     runs = sum(map(len, record["runs"].values()))
     text = f"{len(record['reports'])} reports in {runs} runs of {len(found)} kernels"
     console.print(f"{text}; {unfinished} runs are left" if unfinished else text, markup=False)

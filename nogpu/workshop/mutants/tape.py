@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from unittest import mock
 
 import numpy as np
@@ -62,12 +63,26 @@ class Tape:
         with _settings(device, schedule, self, sanitize, limit):
             for overlapping in self.steps:
                 for step in overlapping:
-                    entry = (
-                        module.entries[step.kernel.name] if step.kernel.module.text == self.ptx else step.kernel.entry
-                    )
+                    of_mutant = step.kernel.module.text == self.ptx
+                    entry = module.entries[step.kernel.name] if of_mutant else step.kernel.entry
                     device.launch(entry, step.config, step.values)
                 device.synchronize()
         return all(np.array_equal(allocation.data, data) for allocation, data in self.expected.items())
+
+    @property
+    def digest(self) -> str:
+        """The hash of the PTX."""
+        return hashlib.sha256(self.ptx.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Program:
+    """A kernel, and how it is recorded."""
+
+    name: str
+    record: Callable[[], Tape]
+    source: str = "submission.py"
+    """Repository and path of another's."""
 
 
 @contextmanager
@@ -94,8 +109,6 @@ def _settings(device: Device, schedule: str, tape: Tape, sanitize: bool, limit: 
 
 def with_sms(device: Device, sms: int | None) -> devices.DeviceProperties:
     """The chip's properties with so many SMs, None for all."""
-    from dataclasses import replace
-
     return device.properties if sms is None else replace(device.properties, sm_count=sms)
 
 
@@ -145,3 +158,11 @@ def settle(tape: Tape, schedule: str = "late") -> None:
     tape.run(tape.ptx, schedule)
     tape.expected = {allocation: allocation.data.copy() for allocation in tape.before}
     tape.instructions = sum(counters.warp_instructions for counters in device.counters())
+
+
+def settled(programs: Iterable[Program]) -> dict[str, Tape]:
+    """The tapes of programs by name, all of them recorded and then settled."""
+    tapes = {program.name: program.record() for program in programs}
+    for each in tapes.values():
+        settle(each)
+    return tapes
