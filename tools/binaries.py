@@ -142,11 +142,6 @@ def _assembled(ptxas: str, log: str, cubin: bytes) -> Assembled:
     return Assembled(ptxas, cubin, max(registers), max(stack), sum(stores), sum(loads), warnings)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Cubins
-# ----------------------------------------------------------------------------------------------------------------------
-
-
 def machine_code(cubin: bytes) -> bytes:
     """The .text sections of a cubin, an ELF file, without the names of its kernels. Needs pyelftools."""
     from elftools.elf.elffile import ELFFile

@@ -72,11 +72,6 @@ class Reply:
         return ranked or timed
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Results as `key: value`
-# ----------------------------------------------------------------------------------------------------------------------
-
-
 def microseconds(result: dict[str, Any], key: str) -> float | None:
     """A time in nanoseconds, a number or its text; None where it is not there."""
     return None if result.get(key) is None else float(result[key]) / 1e3
@@ -123,11 +118,6 @@ def add_records(reply: Reply, records: list[Any]) -> None:
             reply.fail(f"{where}: not passed")
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Reports as text
-# ----------------------------------------------------------------------------------------------------------------------
-
-
 def as_us(text: str, unit: str) -> float:
     """A time of a report in microseconds. Raises ValueError for a unit that the service does not write."""
     if unit not in NS:
@@ -164,11 +154,6 @@ def add_report(reply: Reply, text: str) -> None:
             failing = False
         elif run and line and line != "```":
             spec = line
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# Files
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 def add_file(reply: Reply, path: Path) -> None:

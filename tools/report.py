@@ -56,11 +56,6 @@ LOCAL = ("LDL", "STL")
 PARAMETER_BYTES = 32764  # kernel parameters per launch (PTX ISA, "Kernel Function Parameters")
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Compiling
-# ----------------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Compiled:
     """The DSL's output for a plan."""
@@ -125,11 +120,6 @@ def compile_plan(plan: submission.Plan) -> Compiled:
         seconds = time.perf_counter() - start
     # The PTX of nvidia-cutlass-dsl 4.5.2 ends with the NUL of a C string.
     return Compiled(plan, artifacts.PTX.rstrip("\0"), artifacts.CUBIN, seconds)
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# The tables
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -24,35 +24,25 @@ RING_STAGE, RING_STAGES, RING_THREADS = 16384, 12, 96
 LINE = 128  # bytes of an L2 line, and of a k-tile of one token
 ATOM_BYTES = 2048  # of a k-tile's scale factors of 128 rows
 SMEM_BYTES = 227 * 1024
+WORK_FIELDS = (  # in their order
+    *("group_count", "tiles", "ctas_per_tile", "neighbours", "products", "token_tile", "token_rows", "token_step"),
+    *("stages", "weight_bytes", "scale_bytes", "early"),
+)
 
 
 class Group(ctypes.Structure):
     """ring.cu's Group."""
 
-    _fields_ = [(name, ctypes.c_int64) for name in ("weights", "scales", "tokens", "token_scales", "output")] + [
-        (name, ctypes.c_int32) for name in ("first_tile", "token_blocks", "k_tiles", "m", "n")
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("weights", "scales", "tokens", "token_scales", "output")),
+        *((name, ctypes.c_int32) for name in ("first_tile", "token_blocks", "k_tiles", "m", "n")),
     ]
 
 
 class Work(ctypes.Structure):
     """ring.cu's Work."""
 
-    _fields_ = [("groups", Group * MAX_GROUPS)] + [
-        (name, ctypes.c_int32)
-        for name in (
-            *(
-                "group_count",
-                "tiles",
-                "ctas_per_tile",
-                "neighbours",
-                "products",
-                "token_tile",
-                "token_rows",
-                "token_step",
-            ),
-            *("stages", "weight_bytes", "scale_bytes", "early"),
-        )
-    ]
+    _fields_ = [("groups", Group * MAX_GROUPS), *((name, ctypes.c_int32) for name in WORK_FIELDS)]
 
 
 @functools.cache

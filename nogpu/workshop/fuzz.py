@@ -43,11 +43,9 @@ from workshop.mutations import LEVELS, Input, Mutator
 PACKAGE = str(Path(nogpu.__file__).parent)
 LIMIT_SECONDS = 5.0
 LIMIT_BYTES = 4 << 30
-OUTCOMES = ACCEPTED, PARSER, TRANSLATION, FAILED, LATE = (
-    *("accepted", "refused by the parser", "refused in translation"),
-    *("failed", "late"),
-)
-BAD = FAILED, LATE
+ACCEPTED, PARSER, TRANSLATION = "accepted", "refused by the parser", "refused in translation"
+BAD = FAILED, LATE = "failed", "late"
+OUTCOMES = ACCEPTED, PARSER, TRANSLATION, *BAD
 _SHORTENING = 1000  # trials
 
 
@@ -56,8 +54,7 @@ class Outcome:
     """The outcome of an input."""
 
     kind: str
-    place: str = ""
-    """Of a bad outcome: exception, file and line of the emulator."""
+    place: str = ""  # of a bad outcome: exception, file and line of the emulator
 
 
 class _Late(BaseException):
@@ -159,9 +156,8 @@ def run(texts: Sequence[str], numbers: Sequence[int], seed: int, progress: bool 
     mutator, tally = Mutator(texts), Tally()
     console = Console(stderr=True)
     with limits():
-        for number in track(
-            numbers, "trying", console=console, transient=True, disable=not console.is_terminal or not progress
-        ):
+        hidden = not console.is_terminal or not progress
+        for number in track(numbers, "trying", console=console, transient=True, disable=hidden):
             tried = mutator.make(random.Random(f"{seed}:{number}"))
             tally.add(number, tried, examine(tried.text))
     return tally
@@ -178,11 +174,9 @@ def show(tally: Tally) -> None:
     """Print the table and the inputs that failed."""
     console = make_console(highlight=False)
     table = make_table(["last mutation"], ["inputs", *OUTCOMES])
-    total: Counter[str] = Counter()
-    for level, counts in tally.counts.items():
-        total += counts
+    total = sum(tally.counts.values(), Counter[str]())
+    for level, counts in (*tally.counts.items(), ("all", total)):
         table.add_row(level, *(f"{n:,}" for n in (counts.total(), *(counts[kind] for kind in OUTCOMES))))
-    table.add_row("all", *(f"{n:,}" for n in (total.total(), *(total[kind] for kind in OUTCOMES))))
     console.print(table)
     for place, (number, tried) in sorted(tally.bad.items(), key=lambda item: len(item[1][1].text)):
         with limits():

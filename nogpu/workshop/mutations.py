@@ -41,8 +41,7 @@ class Input:
     """A text to try."""
 
     text: str
-    levels: tuple[str, ...]
-    """Those of its mutations, in order."""
+    levels: tuple[str, ...]  # of its mutations, in order
 
 
 class Mutator:

@@ -134,11 +134,6 @@ def phases(results: Path, name: str) -> str:
     )
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Modelled times of a B200
-# ----------------------------------------------------------------------------------------------------------------------
-
-
 def band(points: Sequence[dict[str, Any]]) -> tuple[float, float] | None:
     """The factors, low and high, that lead from a modelled time to silicon's in IN_BAND of one more family's times.
 

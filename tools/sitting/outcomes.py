@@ -11,6 +11,7 @@ import dataclasses
 import json
 import os
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -148,6 +149,16 @@ class Writer:
 
     def end(self, name: str, passed: bool, message: str = "") -> None:
         self.write(end=name, passed=passed, message=message[:2000])
+
+    def fail(self, name: str, error: Exception) -> None:
+        """The end of what has raised; and of this process, for another one to go on, after an error that CUDA reports
+        from every later call.
+        """
+        from harness.runner import device_is_usable
+
+        self.end(name, False, f"{type(error).__name__}: {error}")
+        if not device_is_usable():
+            sys.exit(f"{name}: this process's CUDA context is lost")
 
     def figure(self, **figure: Any) -> None:
         self.write(figure=figure)

@@ -28,7 +28,6 @@ from tools.compare import (
 )
 from tools.rings import memory_rows
 from tools.rows import Row, figures, flush_buffer, time_row
-from tools.sitting.context import leave_if_lost
 from tools.sitting.outcomes import Writer, is_skipped
 from tools.sitting.trials import TRIALS, left_out
 from tools.stages import FEWEST, at_most
@@ -70,8 +69,7 @@ def measure(writer: Writer, of: Timed, row: Row, **facts: Any) -> None:
     try:
         times, hidden = time_row(row, _flush(), REPEATS)
     except Exception as error:  # of the compiler, the driver, torch's own kernels
-        writer.end(label, False, f"{type(error).__name__}: {error}")
-        leave_if_lost(label)
+        writer.fail(label, error)
         return
     where = {"problem": of.problem, "case": of.case, "row": row.name}
     writer.figure(**where, **figures(times), repeats=len(times), host_included=not hidden, **facts)

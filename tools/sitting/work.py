@@ -50,7 +50,6 @@ def survey(writer: Writer) -> None:
 def run_calls(writer: Writer, group: str, *names: str) -> None:
     """Each check once; one that raises is reported, and the next follows unless the device has failed with it."""
     from tools.sitting import calls
-    from tools.sitting.context import leave_if_lost
 
     for name, check in calls.groups()[group].items():
         if is_skipped(name) or (names and name not in names):
@@ -60,8 +59,7 @@ def run_calls(writer: Writer, group: str, *names: str) -> None:
         try:
             check()
         except Exception as error:  # of the kernel, the compiler, the driver
-            writer.end(name, False, f"{type(error).__name__}: {error}")
-            leave_if_lost(name)
+            writer.fail(name, error)
         else:
             writer.end(name, True, f"{time.monotonic() - began:.1f} s")
 

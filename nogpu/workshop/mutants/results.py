@@ -53,10 +53,8 @@ def of(program: str, mutant: Mutant, outcome: Outcome, seconds: float) -> Result
 class File:
     """Results of a run, and of which texts they are."""
 
-    texts: dict[str, str]
-    """Program -> hash of its PTX."""
-    sources: dict[str, str]
-    """Program -> file."""
+    texts: dict[str, str]  # program -> hash of its PTX
+    sources: dict[str, str]  # program -> file
     results: list[Result]
     versions: dict[str, Any]
 

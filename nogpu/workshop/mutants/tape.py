@@ -34,23 +34,15 @@ class Step:
 class Tape:
     """Launches in their order; those of a list may overlap, and all are over before the next list."""
 
-    ptx: str
-    """Of the kernel of which mutants are made; launches of other kernels are repeated as they are."""
+    ptx: str  # of the kernel of which mutants are made; launches of other kernels are repeated as they are
     steps: list[list[Step]]
-    before: dict[Allocation, np.ndarray]
-    """What the device's memory had in it before the first launch."""
-    sms: int | None
-    """Of the chip; None: all of it."""
-    allowed: tuple[str, ...]
-    """Rules that the sanitizer waives."""
-    strict: bool
-    """Whether doubts are errors (`nogpu.errors.doubt`)."""
-    expected: dict[Allocation, np.ndarray] = field(default_factory=dict)
-    """What the memory has in it behind the last launch of the PTX as it is."""
-    instructions: int = 0
-    """Warp instructions of the PTX as it is, under the first schedule."""
-    kept: list[object] = field(default_factory=list)
-    """Owners of the memory."""
+    before: dict[Allocation, np.ndarray]  # the device's memory before the first launch
+    sms: int | None  # of the chip; None: all of it
+    allowed: tuple[str, ...]  # rules that the sanitizer waives
+    strict: bool  # whether doubts are errors (`nogpu.errors.doubt`)
+    expected: dict[Allocation, np.ndarray] = field(default_factory=dict)  # behind the last launch of the PTX as it is
+    instructions: int = 0  # warp instructions of the PTX as it is, under the first schedule
+    kept: list[object] = field(default_factory=list)  # owners of the memory
 
     def run(self, ptx: str, schedule: str, sanitize: bool = False, limit: int | None = None) -> bool:
         """Repeats the launches with a kernel's text. Returns whether the memory is as expected.
@@ -81,8 +73,7 @@ class Program:
 
     name: str
     record: Callable[[], Tape]
-    source: str = "submission.py"
-    """Repository and path of another's."""
+    source: str = "submission.py"  # repository and path of another's
 
 
 @contextmanager

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SCHEDULES = ("late", "random:1", "random:2")
 ERROR, DOUBT, WRONG, HANG, SURVIVED, LATE = "error", "doubt", "wrong", "hang", "survived", "late"
-VERDICTS = (ERROR, DOUBT, WRONG, HANG, SURVIVED, LATE)
+VERDICTS = (ERROR, DOUBT, WRONG, HANG, SURVIVED, LATE)  # LATE: nothing within the time
 SANITIZED = "late", "random:1", "last:1", "eager"
 TURNS = 8  # times the instructions of the kernel as it is: a launch that takes more hangs
 _RULE = re.compile(r"sanitizer, rule ([\w-]+)")
@@ -27,14 +27,10 @@ _SHOWN = 160  # characters of a reason
 class Outcome:
     """The outcome of a mutant."""
 
-    verdict: str
-    """One of VERDICTS: a rule, a rule that is a doubt, wrong values, a hang, nothing, or nothing within the time."""
-    schedule: str = ""
-    """Under which it was noticed."""
-    sanitized: bool = False
-    """Whether the sanitizer was needed."""
-    reason: str = ""
-    """The rule of the sanitizer, or the beginning of the error's text."""
+    verdict: str  # one of VERDICTS
+    schedule: str = ""  # under which it was noticed
+    sanitized: bool = False  # whether the sanitizer was needed
+    reason: str = ""  # the rule of the sanitizer, or the beginning of the error's text
 
     @property
     def noticed(self) -> bool:
