@@ -40,6 +40,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 from harness.console import make_console, make_table
 from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC
@@ -83,11 +84,8 @@ def ordinary_launches() -> Iterator[None]:
     def without(function: Any, config: LaunchConfig, parameters: list[bytes], queue: int) -> None:
         original(function, dataclasses.replace(config, programmatic=False), parameters, queue)
 
-    gpu.launch = without
-    try:
+    with mock.patch.object(gpu, "launch", without):
         yield
-    finally:
-        gpu.launch = original
 
 
 @functools.cache

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import sys
 from typing import Any
+from unittest import mock
 
 import submission
 from harness.console import make_console, make_table
@@ -32,16 +33,13 @@ LOST_BY = "lost by"
 def costs(schedule: submission.Schedule, overlapping: bool) -> dict[str, float]:
     """Rate -> modelled microseconds that would not be there if the chip were endlessly fast in it alone."""
     name = "BLACKWELL" if schedule.sm_count > submission.HOPPER_SMS else "HOPPER"
-    rates, found = getattr(submission, name), {}
-    try:
-        for field in submission.Rates._fields:
-            free = submission.ENDLESS if field in ("sm", "l2", "dram", "tensor") else 0
-            setattr(submission, name, tuple(each._replace(**{field: free}) for each in rates))
-            found[field] = -schedule.cost(overlapping)
-    finally:
-        setattr(submission, name, rates)
-    total = schedule.cost(overlapping)
-    return {field: total + less for field, less in found.items()}
+    total, found = schedule.cost(overlapping), {}
+    for field in submission.Rates._fields:
+        free = submission.ENDLESS if field in ("sm", "l2", "dram", "tensor") else 0
+        rates = tuple(each._replace(**{field: free}) for each in getattr(submission, name))
+        with mock.patch.object(submission, name, rates):
+            found[field] = total - schedule.cost(overlapping)
+    return found
 
 
 def compare(schedule: submission.Schedule, overlapping: bool = True) -> list[dict[str, str]]:

@@ -38,6 +38,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import submission
 from harness.console import make_console, make_table
@@ -103,13 +104,9 @@ def kept_artifacts() -> Iterator[None]:
     from cutlass import cute
     from cutlass.base_dsl.compiler import DumpDir, KeepCUBIN, KeepPTX
 
-    before = cute.compile
     with tempfile.TemporaryDirectory(prefix="report-") as folder:
-        cute.compile = before[KeepPTX, KeepCUBIN, DumpDir(folder)]
-        try:
+        with mock.patch.object(cute, "compile", cute.compile[KeepPTX, KeepCUBIN, DumpDir(folder)]):
             yield
-        finally:
-            cute.compile = before
 
 
 def compile_plan(plan: submission.Plan) -> Compiled:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import nogpu
 from harness.console import make_console, make_table
@@ -109,13 +110,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from nogpu import Device
 
     device = Device.current()
-    before = {name: getattr(device, name) for name in ("properties", "schedules", "sanitizer", "workers")}
-    device.properties = dataclasses.replace(device.properties, sm_count=options.sms)
-    device.workers = 1
     schedules = nogpu.schedules(options.schedule)
     table = make_table(["configuration"], [text for name in schedules for text in (name, "with the sanitizer")])
-    highest = 0.0
-    try:
+    highest, properties = 0.0, dataclasses.replace(device.properties, sm_count=options.sms)
+    kept: dict[str, Any] = {"schedules": device.schedules, "sanitizer": device.sanitizer}
+    with mock.patch.multiple(device, properties=properties, workers=1, **kept):
         for name, call in _calls(options).items():
             cells = []
             for schedule in schedules:
@@ -124,9 +123,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 cells += [f"{plain * 1e3:.1f} ms", f"{followed / plain:.1f} times"]
                 highest = max(highest, followed / plain)
             table.add_row(name, *cells)
-    finally:
-        for name, value in before.items():
-            setattr(device, name, value)
     console = make_console(highlight=False)
     console.print(table)
     if highest > options.most:

@@ -15,6 +15,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 from workshop.clock.record import save
 
@@ -110,11 +111,8 @@ def _once() -> Iterator[None]:
             run(entry, config, parameters, *rest)
             known[key] = entry, _traces[-1]
 
-    device.launch = launch  # type: ignore[method-assign, assignment]
-    try:
+    with mock.patch.object(device, "launch", launch):
         yield
-    finally:
-        del device.launch
 
 
 def _call(point: Point) -> None:

@@ -14,16 +14,16 @@ examples/python/CuTeDSL. A recording is a folder, with a file for each launch of
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
 import importlib.metadata
 import json
 import multiprocessing
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import nogpu
 from harness import ROOT
@@ -106,22 +106,11 @@ def record(points: Sequence[Point], folder: Path, sms: int, jobs: int, foreign: 
     programs_first = sorted(units, key=lambda key: key[1] != str(None))  # they take longest
     work = [(units[key], folder) for key in programs_first]
     how = {"mp_context": multiprocessing.get_context("spawn"), "initializer": recorder.start, "initargs": (sms,)}
-    with _emulated():
+    emulated = {**environment(schedule="late", workers="1", lenient=True), "OMP_NUM_THREADS": "1"}
+    with mock.patch.dict(os.environ, emulated):  # of the processes, each on one core
         for _, found in processes.each(recorder.record, work, jobs, "recordings", how):
             reasons |= {name: reason for name, reason in found.items() if reason}
     return reasons
-
-
-@contextlib.contextmanager
-def _emulated() -> Iterator[None]:
-    """Processes that start inside are on the emulated device, each on one core."""
-    before = dict(os.environ)
-    os.environ.update(environment(schedule="late", workers="1", lenient=True), OMP_NUM_THREADS="1")
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def by_program(points: Iterable[Point], reasons: dict[str, str]) -> dict[str, dict[str, int]]:

@@ -19,12 +19,12 @@ import argparse
 import contextlib
 import dataclasses
 import functools
-import runpy
 import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 from harness.launch_modes import ALONE, ORDINARY, OVERLAPPING, PROGRAMMATIC, LaunchMode
 from harness.timing import timing_inputs
@@ -35,6 +35,7 @@ from tools.rings import memory_rows
 from tools.rows import Row, figures, flush_buffer, kernel_time, time_row
 from workshop import records
 from workshop.console import command_parser
+from workshop.modules import run_script
 
 if TYPE_CHECKING:
     import torch
@@ -102,11 +103,8 @@ def seen_launches() -> Iterator[list[tuple[Any, ...]]]:
         seen.append(arguments)
         original(*arguments)
 
-    gpu.launch = launch  # type: ignore[assignment]
-    try:
+    with mock.patch.object(gpu, "launch", launch):
         yield seen
-    finally:
-        gpu.launch = original
 
 
 def timed(row: Row, facts: Point, flush: torch.Tensor, repeats: int) -> Point:
@@ -162,18 +160,12 @@ def case_points(problem: Problem, case: int, options: argparse.Namespace, hopper
 
 def run_program(path: Path, arguments: list[str]) -> object:
     """Run a program of CuTe DSL to its end. Returns what holds its tensors: its variables, or what ended it."""
-    argv = sys.argv
-    sys.argv = [str(path), *arguments]
-    sys.path.insert(0, str(path.parent))
     try:
-        return runpy.run_path(str(path), run_name="__main__")
+        return run_script(path, arguments)
     except SystemExit as left:
         return left
     except Exception as error:  # results without a tensor core are worthless, and a reference may need a B200
         return error
-    finally:
-        sys.argv = argv
-        sys.path.remove(str(path.parent))
 
 
 def program_points(command: str, hopper: bool, repeats: int) -> Iterator[Point]:

@@ -8,7 +8,6 @@ and outputs that it writes, too.
 from __future__ import annotations
 
 import contextlib
-import runpy
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -17,6 +16,7 @@ from typing import Any
 
 from harness import ROOT
 from nogpu.sanitizer import RULES, waivers
+from workshop.modules import run_script
 from workshop.mutants.tape import Program, Tape, record
 
 Data = Any
@@ -171,14 +171,8 @@ FOREIGN = {
 
 def _script(path: Path, arguments: str) -> Iterator[None]:
     """Runs a script; what it checks of its results is not asked, since the launches are recorded only."""
-    before, sys.argv = sys.argv, [str(path), *arguments.split()]
-    sys.path.insert(0, str(path.parent))
-    try:
-        with contextlib.suppress(SystemExit, AssertionError), contextlib.redirect_stdout(sys.stderr):
-            runpy.run_path(str(path), run_name="__main__")
-    finally:
-        sys.argv = before
-        sys.path.remove(str(path.parent))
+    with contextlib.suppress(SystemExit, AssertionError), contextlib.redirect_stdout(sys.stderr):
+        run_script(path, arguments.split())
     yield
 
 

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import harness.dsl  # noqa: F401
 import submission
@@ -66,17 +67,13 @@ def chip(sms: int) -> str:
 @contextlib.contextmanager
 def constants(values: Mapping[str, float]) -> Iterator[None]:
     """submission.py with these values, by "NAME, MODE: FIELD"."""
-    before = {name: getattr(submission, name) for name in ("BLACKWELL", "HOPPER")}
-    try:
-        for key, value in values.items():
-            name, mode, field = re.split(", |: ", key)
-            rates = list(getattr(submission, name))
-            rates[MODES.index(mode)] = rates[MODES.index(mode)]._replace(**{field: value})
-            setattr(submission, name, tuple(rates))
+    changed: dict[str, Any] = {name: [*getattr(submission, name)] for name in ("BLACKWELL", "HOPPER")}
+    for key, value in values.items():
+        name, mode, field = re.split(", |: ", key)
+        place = MODES.index(mode)
+        changed[name][place] = changed[name][place]._replace(**{field: value})
+    with mock.patch.multiple(submission, **changed):
         yield
-    finally:
-        for name, rates in before.items():
-            setattr(submission, name, rates)
 
 
 def current(sms: int) -> dict[str, float]:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -79,23 +80,17 @@ class Program:
 @contextmanager
 def _settings(device: Device, schedule: str, tape: Tape, sanitize: bool, limit: int | None) -> Iterator[None]:
     """Within the context, launches run in this process under a schedule."""
-    names = "schedules", "workers", "sanitizer", "max_instructions", "properties"
-    before = {name: getattr(device, name) for name in names}
-    lenient = os.environ.pop(LENIENT, None)
-    try:
-        device.schedules, device.workers = (schedule,), 1
-        device.sanitizer = Sanitizer(tape.allowed) if sanitize else None
-        device.max_instructions = limit or device.max_instructions
-        device.properties = with_sms(device, tape.sms)
-        if tape.strict:
-            os.environ[LENIENT] = "0"
+    changed: dict[str, Any] = {
+        "schedules": (schedule,),
+        "workers": 1,
+        "sanitizer": Sanitizer(tape.allowed) if sanitize else None,
+        "max_instructions": limit or device.max_instructions,
+        "properties": with_sms(device, tape.sms),
+    }
+    with mock.patch.multiple(device, **changed), mock.patch.dict(os.environ, {LENIENT: "0"}):
+        if not tape.strict:
+            del os.environ[LENIENT]
         yield
-    finally:
-        for name, value in before.items():
-            setattr(device, name, value)
-        os.environ.pop(LENIENT, None)
-        if lenient is not None:
-            os.environ[LENIENT] = lenient
 
 
 def with_sms(device: Device, sms: int | None) -> devices.DeviceProperties:
