@@ -18,10 +18,14 @@ NAMES = ("", *(f"{mode}, us" for mode in MODES), "best published, us", "publishe
 NO_TIME = "–"
 
 
+def found(record: Record, what: str, step: str = "") -> list[Row]:
+    """The checks or figures of a step, of all steps without a name."""
+    return [each for of in record["steps"] if step in ("", of["name"]) for each in of[what]]
+
+
 def timed(record: Record, kind: str, problem: str) -> list[Row]:
     """Figures of a timing step of a problem."""
-    name = f"{kind}.{problem}"
-    return [figure for step in record["steps"] if step["name"] == name for figure in step["figures"]]
+    return found(record, "figures", f"{kind}.{problem}")
 
 
 def ours(record: Record, problem: str, case: int) -> dict[str, float]:
@@ -35,7 +39,7 @@ def verdict(record: Record, problem: str) -> str:
     steps = [step for step in record["steps"] if _checks(step["name"], problem)]
     checks = [check for step in steps for check in step["checks"]]
     # The check of a problem's chosen configuration has the problem's name.
-    checks += [check for check in _checks_of(record, "calls.chosen") if check["name"] == problem]
+    checks += [check for check in found(record, "checks", "calls.chosen") if check["name"] == problem]
     if not checks:
         return "not checked"
     wrong = sum(not check["passed"] for check in checks)
@@ -52,13 +56,9 @@ def _checks(step: str, problem: str) -> bool:
     return kind in ("calls", "test", "leaderboard") and bool(rest) and rest[0] in same[: 1 + (kind == "calls")]
 
 
-def _checks_of(record: Record, name: str) -> list[Row]:
-    return [check for step in record["steps"] if step["name"] == name for check in step["checks"]]
-
-
 def rows(record: Record) -> list[tuple[str, ...]]:
     """A row for every benchmark case that was timed, or whose problem was checked; columns are NAMES."""
-    found = []
+    lines = []
     for problem, of in PROBLEMS.items():
         checked = verdict(record, problem)
         for case, benchmark in enumerate(of.benchmarks):
@@ -68,8 +68,8 @@ def rows(record: Record) -> list[tuple[str, ...]]:
             published = benchmark.best_published_us
             times = (f"{us[mode]:.2f}" if mode in us else NO_TIME for mode in MODES)
             ratio = f"{published / us[ORDINARY]:.2f}" if ORDINARY in us else NO_TIME
-            found.append((f"{problem}, case {case}", *times, f"{published:g}", ratio, checked))
-    return found
+            lines.append((f"{problem}, case {case}", *times, f"{published:g}", ratio, checked))
+    return lines
 
 
 def changes(record: Record) -> Iterator[str]:
@@ -83,15 +83,14 @@ def changes(record: Record) -> Iterator[str]:
                 name, least = min(faster(record, problem, case, mode).items(), key=lambda x: x[1], default=("", us))
                 if least <= GAIN * us:
                     yield f"{problem}, case {case}, {mode}: {least:.2f} us instead of {us:.2f} by {name}"
-    for step in record["steps"]:
-        for figure in step["figures"]:
-            if step["name"] == "clusters" and figure["active"] != figure["slots"]:
-                found = f"{figure['active']} clusters of {figure['cluster']} CTAs run at once ({figure['name']})"
-                yield f"submission.Schedule.slots: {found}; it assumes {figure['slots']}"
-            if suggestion := figure.get("suggestion"):
-                before, after = suggestion["ratio"], suggestion["suggested ratio"]
-                if after < GAIN * before:
-                    yield f"constants of the choice, as suggested below: from {before:.3f} to {after:.3f} of the best"
+    for figure in found(record, "figures", "clusters"):
+        if figure["active"] != figure["slots"]:
+            active = f"{figure['active']} clusters of {figure['cluster']} CTAs run at once ({figure['name']})"
+            yield f"submission.Schedule.slots: {active}; it assumes {figure['slots']}"
+    for suggestion in (figure["suggestion"] for figure in found(record, "figures") if "suggestion" in figure):
+        before, after = suggestion["ratio"], suggestion["suggested ratio"]
+        if after < GAIN * before:
+            yield f"constants of the choice, as suggested below: from {before:.3f} to {after:.3f} of the best"
 
 
 def faster(record: Record, problem: str, case: int, mode: str) -> dict[str, float]:

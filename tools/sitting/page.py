@@ -9,7 +9,7 @@ from typing import Any
 from harness.launch_modes import ORDINARY
 from task import PROBLEMS
 from tools.sitting import answer, drawings
-from tools.sitting.outcomes import STATES
+from tools.sitting.outcomes import FAILED, NOT_RUN, STATES
 
 Record = Mapping[str, Any]
 
@@ -23,6 +23,7 @@ td.left { text-align: left; } .passed { color: #2c7d48; } .failed { color: #b22;
 pre { background: #f4f4f4; padding: 0.6em; overflow-x: auto; font-size: 12px; } svg { width: 100%; height: auto; }
 """
 CHECK_MARKS = {True: ("passed", "✓"), False: ("failed", "✗"), None: ("not", "–")}
+NO_CELL = "<td>–</td>"
 WORST = 2.0  # ratio to the best that is as red as a cell gets
 
 
@@ -82,22 +83,17 @@ def table(names: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1)
     return f"<div class=scroll><table><tr>{head}</tr>{''.join(body)}</table></div>"
 
 
-def count(record: Record, state: str) -> int:
-    return sum(step["state"] == state for step in record["steps"])
-
-
 def summary(record: Record) -> list[tuple[str, str]]:
     """Outcomes of the steps, and what they ran on: rows of name and text."""
-    checks = [check for step in record["steps"] for check in step["checks"]]
+    checks = answer.found(record, "checks")
     passed = sum(check["passed"] for check in checks)
-    states = ", ".join(f"{count(record, state)} {state}" for state in STATES)
-    not_run = [step["title"] for step in record["steps"] if step["state"] == "not run"]
-    failed = [step["title"] for step in record["steps"] if step["state"] == "failed"]
+    titles = {state: [step["title"] for step in record["steps"] if step["state"] == state] for state in STATES}
+    states = ", ".join(f"{len(of_state)} {state}" for state, of_state in titles.items())
     rows = [
         ("steps", states + (" (interrupted)" if record.get("interrupted") else "")),
         ("checks", f"{passed} passed, {len(checks) - passed} failed"),
-        ("failed", "; ".join(failed) or "nothing"),
-        ("not run", "; ".join(not_run) or "nothing"),
+        ("failed", "; ".join(titles[FAILED]) or "nothing"),
+        ("not run", "; ".join(titles[NOT_RUN]) or "nothing"),
         ("began, took", f"{record['began']}, {record.get('seconds', 0):.0f} s of at most {60 * record['minutes']:.0f}"),
     ]
     return rows + [(name, str(value)) for name, value in record.get("facts", {}).items()]
@@ -147,20 +143,20 @@ def calls(record: Record) -> str:
 
 def cases(record: Record) -> str:
     """eval.py's modes: a row for each problem and mode, then the times that it reports."""
-    modes = [step for step in record["steps"] if step["name"].split(".")[0] in ("test", "benchmark", "leaderboard")]
     rows, timed = [], []
-    for step in modes:
+    for step in record["steps"]:
+        mode, _, problem = step["name"].partition(".")
+        if mode not in ("test", "benchmark", "leaderboard"):
+            continue
         good = sum(check["passed"] for check in step["checks"])
-        rows.append(
-            (step["title"], step["state"], f"{good} passed, {len(step['checks']) - good} failed", step["reason"])
-        )
-        mode, problem = step["name"].split(".")
+        counts = f"{good} passed, {len(step['checks']) - good} failed"
+        rows.append((step["title"], step["state"], counts, step["reason"]))
         for figure in step["figures"]:
             benchmark = PROBLEMS[problem].benchmarks[figure["case"]]
             spread = f"{figure['best_us']:.2f} .. {figure['worst_us']:.2f}"
-            light, published = f"{benchmark.speed_of_light_us:.2f}", f"{benchmark.best_published_us:g}"
+            limits = f"{benchmark.speed_of_light_us:.2f}", f"{benchmark.best_published_us:g}"
             label = f"{problem} {mode}, case {figure['case']}"
-            timed.append((label, f"{figure['mean_us']:.2f}", spread, light, published, figure["message"]))
+            timed.append((label, f"{figure['mean_us']:.2f}", spread, *limits, figure["message"]))
     names = ["case", "us", "best .. worst", "speed of light", "best published", ""]
     return table(["", "state", "cases", ""], rows, 4) + table(names, timed)
 
@@ -188,27 +184,26 @@ def trials(record: Record, problem: str) -> str:
 
 def clusters(record: Record) -> str:
     """The driver's clusters beside the schedule's."""
-    found = [figure for step in record["steps"] if step["name"] == "clusters" for figure in step["figures"]]
+    found = answer.found(record, "figures", "clusters")
     names = ["configuration", "CTAs of a cluster", "SMEM bytes of a CTA", "cuOccupancyMaxActiveClusters", "slots"]
     return table(names, ([figure[k] for k in ("name", "cluster", "smem", "active", "slots")] for figure in found))
 
 
 def heat(figures: Sequence[Mapping[str, Any]]) -> str:
     """A row per configuration, a column per case and kind of launches; the redder, the slower than the best."""
-    cells = {
-        (figure["name"], figure["case"], figure["launches"]): figure["us"] for figure in figures if "name" in figure
-    }
-    columns = sorted({(case, launches) for _, case, launches in cells})
-    best = {
-        column: min(us for (_, case, launches), us in cells.items() if (case, launches) == column) for column in columns
-    }
-    rows = []
-    for shape in dict.fromkeys(shape for shape, _, _ in cells):
-        row = [shape]
-        for column in columns:
-            us = cells.get((shape, *column))
-            row.append("<td>–</td>" if us is None else heat_cell(us, us / best[column]))
-        rows.append(row)
+    columns: dict[tuple[int, str], dict[str, float]] = {}
+    for figure in figures:
+        if "name" in figure:
+            columns.setdefault((figure["case"], figure["launches"]), {})[figure["name"]] = figure["us"]
+    columns = dict(sorted(columns.items()))
+    names = dict.fromkeys(figure["name"] for figure in figures if "name" in figure)
+    rows = [
+        [
+            name,
+            *(heat_cell(of[name], of[name] / min(of.values())) if name in of else NO_CELL for of in columns.values()),
+        ]
+        for name in names
+    ]
     return table(["us, launches", *(f"case {case}, {launches}" for case, launches in columns)], rows)
 
 
@@ -220,7 +215,7 @@ def heat_cell(us: float, ratio: float) -> str:
 
 def suggestion(record: Record) -> str:
     """Present and suggested constants, then chosen and best configuration of every case."""
-    found = [f["suggestion"] for step in record["steps"] for f in step["figures"] if "suggestion" in f]
+    found = [figure["suggestion"] for figure in answer.found(record, "figures") if "suggestion" in figure]
     if not found:
         return ""
     (last,) = found[-1:]
@@ -255,8 +250,8 @@ def stages(record: Record) -> str:
 
 def constants(record: Record) -> str:
     """The profile's constants, measured and of the committed profile."""
-    measured = [figure for step in record["steps"] if step["name"] == "calibrate" for figure in step["figures"]]
-    profiles = [f["profile"] for step in record["steps"] for f in step["figures"] if "profile" in f]
+    measured = answer.found(record, "figures", "calibrate")
+    profiles = [figure["profile"] for figure in answer.found(record, "figures") if "profile" in figure]
     count_text = f"<p>{len(measured)} constants were measured; the JSON has all of them.</p>" if measured else ""
     rows = [
         (name, f"{entry['value']:g}", entry["unit"], entry["source"])
@@ -268,13 +263,8 @@ def constants(record: Record) -> str:
 
 def steps(record: Record) -> str:
     """Every step with its state, time and reason."""
-    rows = [
-        (
-            step["title"],
-            f"<td class={step['state'].split()[0]}>{step['state']}</td>",
-            f"{step['seconds']:.1f}",
-            f"<td class=left>{escape(step['reason'])}</td>",
-        )
-        for step in record["steps"]
-    ]
+    rows = []
+    for step in record["steps"]:
+        state = f"<td class={step['state'].split()[0]}>{step['state']}</td>"
+        rows.append((step["title"], state, f"{step['seconds']:.1f}", f"<td class=left>{escape(step['reason'])}</td>"))
     return table(["step", "state", "s", ""], rows)
