@@ -169,20 +169,20 @@ def early_rows(gpu: Gpu, sizes: Sizes) -> Iterator[Row]:
     every = writers(sizes)
     for nbytes in sizes.nbytes:
         memory = Memory(nbytes)
-        for writer, reader in itertools.product(every, READERS):
-            batch(gpu, memory, every[writer], reader, 0, 1)  # compiles and loads
-            yield early_row(gpu, memory, writer, every[writer], reader, 0, sizes.tries)
-    for writer, reader, delay in itertools.product(LATE, READERS, (0, *sizes.delays)):
-        yield early_row(gpu, memory, writer, every[writer], reader, delay, sizes.late_tries)
+        for writer, reader in itertools.product(every.items(), READERS):
+            batch(gpu, memory, writer[1], reader, 0, 1)  # compiles and loads
+            yield early_row(gpu, memory, writer, reader, 0, sizes.tries)
+    for name, reader, delay in itertools.product(LATE, READERS, (0, *sizes.delays)):
+        yield early_row(gpu, memory, (name, every[name]), reader, delay, sizes.late_tries)
 
 
-def early_row(gpu: Gpu, memory: Memory, writer: str, write: Writer, reader: str, delay: int, tries: int) -> Row:
-    """`tries` tries of one reader behind one writer."""
+def early_row(gpu: Gpu, memory: Memory, writer: tuple[str, Writer], reader: str, delay: int, tries: int) -> Row:
+    """`tries` tries of one reader behind one writer, of a name."""
     counts: list[int] = []
     while len(counts) < tries:
-        counts += batch(gpu, memory, write, reader, delay, min(BATCH, tries - len(counts)))
+        counts += batch(gpu, memory, writer[1], reader, delay, min(BATCH, tries - len(counts)))
     stale = sum(count > 0 for count in counts)
-    return Row(writer, reader, 4 * memory.words, len(counts), stale, sum(counts), delay)
+    return Row(writer[0], reader, 4 * memory.words, len(counts), stale, sum(counts), delay)
 
 
 def overlapping(stamps: np.ndarray) -> tuple[int, bool]:
@@ -237,12 +237,16 @@ def faults(rows: list[Row], behind: list[tuple[int, bool]]) -> list[str]:
 
 def summary(rows: list[Row], behind: list[tuple[int, bool]]) -> dict[str, Any]:
     """The figures that pages quote: of all rows but the control, and of the launches behind one that spins."""
-    counted, started = [row for row in rows if row.writer != CONTROL], [count for count, _ in behind]
+    started = [count for count, _ in behind]
+
+    def total(name: str, of_control: bool) -> int:
+        return sum(getattr(row, name) for row in rows if (row.writer == CONTROL) == of_control)
+
     return {
-        "tries": sum(row.tries for row in counted),
-        "stale tries": sum(row.stale_tries for row in counted),
-        "control's stale tries": sum(row.stale_tries for row in rows if row.writer == CONTROL),
-        "control's tries": sum(row.tries for row in rows if row.writer == CONTROL),
+        "tries": total("tries", False),
+        "stale tries": total("stale_tries", False),
+        "control's stale tries": total("stale_tries", True),
+        "control's tries": total("tries", True),
         "launches started behind one that spins": [min(started), max(started)],
         "ends in order": all(in_order for _, in_order in behind),
     }

@@ -33,7 +33,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -48,7 +48,7 @@ from tools import circumstances
 from tools.binaries import Assembled, ReportError, assemble, check_installed, disassembly, machine_code, release
 from tools.sass import Sass, read_sass
 from workshop import records
-from workshop.console import command_parser
+from workshop.console import command_parser, tracked
 
 CONTEST_GROUPS = 8  # the most groups of a contest case
 CALL_GROUPS = {1: CONTEST_GROUPS, 2: 1}  # products -> the most groups of a contest case
@@ -204,15 +204,6 @@ def record(rows: list[Row]) -> dict[str, Any]:
     }
 
 
-def with_progress(plans: list[submission.Plan]) -> Iterable[submission.Plan]:
-    """The plans, with a progress bar on a terminal."""
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    return track(plans, "compiling", console=console, transient=True, disable=not console.is_terminal)
-
-
 def show(rows: list[Row]) -> None:
     """Print the tables."""
     console = make_console(190, highlight=False)
@@ -248,7 +239,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     try:
         check_installed()
-        rows = [examine(compile_plan(plan)) for plan in with_progress(configurations())]
+        rows = [examine(compile_plan(plan)) for plan in tracked(configurations(), "compiling")]
     except ReportError as error:
         sys.exit(f"tools.report: {error}")
     if options.keep:

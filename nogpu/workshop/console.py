@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+Item = TypeVar("Item")
 WIDTH = 160  # characters of a line where neither a terminal nor COLUMNS sets the width
 
 
@@ -32,6 +33,15 @@ def make_table(left: Iterable[str], right: Iterable[str]) -> Table:
         for name in names:
             table.add_column(name, justify=justify)  # type: ignore[arg-type]
     return table
+
+
+def tracked(items: Sequence[Item], description: str, hidden: bool = False) -> Iterable[Item]:
+    """The items, with a progress bar where standard error is a terminal."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    return track(items, description, console=console, transient=True, disable=hidden or not console.is_terminal)
 
 
 def command_parser(usage: str | None, module: str) -> argparse.ArgumentParser:

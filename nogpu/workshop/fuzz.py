@@ -37,7 +37,7 @@ from nogpu import store
 from nogpu.bench_kernels import CASES, ptx
 from nogpu.errors import EmulatorError
 from workshop import records
-from workshop.console import command_parser, make_console, make_table
+from workshop.console import command_parser, make_console, make_table, tracked
 from workshop.mutations import LEVELS, Input, Mutator
 
 PACKAGE = str(Path(nogpu.__file__).parent)
@@ -150,14 +150,9 @@ class Tally:
 
 def run(texts: Sequence[str], numbers: Sequence[int], seed: int, progress: bool = False) -> Tally:
     """Tries the inputs of these numbers, made of modules. progress: a progress bar, on a terminal."""
-    from rich.console import Console
-    from rich.progress import track
-
     mutator, tally = Mutator(texts), Tally()
-    console = Console(stderr=True)
     with limits():
-        hidden = not console.is_terminal or not progress
-        for number in track(numbers, "trying", console=console, transient=True, disable=hidden):
+        for number in tracked(numbers, "trying", hidden=not progress):
             tried = mutator.make(random.Random(f"{seed}:{number}"))
             tally.add(number, tried, examine(tried.text))
     return tally

@@ -25,15 +25,13 @@ def foreign_programs(results: Path, name: str) -> str:
     runs = [Run(**run) for run in saved["runs"]]
     schedules = list(dict.fromkeys(run.schedule for run in runs))
     rows = []
-    for program in dict.fromkeys(run.name for run in runs):
-        own = {run.schedule: run for run in runs if run.name == program}
+    for program, own in _by_program(runs).items():
         first = next(iter(own.values()))
-        verdicts = [_verdict(own.get(schedule)) for schedule in schedules]
         differing = [run.schedule for run in own.values() if run.agrees is False]
         finding = next(filter(None, (run.reason for run in own.values())), "")
-        texts = [text.replace("|", "\\|") for text in (finding, first.note)]
         mark = (f"**not** under {', '.join(differing)}" if differing else "yes") if first.silicon else "-"
-        rows.append([Path(program).name, *verdicts, first.silicon or "-", mark, *texts])
+        verdicts = [_verdict(own.get(schedule)) for schedule in schedules]
+        rows.append([Path(program).name, *verdicts, first.silicon or "-", mark, _cell(finding), _cell(first.note)])
     header = ["program", *schedules, "B200, published", "agrees", "finding", "why"]
     known = [[run.agrees for run in runs if run.schedule == each and run.silicon] for each in schedules]
     counts = "; ".join(f"{each}: {sum(map(bool, of))} of {len(of)}" for each, of in zip(schedules, known))
@@ -59,13 +57,11 @@ def foreign_lists(results: Path, _: str) -> str:
     everything = ["**all**", *_counts([run for runs in lists.values() for run in runs], schedules)]
     refused = []
     for name, runs in lists.items():
-        for program in dict.fromkeys(run.name for run in runs):
-            own = {run.schedule: run for run in runs if run.name == program}
-            if all(run.verdict == PASS for run in own.values()):
-                continue
-            why = next(filter(None, (text for run in own.values() for text in (run.note, run.reason))), "")
-            verdicts = [_verdict(own.get(schedule)) for schedule in schedules]
-            refused.append([_short(program), name, *verdicts, why.replace("|", "\\|")])
+        for program, own in _by_program(runs).items():
+            if any(run.verdict != PASS for run in own.values()):
+                why = next(filter(None, (text for run in own.values() for text in (run.note, run.reason))), "")
+                verdicts = [_verdict(own.get(schedule)) for schedule in schedules]
+                refused.append([_short(program), name, *verdicts, _cell(why)])
     passing = markdown(["list", "programs", *schedules, "under each of them"], [*counted, everything])
     return f"{passing}\n\n{markdown(['program', 'list', *schedules, 'why'], refused)}"
 
@@ -90,6 +86,14 @@ def foreign_sanitizer(results: Path, _: str) -> str:
     table = markdown(["program", "rule", "where", "verdict", "why"], [[_cell(text) for text in row] for row in rows])
     caption = f"{sanitized.counts(runs)} {command_text('workshop.foreign', saved['command'])}; torch {saved['torch']}"
     return f"{silence}\n\n{table}\n\n{caption}"
+
+
+def _by_program(runs: Sequence[Run]) -> dict[str, dict[str, Run]]:
+    """The runs of each program by schedule."""
+    found: dict[str, dict[str, Run]] = {}
+    for run in runs:
+        found.setdefault(run.name, {})[run.schedule] = run
+    return found
 
 
 def _verdicts(runs: Sequence[sanitized.Sanitized]) -> list[str]:
