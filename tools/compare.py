@@ -46,12 +46,11 @@ from harness.console import make_console, make_table
 from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC
 from harness.modules import load_module
 from harness.options import add_case, add_problem
-from harness.timing import timing_inputs
-from task import PROBLEMS, Problem, TestSpec
+from task import PROBLEMS, Problem
 from tools import circumstances
 from tools.peers import Kernel, load_grouped_example, load_submission
 from tools.rings import memory_rows
-from tools.rows import Row, flush_buffer, kernel_time, range_text, time_row
+from tools.rows import Row, flush_buffer, kernel_time, range_text, time_row, timed_case
 from tools.stages import FEWEST, at_most
 from workshop import records
 from workshop.console import command_parser
@@ -172,29 +171,25 @@ def compare(problem: Problem, cases: list[int], options: argparse.Namespace, hop
     import torch
     from rich.progress import Progress
 
-    import reference
     import submission
-    from harness.plan_report import PRODUCTS, configuration_of
+    from harness.plan_report import configuration_of
 
     sms = torch.cuda.get_device_properties(0).multi_processor_count
-    examples, described = example_calls(options.example, hopper), reference.REFERENCES[problem.name]
+    examples = example_calls(options.example, hopper)
     flush = flush_buffer()
     results: Results = {}
     with Progress(transient=True) as progress:
         for case in cases:
-            args = TestSpec.parse(problem.benchmarks[case].line).args
-            inputs = timing_inputs(problem, described.generate_input, args)
-            sizes = tuple(map(tuple, described.problem_sizes(inputs[0])))
-            (launched, *_) = submission.configure(sizes, sms, True, PRODUCTS[problem.name])
-            schedule, every = launched.schedule, []
+            of, every = timed_case(problem.name, case), []
+            schedule = of.schedule(sms)
             if options.shapes or options.stages:
                 candidates = submission.candidates(schedule.sizes, sms, True, schedule.plan.products)
                 every = sorted(map(configuration_of, candidates))
             rows = itertools.chain(
-                kernel_rows(submission, inputs, every, schedule.plan.products, hopper, options.stages),
-                (Row(path.name, load_submission(path), inputs) for path in options.peer),
-                (Row(name, call, inputs) for name, call in examples.items()),
-                memory_rows(sum(described.minimum_traffic(inputs[0])), schedule, sms, len(inputs)),
+                kernel_rows(submission, of.inputs, every, schedule.plan.products, hopper, options.stages),
+                (Row(path.name, load_submission(path), of.inputs) for path in options.peer),
+                (Row(name, call, of.inputs) for name, call in examples.items()),
+                memory_rows(of.nbytes, schedule, sms, len(of.inputs)),
             )
             for row in rows:
                 bar = progress.add_task(f"case {case}: {row.name}", total=None)
@@ -204,7 +199,7 @@ def compare(problem: Problem, cases: list[int], options: argparse.Namespace, hop
                     times = [kernel_time(row) for _ in range(PROFILED)]
                     results.setdefault(f"{row.name}, kernels only", {})[case] = times
                 progress.remove_task(bar)
-            del inputs, rows, row
+            del of, rows, row
     return results
 
 

@@ -7,10 +7,13 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.timing import time_back_to_back
+from harness.timing import time_back_to_back, timing_inputs
+from task import PROBLEMS, TestSpec
 
 if TYPE_CHECKING:
     import torch
+
+    import submission
 
 FLUSH_BYTES = 512 * 2**20  # several times the L2 of any GPU
 WAIT_CYCLES = 10_000_000  # first length of the kernel that hides the host's work
@@ -24,6 +27,36 @@ class Row:
     name: str
     call: Callable[[Any], Any]
     inputs: list[Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Timed:
+    """A benchmark case with the inputs of one timing."""
+
+    problem: str
+    case: int
+    inputs: list[Any]
+    sizes: tuple[tuple[int, ...], ...]  # (M, N, K, L) of each group or of the call
+    nbytes: int  # that must move
+    products: int  # of submission.Call
+
+    def schedule(self, sms: int) -> submission.Schedule:
+        """The schedule of the first launch of calls that may overlap."""
+        import submission
+
+        return submission.configure(self.sizes, sms, True, self.products)[0].schedule
+
+
+def timed_case(name: str, case: int, inputs: list[Any] | None = None) -> Timed:
+    """A benchmark case of a problem. inputs: in place of those of a timing."""
+    import reference
+    from harness.plan_report import PRODUCTS
+
+    problem, described = PROBLEMS[name], reference.REFERENCES[name]
+    args = TestSpec.parse(problem.benchmarks[case].line).args
+    inputs = inputs or timing_inputs(problem, described.generate_input, args)
+    sizes = tuple(map(tuple, described.problem_sizes(inputs[0])))
+    return Timed(name, case, inputs, sizes, sum(described.minimum_traffic(inputs[0])), PRODUCTS[name])
 
 
 def percentiles(times: Sequence[float]) -> tuple[float, float, float]:

@@ -119,14 +119,14 @@ def _call(point: Point) -> None:
     """Calls the row of a point once. Raises ValueError for a row that is not known."""
     import torch
 
-    from task import PROBLEMS
     from tools.clock.truth import case_rows
+    from tools.rows import timed_case
 
-    problem, inputs = PROBLEMS[point["problem"]], [_input(point["problem"], point["case"])]
+    of = timed_case(point["problem"], point["case"], [_input(point["problem"], point["case"])])
     path = Path(point["path"]) if "path" in point else None
     example = path if path is not None and path.stem.startswith("grouped") else None
     options = argparse.Namespace(example=example, peer=[path] if path is not None and example is None else [])
-    for row, facts in case_rows(problem, inputs, options, hopper=False):
+    for row, facts in case_rows(of, options, hopper=False):
         if (facts["program"], facts["configuration"]) == (point["program"], point["configuration"]):
             torch.cuda.synchronize()
             _traces.clear()

@@ -27,12 +27,11 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from harness.launch_modes import ALONE, ORDINARY, OVERLAPPING, PROGRAMMATIC, LaunchMode
-from harness.timing import timing_inputs
-from task import PROBLEMS, Problem, TestSpec
+from task import GROUP_GEMM, PROBLEMS
 from tools import circumstances, compare
 from tools.peers import Kernel, load_submission
 from tools.rings import memory_rows
-from tools.rows import Row, figures, flush_buffer, kernel_time, time_row
+from tools.rows import Row, Timed, figures, flush_buffer, kernel_time, time_row, timed_case
 from workshop import records
 from workshop.console import command_parser
 from workshop.modules import run_script
@@ -121,41 +120,31 @@ def timed(row: Row, facts: Point, flush: torch.Tensor, repeats: int) -> Point:
     return point(times, **facts, calls=len(row.inputs))
 
 
-def case_rows(
-    problem: Problem, inputs: list[Any], options: argparse.Namespace, hopper: bool
-) -> Iterator[tuple[Row, Point]]:
-    """Every (row, its facts) of a case's inputs. options: example and peer, of the command line."""
+def case_rows(of: Timed, options: argparse.Namespace, hopper: bool) -> Iterator[tuple[Row, Point]]:
+    """Every (row, its facts) of a case. options: example and peer, of the command line."""
     import torch
 
-    import reference
     import submission
-    from harness.plan_report import PRODUCTS
 
     sms = torch.cuda.get_device_properties(0).multi_processor_count
-    described = reference.REFERENCES[problem.name]
-    sizes = tuple(map(tuple, described.problem_sizes(inputs[0])))
-    (launched, *_) = submission.configure(sizes, sms, True, PRODUCTS[problem.name])
-    yield from our_rows(submission, inputs, problem.name, hopper)
-    yield from other_rows(inputs, options, hopper, problem is PROBLEMS["group_gemm"])
-    yield from byte_rows(sum(described.minimum_traffic(inputs[0])), launched.schedule, sms, len(inputs))
+    yield from our_rows(submission, of.inputs, of.problem, hopper)
+    yield from other_rows(of.inputs, options, hopper, of.problem == GROUP_GEMM.name)
+    yield from byte_rows(of.nbytes, of.schedule(sms), sms, len(of.inputs))
 
 
-def case_points(problem: Problem, case: int, options: argparse.Namespace, hopper: bool, show: Any) -> Iterator[Point]:
-    """Every point of a case. show: called with the name of each row before it is timed."""
-    import reference
-
-    generate = reference.REFERENCES[problem.name].generate_input
-    inputs = timing_inputs(problem, generate, TestSpec.parse(problem.benchmarks[case].line).args)
-    rows = case_rows(problem, inputs, options, hopper)
+def case_points(name: str, case: int, options: argparse.Namespace, hopper: bool, show: Any) -> Iterator[Point]:
+    """Every point of a problem's case. show: called with the name of each row before it is timed."""
+    rows = case_rows(timed_case(name, case), options, hopper)
     flush = flush_buffer()
     for row, facts in rows:
         if options.only not in row.name:
             continue
-        show(f"{problem.name}, case {case}: {row.name}")
+        label = f"{name}, case {case}: {row.name}"
+        show(label)
         try:
-            yield timed(row, {**facts, "problem": problem.name, "case": case}, flush, options.repeats)
+            yield timed(row, {**facts, "problem": name, "case": case}, flush, options.repeats)
         except Exception as error:  # of a compiler, of a file of others: the other rows are worth having
-            print(f"{problem.name}, case {case}: {row.name}: {error}"[:300], file=sys.stderr)
+            print(f"{label}: {error}"[:300], file=sys.stderr)
 
 
 def run_program(path: Path, arguments: list[str]) -> object:
@@ -230,7 +219,7 @@ def all_points(options: argparse.Namespace, hopper: bool, show: Callable[[str], 
         yield from program_points(command, hopper, options.repeats)
     for name in () if options.program else options.problem or PROBLEMS:
         for case in range(len(PROBLEMS[name].benchmarks)):
-            yield from case_points(PROBLEMS[name], case, options, hopper, show)
+            yield from case_points(name, case, options, hopper, show)
 
 
 if __name__ == "__main__":

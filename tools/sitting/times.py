@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import harness.dsl  # noqa: F401
@@ -13,9 +12,8 @@ import reference
 import submission
 from harness import devices
 from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC
-from harness.plan_report import PRODUCTS, configuration_name, configuration_of, current_sms
-from harness.timing import timing_inputs
-from task import PROBLEMS, TestSpec
+from harness.plan_report import configuration_name, configuration_of, current_sms
+from task import PROBLEMS
 from tools.compare import (
     OURS_ORDINARY,
     OURS_OVERLAPPING,
@@ -27,7 +25,7 @@ from tools.compare import (
     wrapped,
 )
 from tools.rings import memory_rows
-from tools.rows import Row, figures, flush_buffer, time_row
+from tools.rows import Row, Timed, figures, flush_buffer, time_row, timed_case
 from tools.sitting.outcomes import Writer, is_skipped
 from tools.sitting.trials import TRIALS, left_out
 from tools.stages import FEWEST, at_most
@@ -36,28 +34,9 @@ from tools.variants import ORDINARY_EDIT
 REPEATS = 10  # of a timing
 
 
-@dataclass(frozen=True)
-class Timed:
-    """A benchmark case with the inputs of one timing."""
-
-    problem: str
-    case: int
-    inputs: list[Any]
-    sizes: tuple[tuple[int, ...], ...]  # (M, N, K, L) of each group or of the call
-    nbytes: int  # that must move
-    products: int  # of submission.Call
-
-
 def timed_cases(name: str) -> list[Timed]:
     """The benchmark cases of a problem."""
-    problem, described = PROBLEMS[name], reference.REFERENCES[name]
-    found = []
-    for case, benchmark in enumerate(problem.benchmarks):
-        inputs = timing_inputs(problem, described.generate_input, TestSpec.parse(benchmark.line).args)
-        sizes = tuple(map(tuple, described.problem_sizes(inputs[0])))
-        nbytes = sum(described.minimum_traffic(inputs[0]))
-        found.append(Timed(name, case, inputs, sizes, nbytes, PRODUCTS[name]))
-    return found
+    return [timed_case(name, case) for case in range(len(PROBLEMS[name].benchmarks))]
 
 
 def measure(writer: Writer, of: Timed, row: Row, **facts: Any) -> None:
@@ -110,13 +89,12 @@ def compare(writer: Writer, problem: str) -> None:
     """First the rows beside ours in every case, then every configuration, overlapping and programmatic."""
     cases = timed_cases(problem)
     for of in cases:
-        schedule = submission.configure(of.sizes, current_sms(), True, of.products)[0].schedule
         measure(writer, of, Row(OURS_ORDINARY, ordinary_solve(submission, devices.has_hopper()), of.inputs))
         measure(writer, of, Row(OURS_PROGRAMMATIC, submission.solve, of.inputs))
         measure(writer, of, Row(OURS_OVERLAPPING, promised(submission), of.inputs))
         if reference.has_native_scaled_mm():
             measure(writer, of, Row("torch._scaled_mm", reference.REFERENCES[problem].baseline, of.inputs))
-        for row in memory_rows(of.nbytes, schedule, current_sms(), len(of.inputs)):
+        for row in memory_rows(of.nbytes, of.schedule(current_sms()), current_sms(), len(of.inputs)):
             measure(writer, of, row)
     for of, candidate in in_order_of_choice(cases):
         configuration_rows(writer, of, submission, configuration_of(candidate))
