@@ -142,15 +142,12 @@ def silent(
 
 def show(found: Sequence[Any], console: Any) -> None:
     from workshop.mutants import score, survivors
-    from workshop.mutants.kinds import ROWS
 
     entries = survivors.load(SURVIVORS)
-    for title, by, names in (("kind", score.row_of, ROWS), ("program", lambda result: result.program, None)):
-        counted = score.scores(found, entries, by)
-        table = make_table([title], score.HEADER)
-        for name in (*(names or [each for each in counted if each != "all"]), "all"):
-            if name in counted:
-                table.add_row(*counted[name].row(name))
+    for by in ("kinds", "programs"):
+        table = make_table([by[:-1]], score.HEADER)
+        for row in score.rows(found, entries, by):
+            table.add_row(*row)
         console.print(table)
 
 

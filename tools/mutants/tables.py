@@ -6,10 +6,8 @@ from pathlib import Path
 
 from tools.mutants import SURVIVORS
 from workshop import records
-from workshop.mutants import survivors
-from workshop.mutants.kinds import ROWS
+from workshop.mutants import score, survivors
 from workshop.mutants.results import load
-from workshop.mutants.score import HEADER, row_of, scores
 from workshop.tables import command_text, markdown, missing
 
 
@@ -18,13 +16,9 @@ def mutants_table(results: Path, name: str) -> str:
     saved = load(results / "mutants.json")
     if saved is None:
         return missing("python -m tools.mutants --foreign FOLDER --save docs/results/mutants.json")
-    found = scores(
-        saved.results, survivors.load(SURVIVORS), row_of if name == "kinds" else lambda result: result.program
-    )
-    names = [row for row in ROWS if row in found] if name == "kinds" else [each for each in found if each != "all"]
-    rows = [found[each].row(each) for each in (*names, "all")]
+    rows = score.rows(saved.results, survivors.load(SURVIVORS), name)
     caption = f"{command_text('tools.mutants', saved.versions['command'])}; DSL {saved.versions['nvidia-cutlass-dsl']}"
-    return f"{markdown([name, *HEADER], rows)}\n\n{caption}"
+    return f"{markdown([name, *score.HEADER], rows)}\n\n{caption}"
 
 
 def silence_table(results: Path, _: str) -> str:

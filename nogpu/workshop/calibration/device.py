@@ -71,10 +71,8 @@ class Gpu:
         self.functions: dict[tuple[str, str], Any] = {}
         self.modules: dict[str, Any] = {}
         self.maps: dict[int, bytes] = {}
-        self.memory = {name: self._allocate(size) for name, size in self._sizes().items()}
-
-    def _sizes(self) -> dict[str, int]:
-        return {"out": OUT_BYTES, "data": self.data_bytes, "target": self.data_bytes}
+        sizes = {"out": OUT_BYTES, "data": data_bytes, "target": data_bytes}
+        self.memory = {name: self._allocate(size) for name, size in sizes.items()}
 
     def _allocate(self, size: int) -> int:
         address = int(self.gpu.call(self.driver.cuMemAlloc, size))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from workshop.mutants import survivors
-from workshop.mutants.kinds import KINDS
+from workshop.mutants.kinds import KINDS, ROWS
 from workshop.mutants.results import Result
 
 
@@ -65,3 +65,10 @@ def scores(
 
 def row_of(result: Result) -> str:
     return KINDS[result.kind].row
+
+
+def rows(results: Iterable[Result], entries: Sequence[survivors.Entry], by: str) -> list[list[str]]:
+    """Rows below HEADER, the last one of all. by: "kinds" or "programs"."""
+    found = scores(results, entries, row_of if by == "kinds" else lambda result: result.program)
+    names = [row for row in ROWS if row in found] if by == "kinds" else [name for name in found if name != "all"]
+    return [found[name].row(name) for name in (*names, "all") if name in found]
