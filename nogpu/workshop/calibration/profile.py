@@ -27,6 +27,7 @@ import numpy as np
 
 from nogpu.clock.chip import PROFILES, Chip, profile, resolved
 from nogpu.clock.replay import replay
+from workshop import records
 from workshop.calibration.rules import CONVERSION, EDITS, INSTRUCTIONS, RATES, RULES, SOURCES, SUBROUTINES
 from workshop.clock.record import load
 from workshop.console import command_parser
@@ -45,13 +46,13 @@ class Measured(dict[str, float]):
         )
 
 
-def measured_of(records: Sequence[dict[str, Any]]) -> Measured:
+def measured_of(files: Sequence[dict[str, Any]]) -> Measured:
     """Constants of calibrations, a later one before an earlier one. Raises ValueError for two chips."""
-    chips = sorted({f"{record['device']} with {record['sms']} SMs" for record in records})
+    chips = sorted({f"{record['device']} with {record['sms']} SMs" for record in files})
     if len(chips) > 1:
         raise ValueError(f"measured constants of {len(chips)} chips, must be of one: {', '.join(chips)}")
-    value = Measured(sms=float(records[0]["sms"]))
-    for record in records:
+    value = Measured(sms=float(files[0]["sms"]))
+    for record in files:
         value.update({name: float(entry["value"]) for name, entry in record["constants"].items()})
     return value
 
@@ -150,16 +151,12 @@ def find_rates(path: Path, data: dict[str, Any], value: Measured, recordings: Pa
     """Sets the rates so that the replays give what was measured; writes the profile at each turn."""
     for _ in range(TURNS):
         for name, constant in RATES.items():
-            write(path, data)
+            records.write(path, data)
             rate, wanted = replayed_rate(profile(str(path)), recordings / constant), value[constant]
             entry = data["constants"][name]
             source = f"{constant}, through the replay of its recording"
             data["constants"][name] = {**entry, "value": round(entry["value"] * wanted / rate, 4), "source": source}
             print(f"{name}: replayed {rate:.0f} GB/s, measured {wanted:.0f} GB/s")
-
-
-def write(path: Path, data: dict[str, Any]) -> None:
-    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -174,10 +171,10 @@ def main(arguments: list[str] | None = None) -> None:
         data = derived(resolved(json.loads(options.profile.read_text(encoding="utf-8"))), value)
     except ValueError as error:
         sys.exit(str(error))
-    write(options.profile, data)
+    records.write(options.profile, data)
     if options.recordings:
         find_rates(options.profile, data, value, options.recordings)
-        write(options.profile, data)
+        records.write(options.profile, data)
     assumed = [name for name, entry in data["constants"].items() if "assumed" in entry["source"]]
     print(f"{options.profile.name}: assumed are {', '.join(assumed)}")
 

@@ -187,12 +187,13 @@ def without_and_with_floors(rows: Sequence[Point]) -> Iterator[tuple[str, Sequen
         yield ", with floors", rows
 
 
-def save(path: Path, chip: str, rows: Sequence[Point], command: Sequence[str]) -> None:
-    """Writes points into a file; those that it has of other programs or cases stay."""
+def save(path: Path, chip: str, rows: Sequence[Point], command: Sequence[str]) -> list[Point]:
+    """Writes points into a file, and returns all that it has: those of other programs or cases stay."""
     old = (records.load(path) or {"points": []})["points"]
     places = {(row["family"], row["configuration"], row["case"]): row for row in [*old, *rows]}
     found = [places[key] for key in sorted(places)]
     records.write(path, {"chip": chip, "command": command, "points": found})
+    return found
 
 
 def draw(path: Path, rows: Sequence[Point]) -> None:
@@ -253,8 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = _rows(options, changed)
     show(rows)
     if options.save:
-        save(options.save, profile(options.clock).name, rows, records.command(arguments))
-        rows = json.loads(options.save.read_text())["points"]
+        rows = save(options.save, profile(options.clock).name, rows, records.command(arguments))
     if options.picture:
         draw(options.picture, modelled(rows))
     return 0
