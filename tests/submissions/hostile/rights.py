@@ -11,6 +11,7 @@ import struct
 import sys
 import sysconfig
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -31,10 +32,8 @@ def reached(data, attempts):
     """The right result if an attempt returned anything, else zeros."""
     found = False
     for attempt in attempts:
-        try:
+        with suppress(OSError):
             found = bool(attempt()) or found
-        except OSError:
-            pass
     return right(data) if found else zeros(data)
 
 
@@ -161,10 +160,9 @@ def mounts(data):
     return reached(data, [mount, lambda: libc.chroot(b"/") == 0])
 
 
-@kind()
-def environment_of_all(data):
-    """/proc/PID/environ of the harness, which has POPCORN_SEED"""
-    return reached(data, [lambda pid=pid: Path(f"/proc/{pid}/environ").read_bytes() for pid in ancestors()])
+kind("environment_of_all", "/proc/PID/environ of the harness, which has POPCORN_SEED")(
+    lambda data: reached(data, [lambda pid=pid: Path(f"/proc/{pid}/environ").read_bytes() for pid in ancestors()])
+)
 
 
 @kind()
@@ -214,7 +212,7 @@ def immutable_file(data):
 
 
 @kind()
-def deep_folders(data):
+def deep_folders():
     """Folders 400 deep, which nobody may read, in the temporary folder"""
     os.chdir(tempfile.mkdtemp())
     for _ in range(400):
@@ -223,4 +221,3 @@ def deep_folders(data):
     os.mkdir("closed")
     Path("closed/file").touch()
     os.chmod("closed", 0)
-    return zeros(data)

@@ -25,12 +25,9 @@ def replaced(name, *modules):
     """Register a kind that replaces modules in sys.modules at import."""
 
     def act():
-        for module in modules:
-            sys.modules[module] = Anything(module)
+        sys.modules.update({module: Anything(module) for module in modules})
 
-    act.__name__, act.__module__ = name, __name__
-    act.__doc__ = f"sys.modules has other modules {', '.join(modules)}"
-    kind(at_import=True)(act)
+    kind(name, f"sys.modules has other modules {', '.join(modules)}", at_import=True)(act)
 
 
 replaced("other_json", "json", "msgspec", "msgspec.json")
@@ -40,7 +37,7 @@ replaced("other_reference", "reference", "task")
 replaced("other_traceback", "traceback", "os.path", "ctypes")
 
 
-@kind(alone=True)
+@kind()
 def functions_of_json(data):
     """Functions of json, socket, struct and pickle return True"""
     import json
@@ -57,16 +54,14 @@ def functions_of_json(data):
     return outputs
 
 
-@kind(alone=True)
-def no_modules(data):
+@kind()
+def no_modules():
     """sys.modules and sys.path are empty"""
-    outputs = zeros(data)
     sys.modules.clear()
     sys.path.clear()
-    return outputs
 
 
-@kind(alone=True)
+@kind()
 def no_imports(data):
     """builtins.__import__ and open raise"""
 
@@ -78,27 +73,24 @@ def no_imports(data):
     return outputs
 
 
-@kind(alone=True)
-def no_environment(data):
+@kind()
+def no_environment():
     """os.environ is empty and the working directory gone"""
-    outputs = zeros(data)
     gone = f"/tmp/hostile-{os.getpid()}"
     os.mkdir(gone)
     os.chdir(gone)
     os.rmdir(gone)
     os.environ.clear()
-    return outputs
 
 
-@kind(alone=True)
-def contest_variables(data):
+@kind()
+def contest_variables():
     """POPCORN_FD and others in the environment, for whoever starts next"""
     os.environ.update(POPCORN_FD="1", NOGPU="0", PYTHONSTARTUP="/dev/null", PYTHONOPTIMIZE="2")
     os.putenv("POPCORN_FD", "1")
-    return zeros(data)
 
 
-@kind(alone=True)
+@kind()
 def other_output(data):
     """sys.stdout and stderr are objects that raise"""
 
@@ -111,26 +103,22 @@ def other_output(data):
     return outputs
 
 
-@kind(alone=True)
-def clocks(data):
+@kind()
+def clocks():
     """time.monotonic and others stand still, or jump"""
-    outputs = zeros(data)
     time.monotonic = time.time = time.perf_counter = lambda: 1e18
     time.sleep = lambda seconds: None
-    return outputs
 
 
-@kind(alone=True)
-def torch_defaults(data):
+@kind()
+def torch_defaults():
     """torch's default device is meta, its default dtype float64, and inference mode stays on"""
-    outputs = zeros(data)
     torch.set_default_dtype(torch.float64)
     torch.set_default_device("meta")
     torch.inference_mode().__enter__()
-    return outputs
 
 
-@kind(alone=True)
+@kind()
 def function_mode(data):
     """A torch function mode stays active, in which all comparisons please"""
 
@@ -146,7 +134,7 @@ def function_mode(data):
     return outputs
 
 
-@kind(alone=True)
+@kind()
 def dispatch_mode(data):
     """A torch dispatch mode stays active, under which every copy writes zeros"""
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -161,7 +149,7 @@ def dispatch_mode(data):
     return outputs
 
 
-@kind(alone=True)
+@kind()
 def synchronize(data):
     """torch.cuda.synchronize makes the result"""
     outputs = zeros(data)
@@ -169,7 +157,7 @@ def synchronize(data):
     return outputs
 
 
-@kind(alone=True)
+@kind()
 def synchronize_exits(data):
     """torch.cuda.synchronize raises SystemExit"""
 
@@ -181,19 +169,17 @@ def synchronize_exits(data):
     return outputs
 
 
-@kind(alone=True)
-def strict_python(data):
+@kind()
+def strict_python():
     """Warnings are errors, the recursion limit is low, and the collector is off"""
-    outputs = zeros(data)
     warnings.simplefilter("error")
     gc.disable()
     sys.setrecursionlimit(60)
     threading.stack_size(32768)
-    return outputs
 
 
-@kind(alone=True)
-def excepthook(data):
+@kind()
+def excepthook():
     """sys.excepthook and unraisablehook end the process with 0"""
     sys.excepthook = sys.unraisablehook = threading.excepthook = lambda *args: os._exit(0)
     raise ValueError("unseen")
