@@ -178,9 +178,7 @@ def test_loads_read_what_the_schedule_says(configuration):
     assert found == plan_report.requested(launch.schedule)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# silu
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- silu ----
 
 
 def constant(rows, k, values, scale=1.0):

@@ -51,9 +51,19 @@ def sitting(tmp_path):
 
 
 def test_a_step_that_passes(sitting):
+    """After an error that takes the context another process goes on, until too many are lost."""
     outcome = sitting.run(three_checks("pass"))
     assert (outcome.state, outcome.reason, outcome.output) == (PASSED, "", "")
     assert outcome.checks == [Check(name, True) for name in "abc"]
+    outcome = sitting.run(three_checks("w(end='b', passed=False, message='illegal'); sys.exit('lost')"))
+    assert outcome.checks == [Check("a", True), Check("b", False, "illegal"), Check("c", True)]
+    assert (outcome.state, outcome.reason) == (FAILED, "1 of 3 checks failed")
+    code = f"for name in todo(*'abcdefgh'): {FAULT}"
+    outcome = sitting.run(step(code, resumes=True, expected=tuple("abcdefgh")))
+    assert [check.name for check in outcome.failures()] == list("abcdefgh")[:LOSSES]
+    assert f"not run: {', '.join('abcdefgh'[LOSSES:])}" in outcome.reason
+    outcome = sitting.run(step("for name in todo('a', 'b'): pass", expected=("a", "b", "c")))
+    assert (outcome.state, outcome.reason) == (FAILED, "not run: c")
 
 
 @pytest.mark.parametrize(
@@ -76,13 +86,6 @@ def test_what_is_lost_is_reported_and_the_rest_goes_on(sitting, what, reason):
     assert sitting.run(step("w(figure={})", "two")).state == PASSED
 
 
-def test_after_an_error_that_takes_the_context_another_process_goes_on(sitting):
-    """The process has reported the check itself, and ends."""
-    outcome = sitting.run(three_checks("w(end='b', passed=False, message='illegal'); sys.exit('lost')"))
-    assert outcome.checks == [Check("a", True), Check("b", False, "illegal"), Check("c", True)]
-    assert (outcome.state, outcome.reason) == (FAILED, "1 of 3 checks failed")
-
-
 def test_a_wrong_output_is_reported_and_the_rest_goes_on(sitting):
     wrong = "w(begin='a')\nw(end='a', passed=False, message='call 3 of 15: 7 differ')"
     steps = [step(wrong, "wrong", expected=("a",)), three_checks("pass")]
@@ -93,26 +96,12 @@ def test_a_wrong_output_is_reported_and_the_rest_goes_on(sitting):
     assert outcomes[0].reason == "1 of 1 checks failed"
 
 
-def test_a_step_ends_when_every_process_is_lost(sitting):
-    code = f"for name in todo(*'abcdefgh'): {FAULT}"
-    outcome = sitting.run(step(code, resumes=True, expected=tuple("abcdefgh")))
-    assert [check.name for check in outcome.failures()] == list("abcdefgh")[:LOSSES]
-    assert f"not run: {', '.join('abcdefgh'[LOSSES:])}" in outcome.reason
-
-
-def test_a_check_that_a_good_process_left_out_is_named(sitting):
-    outcome = sitting.run(step("for name in todo('a', 'b'): pass", expected=("a", "b", "c")))
-    assert (outcome.state, outcome.reason) == (FAILED, "not run: c")
-
-
-def test_without_an_event_the_end_of_the_process_is_the_reason(sitting):
+def test_what_a_step_says(sitting):
+    """Without an event the process's end is the reason; no folder of the machine is in what others read."""
     outcome = sitting.run(step("print('what it said'); sys.exit(7)", resumes=True))
     assert (outcome.state, outcome.reason) == (FAILED, "exit code 7")
     assert outcome.output.strip() == "what it said"
     assert sitting.run(step("pass", "silent")).reason == "it reported nothing"
-
-
-def test_no_folder_of_the_machine_is_in_what_others_read(sitting):
     places = f"'{ROOT}/tools/light', '{Path.home()}/secret/lib.py', 'usr/lib/python3'"
     told = f"print({places}); w(begin='a'); w(end='a', passed=False, message=' '.join(({places})))"
     outcome = sitting.run(step(told))
@@ -157,12 +146,9 @@ def test_time_is_kept_back_for_the_last_steps(tmp_path):
     assert sitting.run(step("w(figure={})", needs_s=5), kept_s=0).state == PASSED
 
 
-def test_a_refused_step_says_why(sitting):
+def test_steps_that_do_not_run(sitting, tmp_path):
     outcome = sitting.run(step("w(figure={})", refusal="an emulator has no times"))
     assert (outcome.state, outcome.reason, outcome.seconds) == (NOT_RUN, "an emulator has no times", 0)
-
-
-def test_a_step_without_its_input_does_not_run(sitting, tmp_path):
     one = step("w(figure={})", needs_file=tmp_path / "constants.json")
     outcome = sitting.run(one)
     assert (outcome.state, outcome.reason) == (NOT_RUN, "no step has left constants.json")
@@ -188,12 +174,10 @@ def test_an_interrupt_ends_what_runs(sitting):
     assert len(outcomes[0].figures) == 5 and not outcomes[0].checks
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# What other commands leave
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- What other commands leave ----
 
 
-def test_the_protocol_of_tests(tmp_path):
+def test_the_protocols_of_eval(tmp_path):
     path = tmp_path / "events"
     path.write_text(
         "test-count: 3\ntest.0.spec: m: 1\ntest.0.status: pass\ntest.0.message: bit-exact\n"
@@ -202,9 +186,6 @@ def test_the_protocol_of_tests(tmp_path):
     found = read_protocol(path)
     assert found.checks == [Check("case 0", True, "bit-exact"), Check("case 1", False, "7 differ")]
     assert found.begun == "case 2"
-
-
-def test_the_protocol_of_a_benchmark(tmp_path):
     path = tmp_path / "events"
     values = {"runs": 10, "mean": 2500.0, "std": 10.0, "err": 1.0, "best": 2400.0, "worst": 2600.0}
     lines = [f"benchmark.0.{name}: {value}" for name, value in values.items()]

@@ -25,9 +25,7 @@ def problems():
     return [draw(submission, 5, number) for number in range(0, 840, 4)]
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Problems
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- Problems ----
 
 
 def overlap(blocks, others):
@@ -78,13 +76,11 @@ def test_the_longest_k_is_right(palette):
     assert largest > 2**23 * step, "no shorter than need be"
 
 
-def test_a_problem_follows_from_its_seed_and_number():
+def test_units_and_turns():
+    """A problem follows from its seed and number, a turn has every configuration, and a unit launches one kernel."""
     numbers = [37, 5, 410]
     assert [draw(submission, 5, number) for number in numbers] == [draw(submission, 5, n) for n in numbers[::-1]][::-1]
     assert draw(submission, 5, 37) != draw(submission, 6, 37) != draw(submission, 6, 38)
-
-
-def test_a_turn_of_units_has_every_configuration():
     every = [
         (products, tuple(shape))
         for products in submission.PRODUCTS
@@ -95,10 +91,6 @@ def test_a_turn_of_units_has_every_configuration():
     assert sorted(given[: len(every)]) == sorted(given[-len(every) :]) == sorted(every)
     assert {kernel.products for kernel in kernels if kernel.chosen} == {1, 2}
     assert len({kernel.shape for kernel in kernels if not kernel.products}) > 6
-
-
-def test_a_unit_launches_one_kernel_and_small_companions():
-    """A process that runs a unit then compiles little."""
     for first in (0, 7 * UNIT, 30 * UNIT):
         plans = set()
         for number in range(first, first + UNIT):
@@ -132,9 +124,7 @@ def test_problems_are_of_every_kind():
     assert {bool(group.m) for call in calls for group in call.groups} == {True, False}
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Memory
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- Memory ----
 
 
 def solved(problem):
@@ -184,9 +174,7 @@ def test_only_a_dual_gemms_last_bit_is_open(kind, steps, wrong):
     assert len(soak_memory.differences(problem, want, found)) == wrong
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# The command
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- The command ----
 
 
 def test_wrong_problems_and_lost_processes_are_counted_and_printed(monkeypatch, capsys, tmp_path):
@@ -204,14 +192,11 @@ def test_wrong_problems_and_lost_processes_are_counted_and_printed(monkeypatch, 
     assert saved["counts"] == counts
 
 
-def test_a_soak_without_a_wrong_problem_passes(monkeypatch, capsys):
+def test_how_a_soak_ends(monkeypatch, capsys):
     monkeypatch.setattr(soak, "make_runner", SoakAnswers)
     assert soak.main(["--problems", "1", "--jobs", "1"]) == 0
     output = capsys.readouterr().out
     assert "1 problems" in output and " 0 wrong" in output and "WRONG" not in output
-
-
-def test_time_ends_a_soak(monkeypatch, capsys):
     monkeypatch.setattr(soak, "make_runner", SoakAnswers)
     assert soak.main(["--seconds", "0", "--jobs", "1"]) == 1
     assert "0 problems" in capsys.readouterr().out, "none was run: that proves nothing"

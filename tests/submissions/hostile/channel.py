@@ -114,9 +114,7 @@ class RunsInTheReader:
 kind("pickled_code", "A pickle that runs code where it is read")(lambda: send(framed(pickle.dumps(RunsInTheReader()))))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Messages that break the format
-# ---------------------------------------------------------------------------------------------------------------------
+# ---- Messages that break the format ----
 
 
 def message(name, payload, tries):
@@ -178,10 +176,7 @@ kind("flood", "100 MB of messages", timeout_s=20)(lambda: send(framed(b"{}") * (
 kind("long_message", "A message of 100 MB", timeout_s=20)(lambda: send(framed(b'{"number": "' + b"x" * HUGE + b'"}')))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Messages in the format that say what no worker would
-# ---------------------------------------------------------------------------------------------------------------------
-
+# ---- Messages in the format that say what no worker would ----
 
 kind(
     "failed_with_escapes",
@@ -348,9 +343,7 @@ kind("finish_fails", "The last request of a case fails")(
 )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The socket
-# ---------------------------------------------------------------------------------------------------------------------
+# ---- The socket ----
 
 
 @kind(alone=True)

@@ -29,10 +29,7 @@ def patches(name, tries, *patched):
     kind(name, tries)(lambda: [patch(*each) for each in patched])
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# torch
-# ---------------------------------------------------------------------------------------------------------------------
-
+# ---- torch ----
 
 patches("torch_equal", "torch.equal finds all tensors equal", (torch, "equal", lambda *tensors: True))
 
@@ -120,10 +117,7 @@ def torch_manual_seed():
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# reference
-# ---------------------------------------------------------------------------------------------------------------------
-
+# ---- reference ----
 
 patches("reference_compare", "reference.compare passes everything", (reference, "compare", passes_all))
 
@@ -188,9 +182,7 @@ def generate_input():
     object.__setattr__(GROUP_GEMM, "generate_input", zeroed)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The harness's own modules, and Python
-# ---------------------------------------------------------------------------------------------------------------------
+# ---- The harness's own modules, and Python ----
 
 
 def harness_functions():
