@@ -11,7 +11,7 @@ import threading
 import time
 from contextlib import suppress
 
-from tests.submissions.hostile.kit import kind, zeros
+from tests.submissions.hostile.kit import kind
 
 HOG = 1 << 30  # bytes beyond the process's present size
 
@@ -116,16 +116,14 @@ def ignores_signals():
 
 
 @kind(alone=True)
-def alarm_handler(data):
+def alarm_handler():
     """An interval timer whose handler raises in whatever runs after the call"""
 
     def handler(number, frame):
         raise SystemExit(0)
 
-    outputs = zeros(data)
     signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
-    return outputs
 
 
 kind("fault_handler", "faulthandler ends the process with a traceback some time after the call", alone=True)(

@@ -25,6 +25,7 @@ class Kind:
     tries: str  # text for a sentence
     family: str
     act: Callable  # custom_kernel, or a function without arguments: see `answer`
+    takes_data: bool = True
     verdict: str = FAILS
     at_import: bool = False
     alone: bool = False  # has a run of eval.py of its own, outside its family's
@@ -53,7 +54,9 @@ def kind(name: str = "", tries: str = "", **properties) -> Callable:
 
     def register(act: Callable) -> Callable:
         family = act.__module__.rpartition(".")[2]
-        kind = Kind(name or act.__name__, tries or act.__doc__, family, act, **OF_FAMILY.get(family, {}) | properties)
+        takes = bool(inspect.signature(act).parameters)
+        texts = name or act.__name__, tries or act.__doc__, family
+        kind = Kind(*texts, act, takes, **OF_FAMILY.get(family, {}) | properties)
         if kind.name in KINDS:
             raise ValueError(f"{kind.name}: in {KINDS[kind.name].family} and in {family}")
         special = (OF_FAMILY.get(family, {}) | properties).keys() - {"verdict", "timeout_s", "alone"}
@@ -80,7 +83,7 @@ def into_c(data):
 
 def answer(chosen: Kind, data):
     """Result of a kind's call: of a function without arguments zeros, or the right one where the case may pass."""
-    if inspect.signature(chosen.act).parameters:
+    if chosen.takes_data:
         return chosen.act(data)
     outputs = zeros(data)
     if not chosen.at_import:

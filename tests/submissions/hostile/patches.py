@@ -274,12 +274,11 @@ def builtins_zip():
 
 
 @kind(alone=True)
-def builtins_isinstance(data):
+def builtins_isinstance():
     """builtins.isinstance and type say what pleases"""
-    outputs, true_type = zeros(data), type
+    true_type = type
     builtins.isinstance = lambda value, kinds: True
     builtins.type = lambda value, *rest: true_type(value, *rest) if rest else list
-    return outputs
 
 
 @kind(alone=True)

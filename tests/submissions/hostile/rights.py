@@ -12,6 +12,7 @@ import sys
 import sysconfig
 import tempfile
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -66,7 +67,7 @@ def python_and_libraries():
     library = Path(sysconfig.get_path("stdlib"))
     files = [library / "encodings" / "unicode_escape.py", torch.__file__, sys.modules["harness"].__file__]
     folders = [library, Path(torch.__file__).parent, Path(sys.prefix), *site.getsitepackages()]
-    return [lambda path=path: opens(path) for path in files] + [lambda path=path: makes_a_file(path) for path in folders]
+    return [*(partial(opens, path) for path in files), *(partial(makes_a_file, path) for path in folders)]
 
 
 @attempts
@@ -75,8 +76,7 @@ def users_files():
     home = os.environ["HOSTILE_HOME"]
     places = [home, f"{home}/.cache", f"{home}/.cache/nogpu", tempfile.gettempdir() + "/..", os.getcwd()]
     libraries = glob.glob(f"{home}/.cache/nogpu/*.so")[:1]
-    return [lambda path=path: makes_a_file(path) for path in places]
-        + [lambda path=path: opens(path) for path in libraries]
+    return [*(partial(makes_a_file, path) for path in places), *(partial(opens, path) for path in libraries)]
 
 
 @attempts
@@ -85,10 +85,10 @@ def modes_and_times():
     path = Path(sys.modules["harness"].__file__)
     status = path.stat()
     return [
-            lambda: path.chmod(status.st_mode) is None,
-            lambda: os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns)) is None,
-            lambda: os.setxattr(path, "user.hostile", b"1") is None,
-        ]
+        lambda: path.chmod(status.st_mode) is None,
+        lambda: os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns)) is None,
+        lambda: os.setxattr(path, "user.hostile", b"1") is None,
+    ]
 
 
 @kind()
@@ -104,10 +104,10 @@ def keys():
     """add_key, request_key with a helper's text, keyctl"""
     session = -3
     return [
-            lambda: calls(SYS_KEYS[0], b"user", b"hostile", b"x", 1, session),
-            lambda: calls(SYS_KEYS[1], b"user", b"hostile", b"text", session),
-            lambda: calls(SYS_KEYS[2], 0, session, 0),
-        ]
+        lambda: calls(SYS_KEYS[0], b"user", b"hostile", b"x", 1, session),
+        lambda: calls(SYS_KEYS[1], b"user", b"hostile", b"text", session),
+        lambda: calls(SYS_KEYS[2], 0, session, 0),
+    ]
 
 
 @attempts
@@ -116,12 +116,12 @@ def kernel_interfaces():
     attributes = struct.pack("IIQ", 1, 128, 0).ljust(128, b"\0")
     program = struct.pack("IIII", 2, 4, 8, 1).ljust(128, b"\0")
     return [
-            lambda: calls(SYS_PERF_EVENT_OPEN, attributes, 0, -1, -1, 0),
-            lambda: calls(SYS_BPF, 0, program, 128),
-            lambda: calls(SYS_USERFAULTFD, 1),
-            lambda: calls(SYS_IO_URING_SETUP, 4, ctypes.create_string_buffer(256)),
-            lambda: calls(SYS_VHANGUP),
-        ]
+        lambda: calls(SYS_PERF_EVENT_OPEN, attributes, 0, -1, -1, 0),
+        lambda: calls(SYS_BPF, 0, program, 128),
+        lambda: calls(SYS_USERFAULTFD, 1),
+        lambda: calls(SYS_IO_URING_SETUP, 4, ctypes.create_string_buffer(256)),
+        lambda: calls(SYS_VHANGUP),
+    ]
 
 
 @attempts
@@ -175,11 +175,11 @@ def ipc():
     name = folder().name.encode()
     (Path("/dev/shm") / folder().name).write_bytes(b"left")  # the process's own /dev/shm
     return [
-            lambda: calls(SYS_SHMGET, IPC_PRIVATE, 4096, IPC_CREATE),
-            lambda: calls(SYS_SEMGET, IPC_PRIVATE, 1, IPC_CREATE),
-            lambda: calls(SYS_MSGGET, IPC_PRIVATE, IPC_CREATE),
-            lambda: calls(SYS_MQ_OPEN, name, os.O_CREAT | os.O_RDWR, 0o600, None),
-        ]
+        lambda: calls(SYS_SHMGET, IPC_PRIVATE, 4096, IPC_CREATE),
+        lambda: calls(SYS_SEMGET, IPC_PRIVATE, 1, IPC_CREATE),
+        lambda: calls(SYS_MSGGET, IPC_PRIVATE, IPC_CREATE),
+        lambda: calls(SYS_MQ_OPEN, name, os.O_CREAT | os.O_RDWR, 0o600, None),
+    ]
 
 
 @attempts

@@ -38,20 +38,18 @@ replaced("other_traceback", "traceback", "os.path", "ctypes")
 
 
 @kind()
-def functions_of_json(data):
+def functions_of_json():
     """Functions of json, socket, struct and pickle return True"""
     import json
     import pickle
     import socket
     import struct
 
-    outputs = zeros(data)
     for module, names in ((json, ("dumps", "loads")), (struct, ("pack", "unpack")), (pickle, ("dumps", "loads"))):
         for name in names:
             setattr(module, name, lambda *args, **options: True)
     for name in ("send", "sendall", "recv"):
         setattr(socket.socket, name, lambda *args, **options: True)
-    return outputs
 
 
 @kind()
@@ -62,15 +60,13 @@ def no_modules():
 
 
 @kind()
-def no_imports(data):
+def no_imports():
     """builtins.__import__ and open raise"""
 
     def refused(*args, **options):
         raise SystemExit(0)
 
-    outputs = zeros(data)
     builtins.__import__ = builtins.open = refused
-    return outputs
 
 
 @kind()
@@ -91,16 +87,14 @@ def contest_variables():
 
 
 @kind()
-def other_output(data):
+def other_output():
     """sys.stdout and stderr are objects that raise"""
 
     class Raises:
         def __getattr__(self, name):
             raise SystemExit(0)
 
-    outputs = zeros(data)
     sys.stdout = sys.stderr = sys.__stdout__ = sys.__stderr__ = Raises()
-    return outputs
 
 
 @kind()
@@ -119,7 +113,7 @@ def torch_defaults():
 
 
 @kind()
-def function_mode(data):
+def function_mode():
     """A torch function mode stays active, in which all comparisons please"""
 
     class Pleases(torch.overrides.TorchFunctionMode):
@@ -129,13 +123,11 @@ def function_mode(data):
             result = func(*args, **(kwargs or {}))
             return torch.zeros_like(result) if func.__name__ in ("__gt__", "gt", "ne", "__ne__", "isnan") else result
 
-    outputs = zeros(data)
     Pleases().__enter__()
-    return outputs
 
 
 @kind()
-def dispatch_mode(data):
+def dispatch_mode():
     """A torch dispatch mode stays active, under which every copy writes zeros"""
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -144,9 +136,7 @@ def dispatch_mode(data):
             result = func(*args, **(kwargs or {}))
             return args[0].zero_() if "copy_" in str(func) else result
 
-    outputs = zeros(data)
     Clears().__enter__()
-    return outputs
 
 
 @kind()
@@ -158,15 +148,13 @@ def synchronize(data):
 
 
 @kind()
-def synchronize_exits(data):
+def synchronize_exits():
     """torch.cuda.synchronize raises SystemExit"""
 
     def exits(*device):
         raise SystemExit(0)
 
-    outputs = zeros(data)
     torch.cuda.synchronize = exits
-    return outputs
 
 
 @kind()
