@@ -72,7 +72,7 @@ def test_contest_tests(monkeypatch, spec):
     solve_and_compare(data)
 
 
-@pytest.mark.parametrize("shape", sampled(SINGLE, 5), ids=label)
+@pytest.mark.parametrize("shape", sampled(SINGLE, 10), ids=label)
 def test_every_configuration(shape):
     """Tiles past M and a short last k-tile, in a launch of three groups."""
     solve_and_compare(generate(128 * shape.cta_group + 136, 320, 3), solver(shape))

@@ -28,7 +28,7 @@ needs_tools = pytest.mark.skipif(
 
 SMALL, LARGEST = ([p for p in PLANS if (p.groups <= report.CONTEST_GROUPS) == small] for small in (True, False))
 # The largest launches take seconds to compile.
-COMPILED = sampled(SMALL, 11) + [pytest.param(plan, marks=pytest.mark.slow) for plan in LARGEST]
+COMPILED = sampled(SMALL, 18) + [pytest.param(plan, marks=pytest.mark.slow) for plan in LARGEST]
 LOWERED = [plan for plan in PLANS if plan.groups == report.CONTEST_GROUPS]
 
 
@@ -44,7 +44,7 @@ def row(compiled):
 
 @pytest.fixture(
     scope="module",
-    params=[(1, 1, 1, 1), (2, 1, 1, 1), (1, 1, 2, 1), (2, 1, 2, 2)],
+    params=sampled([(1, 1, 1, 1), (2, 1, 1, 1), (1, 1, 2, 1), (2, 1, 2, 2)], 3),
     ids="cta_group={0[0]}, neighbours={0[2]}, products={0[3]}".format,
 )
 def ptx(request):
