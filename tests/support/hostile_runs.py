@@ -24,7 +24,6 @@ from tests.support.commands import ROOT, clean_environment
 
 SUBMISSION = Path("tests/submissions/hostile/submission.py")
 TREE = ("eval.py", "reference.py", "task.py", "submission.py", "nogpu", "harness", "tests")  # files of a copy
-CODES = (0, 112)
 FOR_PERSONS = ("person", "reader")
 LONGEST_LINE = 1 << 20  # characters of a line of the protocol
 LIMIT_S, LIMIT_PER_CASE_S = 60, 20  # seconds of a run, if no case takes the time of its --timeout
