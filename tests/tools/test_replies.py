@@ -99,11 +99,15 @@ def test_times_of_cases(tmp_path, files):
     assert replies.mean_of(reply) == pytest.approx((27.9 * 6.43) ** 0.5)
 
 
-def test_leaderboards_and_scores(tmp_path):
+def test_a_leaderboard_submission_is_judged_by_its_ranked_run(tmp_path):
     reply = read(tmp_path, txt=older(SYSTEM + PASSED + BENCHMARKS + RANKED, "**B200 on Modal (secret) ✅ success**\n"))
     assert [case.run for case in reply.cases] == ["test", "benchmark", "benchmark", "leaderboard", "leaderboard"]
     assert reply.cases[0] == Case("test", 0, "m: 1")
     assert [case.mean for case in reply.timed] == [28.1, 6.43]
+
+
+def test_the_score_is_the_service_s(tmp_path):
+    """The summary has no times; the record has those of the benchmark run, which is not the ranked one."""
     runs = [run("benchmark"), run("leaderboard", score=1.3e-5), run("leaderboard", score=1.4e-5, secret=True)]
     summary = "Geomean score (public) on B200: 0.000013 s\n\n" + json.dumps({**SUMMARY, "runs": runs}, indent=2)
     reply = read(tmp_path, txt=summary)
@@ -111,6 +115,9 @@ def test_leaderboards_and_scores(tmp_path):
     runs[0] = run("benchmark", RESULT)
     reply = read(tmp_path, txt=summary, json={**SUMMARY, "runs": runs})
     assert reply.timed == TIMES and replies.mean_of(reply) == pytest.approx(13)
+
+
+def test_a_secret_run_has_no_cases(tmp_path):
     runs = [run("benchmark", {**RESULT, "benchmark.0.mean": "1"}, score=1e-6, secret=True), run("benchmark", RESULT)]
     reply = read(tmp_path, json={"runs": runs})
     assert reply.cases == TIMES and reply.score is None

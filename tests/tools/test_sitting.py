@@ -51,19 +51,9 @@ def sitting(tmp_path):
 
 
 def test_a_step_that_passes(sitting):
-    """After an error that takes the context another process goes on, until too many are lost."""
     outcome = sitting.run(three_checks("pass"))
     assert (outcome.state, outcome.reason, outcome.output) == (PASSED, "", "")
     assert outcome.checks == [Check(name, True) for name in "abc"]
-    outcome = sitting.run(three_checks("w(end='b', passed=False, message='illegal'); sys.exit('lost')"))
-    assert outcome.checks == [Check("a", True), Check("b", False, "illegal"), Check("c", True)]
-    assert (outcome.state, outcome.reason) == (FAILED, "1 of 3 checks failed")
-    code = f"for name in todo(*'abcdefgh'): {FAULT}"
-    outcome = sitting.run(step(code, resumes=True, expected=tuple("abcdefgh")))
-    assert [check.name for check in outcome.failures()] == list("abcdefgh")[:LOSSES]
-    assert f"not run: {', '.join('abcdefgh'[LOSSES:])}" in outcome.reason
-    outcome = sitting.run(step("for name in todo('a', 'b'): pass", expected=("a", "b", "c")))
-    assert (outcome.state, outcome.reason) == (FAILED, "not run: c")
 
 
 @pytest.mark.parametrize(
@@ -86,6 +76,13 @@ def test_what_is_lost_is_reported_and_the_rest_goes_on(sitting, what, reason):
     assert sitting.run(step("w(figure={})", "two")).state == PASSED
 
 
+def test_after_an_error_that_takes_the_context_another_process_goes_on(sitting):
+    """The process has reported the check itself, and ends."""
+    outcome = sitting.run(three_checks("w(end='b', passed=False, message='illegal'); sys.exit('lost')"))
+    assert outcome.checks == [Check("a", True), Check("b", False, "illegal"), Check("c", True)]
+    assert (outcome.state, outcome.reason) == (FAILED, "1 of 3 checks failed")
+
+
 def test_a_wrong_output_is_reported_and_the_rest_goes_on(sitting):
     wrong = "w(begin='a')\nw(end='a', passed=False, message='call 3 of 15: 7 differ')"
     steps = [step(wrong, "wrong", expected=("a",)), three_checks("pass")]
@@ -96,12 +93,26 @@ def test_a_wrong_output_is_reported_and_the_rest_goes_on(sitting):
     assert outcomes[0].reason == "1 of 1 checks failed"
 
 
-def test_what_a_step_says(sitting):
-    """Without an event the process's end is the reason; no folder of the machine is in what others read."""
+def test_a_step_ends_when_every_process_is_lost(sitting):
+    code = f"for name in todo(*'abcdefgh'): {FAULT}"
+    outcome = sitting.run(step(code, resumes=True, expected=tuple("abcdefgh")))
+    assert [check.name for check in outcome.failures()] == list("abcdefgh")[:LOSSES]
+    assert f"not run: {', '.join('abcdefgh'[LOSSES:])}" in outcome.reason
+
+
+def test_a_check_that_a_good_process_left_out_is_named(sitting):
+    outcome = sitting.run(step("for name in todo('a', 'b'): pass", expected=("a", "b", "c")))
+    assert (outcome.state, outcome.reason) == (FAILED, "not run: c")
+
+
+def test_without_an_event_the_end_of_the_process_is_the_reason(sitting):
     outcome = sitting.run(step("print('what it said'); sys.exit(7)", resumes=True))
     assert (outcome.state, outcome.reason) == (FAILED, "exit code 7")
     assert outcome.output.strip() == "what it said"
     assert sitting.run(step("pass", "silent")).reason == "it reported nothing"
+
+
+def test_no_folder_of_the_machine_is_in_what_others_read(sitting):
     places = f"'{ROOT}/tools/light', '{Path.home()}/secret/lib.py', 'usr/lib/python3'"
     told = f"print({places}); w(begin='a'); w(end='a', passed=False, message=' '.join(({places})))"
     outcome = sitting.run(step(told))
