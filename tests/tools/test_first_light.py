@@ -96,7 +96,7 @@ def spoiled(data, *arguments, configurations=None, **promises):
 original = submission.run
 
 
-@pytest.mark.parametrize("run", sampled([original, spoiled], 2), ids=["right", "wrong"])
+@pytest.mark.parametrize("run", (original, spoiled), ids=["right", "wrong"])
 def test_checks_compare_every_bit(writer, tmp_path, monkeypatch, run):
     monkeypatch.setattr(submission, "run", run)
     sizes = calls.arguments([(16, 136, 192), (7, 8, 64)])
