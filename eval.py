@@ -36,7 +36,7 @@ from harness.clocks import Clocking
 from harness.confinement import shortcomings
 from harness.devices import B200, DEVICES, EMULATOR, MODES, Device, DeviceError, Job, choose_device, emulator_device
 from harness.interpreter import UNWRITTEN, OutputError, leave, open_streams, remark
-from harness.modes import run_mode
+from harness.modes import Wishes, run_mode
 from harness.profiling import has_outer_profiler
 from harness.protocol import ProtocolReport, usable_fd
 from harness.restart import OPTIONS, RESTARTED, check_packages, restart_under_emulator
@@ -184,7 +184,9 @@ def run(
         (selected,) = selections
         with ProtocolReport(protocol_fd, submission) as protocol:
             with Worker(submission, timeout_s, *starts, shown=not protocol.is_output) as worker:
-                passed = run_mode(args.mode, device, selected.problem, selected.specs, worker, protocol, args.baseline)
+                passed = run_mode(
+                    args.mode, device, selected.problem, selected.specs, worker, protocol, Wishes(args.baseline)
+                )
             protocol.end(passed)  # after the last process of the submission has ended
         return passed
 
@@ -209,11 +211,8 @@ def run(
                 print(flush=True)
             reports.append(ConsoleReport(selected.problem, f"{name} · {submission}", selected.numbers))
             with reports[-1] as report:
-                passed = run_mode(
-                    *(args.mode, device, selected.problem, selected.specs, worker, report, args.baseline),
-                    clocks=clocks.get(selected.problem),
-                    every_plan=args.plans == options.ALL,
-                )
+                wishes = Wishes(args.baseline, clocks.get(selected.problem), args.plans == options.ALL)
+                passed = run_mode(args.mode, device, selected.problem, selected.specs, worker, report, wishes)
             outcomes.append(passed)
     reports[-1].end(outcomes[-1])  # after the last process of the submission has ended
     if len(reports) > 1:

@@ -110,9 +110,7 @@ class DeviceError(Exception):
     """A device that cannot be used, or the lack of any; the text says what is missing."""
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Choice
-# ---------------------------------------------------------------------------------------------------------------------
+# ---- Choice ----
 
 
 def emulator_device() -> Device | None:

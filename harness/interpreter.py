@@ -19,26 +19,28 @@ class OutputError(OSError):
     """A failure to write results: a full disk, a pipe that nobody reads."""
 
 
+@contextmanager
+def _output_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(*error.args) from None
+
+
 class Output(io.TextIOWrapper):
     """A text file for results. Its failures are OutputErrors, unlike those of other files."""
 
     def write(self, text: str) -> int:
-        try:
+        with _output_errors():
             return super().write(text)
-        except OSError as error:
-            raise OutputError(*error.args) from None
 
     def flush(self) -> None:
-        try:
+        with _output_errors():
             super().flush()
-        except OSError as error:
-            raise OutputError(*error.args) from None
 
     def close(self) -> None:
-        try:
+        with _output_errors():
             super().close()
-        except OSError as error:
-            raise OutputError(*error.args) from None
 
 
 def open_streams() -> bool:

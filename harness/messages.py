@@ -45,9 +45,7 @@ class Message(msgspec.Struct, tag=True, tag_field="message", forbid_unknown_fiel
     """Plain data that crosses the socket."""
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Data: an input tuple, with its tensors' bytes in the shared memory
-# ---------------------------------------------------------------------------------------------------------------------
+# ---- Data: an input tuple, with its tensors' bytes in the shared memory ----
 
 
 class Tensor(Message):
@@ -67,9 +65,7 @@ class Nested(Message):
     items: tuple[Tensor | Nested | int, ...]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Requests
-# ---------------------------------------------------------------------------------------------------------------------
+# ---- Requests ----
 
 
 class Store(Message):
@@ -155,11 +151,8 @@ class Plan(Message):
     sizes: tuple[tuple[int, int, int, int], ...]  # (M, N, K, L) of each group
 
 
-class Offer(Message):
+class Offer(Plan):
     """Name the plans that can be forced on a call of these sizes. Answer: Offered."""
-
-    problem: str
-    sizes: tuple[tuple[int, int, int, int], ...]  # (M, N, K, L) of each group
 
 
 class Force(Message):
@@ -174,9 +167,7 @@ class Finish(Message):
 
 Request = Store | Call | Fetch | Time | Clock | Why | Overwrite | Profile | Plan | Offer | Force | Finish
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Replies
-# ---------------------------------------------------------------------------------------------------------------------
+# ---- Replies ----
 
 
 class Ready(Message):
@@ -315,9 +306,7 @@ class NumberedReply(msgspec.Struct, forbid_unknown_fields=True):
 REQUESTS = msgspec.json.Decoder(NumberedRequest)
 REPLIES = msgspec.json.Decoder(NumberedReply)
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Transport
-# ---------------------------------------------------------------------------------------------------------------------
+# ---- Transport ----
 
 
 def encode(message: NumberedRequest | NumberedReply) -> bytes:

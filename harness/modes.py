@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from harness.clocks import Clocking
 from harness.devices import Device
@@ -15,6 +15,18 @@ from harness.worker import Worker
 from task import Problem, TestSpec
 
 
+@dataclass(frozen=True)
+class Wishes:
+    """Work beside a mode's own, in the modes that can."""
+
+    baseline: bool = False  # also time torch's own kernels
+    clocks: Sequence[Clocking] | None = None  # for each case, the chip on which its calls are replayed
+    every_plan: bool = False  # also call each case in every plan that can be forced on it
+
+
+NONE = Wishes()
+
+
 def run_mode(
     mode: str,
     device: Device,
@@ -22,19 +34,14 @@ def run_mode(
     specs: list[TestSpec],
     worker: Worker,
     report: ProtocolReport | ConsoleReport,
-    baseline: bool = False,
-    clocks: Sequence[Clocking] | None = None,
-    every_plan: bool = False,
+    wishes: Wishes = NONE,
 ) -> bool:
     """Run and report every case; mode leaderboard ends at the first failure. Returns whether every case passed.
 
-    The caller ends the report.
-    mode: one that the device offers. baseline: also time torch's own kernels, in the modes that can.
-    clocks: for each case, the chip on which its calls are replayed, in the modes that can.
-    every_plan: also call each case in every plan that can be forced on it.
+    The caller ends the report. mode: one that the device offers.
     """
     job = device.jobs[mode]
-    options = {**job.options, **({"baseline": baseline} if job.has_baseline else {})}
+    options = {**job.options, **({"baseline": wishes.baseline} if job.has_baseline else {})}
     passed = True
     report.begin(mode, specs)
     if job.warm_up:
@@ -43,10 +50,10 @@ def run_mode(
             worker.run(job.run, problem, spec, limits=job.warm_up)
     for index, (spec, following) in enumerate(zip(specs, [*specs[1:], None])):
         report.case_begins(index, spec)
-        if clocks is not None:
-            options |= {"clock": clocks[index], "replaying": report.replaying}
+        if wishes.clocks is not None:
+            options |= {"clock": wishes.clocks[index], "replaying": report.replaying}
         result = worker.run(job.run, problem, spec, following, **options)
-        if every_plan and result.passed:
+        if wishes.every_plan and result.passed:
             result = run_plans(result, problem, spec, worker, report)
         report.case_ends(index, result)
         passed = passed and result.passed

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from harness import ROOT
@@ -114,35 +115,38 @@ def clocking(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Clock
     return None
 
 
-def chip(text: str) -> str:
-    """A chip profile's name or file. Raises argparse.ArgumentTypeError."""
-    from nogpu.clock import profile
-
+@contextmanager
+def _argument_errors() -> Iterator[None]:
+    """A context whose ValueErrors are argparse.ArgumentTypeErrors."""
     try:
-        profile(text)
+        yield
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def chip(text: str) -> str:
+    """A chip profile's name or file."""
+    from nogpu.clock import profile
+
+    with _argument_errors():
+        profile(text)
     return str(Path(text).resolve()) if Path(text).is_file() else text
 
 
 def timeline(text: str) -> Path:
-    """The absolute path of a timeline's file. Raises argparse.ArgumentTypeError, as `picture`."""
+    """The absolute path of a timeline's file."""
     from nogpu.clock import timeline_path
 
-    try:
+    with _argument_errors():
         return Path(timeline_path(text)).absolute()
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def picture(text: str) -> Path:
     """The absolute path of a picture's file."""
     from nogpu.clock import picture_path
 
-    try:
+    with _argument_errors():
         return Path(picture_path(text)).absolute()
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def add_plans(parser: argparse.ArgumentParser) -> None:

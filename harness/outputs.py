@@ -7,17 +7,14 @@ the caller's c. The tensors' bytes, from which values are compared, cross separa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from harness.messages import MAX_NAME, Output, Outputs, Tensor
 from harness.shared_memory import dtype_name, element_bytes, span, tensors
 
-# ---------------------------------------------------------------------------------------------------------------------
-# In the worker
-# ---------------------------------------------------------------------------------------------------------------------
+# ---- In the worker ----
 
 
 def leaves(output: Any) -> list[Any]:
@@ -60,20 +57,17 @@ def type_text(item: Any) -> str:
     return f"a {name} on device {item.device}" if item.device.type == "meta" else f"a {name} of layout {item.layout}"
 
 
-@dataclass(frozen=True)
-class Extent:
+class Extent(NamedTuple):
     """The place of a tensor: addresses of the first byte and after the last one, of its elements and of its storage."""
 
     device: torch.device
     elements: tuple[int, int]
     storage: tuple[int, int]
 
-    def shares_elements(self, other: Extent) -> bool:
-        return self.device == other.device and _overlap(self.elements, other.elements)
-
-    def shares_storage(self, other: Extent) -> bool:
-        """True if the storages overlap, even where the tensors use different parts of them."""
-        return self.device == other.device and _overlap(self.storage, other.storage)
+    def shares(self, other: Extent, part: str) -> bool:
+        """True if the elements or the storages overlap; storages also where the tensors use different parts of them."""
+        (begin, end), (first, last) = getattr(self, part), getattr(other, part)
+        return self.device == other.device and max(begin, first) < min(end, last)
 
 
 def extent(item: Any) -> Extent | None:
@@ -97,19 +91,13 @@ def overlaps(data: Any, output: Any) -> list[str]:
         others += [("an input", place) for tensor, place in read if tensor is not c]
         place_of_c = extent(c)
         is_c = item is not None and place_of_c is not None and item.elements == place_of_c.elements
-        overlapping = Extent.shares_elements if is_c else Extent.shares_storage
-        names = (name for name, other in others if item and other and overlapping(item, other))
+        part = "elements" if is_c else "storage"
+        names = (name for name, other in others if item and other and item.shares(other, part))
         found.append(next(names, ""))
     return found
 
 
-def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    return max(one[0], other[0]) < min(one[1], other[1])
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# In the judge
-# ---------------------------------------------------------------------------------------------------------------------
+# ---- In the judge ----
 
 
 def named(expected: Any) -> Iterator[tuple[str, torch.Tensor]]:

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from harness import ROOT, messages
 from harness.interpreter import without_collection
@@ -49,18 +49,7 @@ class Runner:
         self.study: Study | None = None  # replays of the recorded call, until they are complete
         self.forced: Callable[[Any], Any] | None = None  # custom_kernel in the plan that was requested
         self.handlers: dict[type, Callable[[Any], messages.Reply]] = {
-            messages.Store: self.store,
-            messages.Call: self.call,
-            messages.Fetch: self.fetch,
-            messages.Time: self.time,
-            messages.Clock: self.clock,
-            messages.Why: self.why,
-            messages.Overwrite: self.overwrite,
-            messages.Profile: self.profile,
-            messages.Plan: self.plan,
-            messages.Offer: self.offer,
-            messages.Force: self.force,
-            messages.Finish: self.finish,
+            kind: getattr(self, kind.__name__.lower()) for kind in get_args(messages.Request)
         }
 
     def answer(self, request: messages.Request) -> messages.Reply:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import platform
+import re
 import struct
 from collections.abc import Iterator
 
@@ -22,66 +23,26 @@ OTHER_ABI = 0x40000000  # bit that x86's x32 adds to the number
 MACHINES = ("x86_64", "aarch64")
 ARCHITECTURES = (0xC000003E, 0xC00000B7)  # AUDIT_ARCH_*
 
-REFUSED = {  # call -> numbers by machine
-    # keys, whose helper programs run outside of every domain
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "keyctl": (250, 219),
-    # counters with signals, programs in the kernel, faults that others wait for, calls that no filter sees
-    "perf_event_open": (298, 241),
-    "bpf": (321, 280),
-    "userfaultfd": (323, 282),
-    "io_uring_setup": (425, 425),
-    # other views of the files
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "pivot_root": (155, 41),
-    "chroot": (161, 51),
-    "open_tree": (428, 428),
-    "move_mount": (429, 429),
-    "fsopen": (430, 430),
-    "fsconfig": (431, 431),
-    "fsmount": (432, 432),
-    "fspick": (433, 433),
-    "mount_setattr": (442, 442),
-    "open_tree_attr": (467, 467),
-    "setns": (308, 268),
-    "open_by_handle_at": (304, 265),
-    "fanotify_init": (300, 262),
-    # what outlives a process: IPC of System V and queues of POSIX
-    "shmget": (29, 194),
-    "shmat": (30, 196),
-    "shmctl": (31, 195),
-    "semget": (64, 190),
-    "semop": (65, 193),
-    "semctl": (66, 191),
-    "semtimedop": (220, 192),
-    "msgget": (68, 186),
-    "msgsnd": (69, 189),
-    "msgrcv": (70, 188),
-    "msgctl": (71, 187),
-    "mq_open": (240, 180),
-    "mq_unlink": (241, 181),
-    # the machine
-    "vhangup": (153, 58),
-    "reboot": (169, 142),
-    "kexec_load": (246, 104),
-    "kexec_file_load": (320, 294),
-    "init_module": (175, 105),
-    "finit_module": (313, 273),
-    "delete_module": (176, 106),
-    "swapon": (167, 224),
-    "swapoff": (168, 225),
-    "sethostname": (170, 161),
-    "setdomainname": (171, 162),
-    "settimeofday": (164, 170),
-    "clock_settime": (227, 112),
-    "clock_adjtime": (305, 266),
-    "adjtimex": (159, 171),
-    "acct": (163, 89),
-    "quotactl": (179, 60),
-    "syslog": (103, 116),
-}
+REFUSED_CALLS = """
+# keys, whose helper programs run outside of every domain
+add_key 248 217, request_key 249 218, keyctl 250 219
+# counters with signals, programs in the kernel, faults that others wait for, calls that no filter sees
+perf_event_open 298 241, bpf 321 280, userfaultfd 323 282, io_uring_setup 425 425
+# other views of the files
+mount 165 40, umount2 166 39, pivot_root 155 41, chroot 161 51, open_tree 428 428, move_mount 429 429, fsopen 430
+430, fsconfig 431 431, fsmount 432 432, fspick 433 433, mount_setattr 442 442, open_tree_attr 467 467, setns 308
+268, open_by_handle_at 304 265, fanotify_init 300 262
+# what outlives a process: IPC of System V and queues of POSIX
+shmget 29 194, shmat 30 196, shmctl 31 195, semget 64 190, semop 65 193, semctl 66 191, semtimedop 220 192, msgget
+68 186, msgsnd 69 189, msgrcv 70 188, msgctl 71 187, mq_open 240 180, mq_unlink 241 181
+# the machine
+vhangup 153 58, reboot 169 142, kexec_load 246 104, kexec_file_load 320 294, init_module 175 105, finit_module 313
+273, delete_module 176 106, swapon 167 224, swapoff 168 225, sethostname 170 161, setdomainname 171 162,
+settimeofday 164 170, clock_settime 227 112, clock_adjtime 305 266, adjtimex 159 171, acct 163 89, quotactl 179 60,
+syslog 103 116
+"""
+# Call -> numbers by machine.
+REFUSED = {name: (int(x86), int(arm)) for name, x86, arm in re.findall(r"(\w+)\s+(\d+)\s+(\d+)", REFUSED_CALLS)}
 
 # Call -> numbers by machine, {argument: the value that it may have}: a process that is named by its number is another.
 LIMITED = {

@@ -57,9 +57,7 @@ def has_gpu() -> bool:
     return torch.version.cuda is not None and "emulated" not in torch.cuda.get_device_name()
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Layouts
-# ---------------------------------------------------------------------------------------------------------------------
+# ---- Layouts ----
 
 
 def tensors(data: Any) -> Iterator[Any]:
@@ -112,9 +110,7 @@ def contiguous_places(expected: list[torch.Tensor]) -> tuple[tuple[Tensor, ...],
     return layout.items, end
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Bytes
-# ---------------------------------------------------------------------------------------------------------------------
+# ---- Bytes ----
 
 
 def element_bytes(tensor: torch.Tensor) -> torch.Tensor:

@@ -136,32 +136,22 @@ class ConsoleReport:
         return table
 
     def _timing_table(self) -> Table:
-        if any(result.plain_read for _, _, result in self.results):
-            return self._pipeline_table()
-        baseline = any(result.baseline for _, _, result in self.results)
         names = ["us", "best .. worst", "speed\nof\nlight", "ratio", "best\npublished"]
-        table = make_table(CASE_COLUMNS, names + (["torch.\n_scaled_mm", "speed-up"] if baseline else []))
+        if any(result.plain_read for _, _, result in self.results):
+            names = [f"us\n({OMITTED})", "best .. worst", "plain read\nof the same bytes", "ratio"]
+        if any(result.baseline for _, _, result in self.results):
+            names += ["torch.\n_scaled_mm", "speed-up"]
+        table = make_table(CASE_COLUMNS, names)
         for number, spec, result in self.results:
             row: list[str | Text] = [str(number), shapes_text(spec)]
             if result.stats:
-                mean_us = result.stats.mean / 1e3
                 row += [_mean_text(result.stats), _range_text(result.stats)]
-                row += _against(self.problem.find_benchmark(spec), mean_us)
+                if result.plain_read:
+                    row += [_mean_text(result.plain_read), f"{result.stats.mean / result.plain_read.mean:.2f}"]
+                else:
+                    row += _against(self.problem.find_benchmark(spec), result.stats.mean / 1e3)
                 if result.baseline:
                     row += [f"{result.baseline.mean / 1e3:.3f}", f"{result.baseline.mean / result.stats.mean:.2f}"]
-            else:
-                row.append(_styled(result, ""))
-            table.add_row(*row)
-        return table
-
-    def _pipeline_table(self) -> Table:
-        columns = [f"us\n({OMITTED})", "best .. worst", "plain read\nof the same bytes", "ratio"]
-        table = make_table(CASE_COLUMNS, columns)
-        for number, spec, result in self.results:
-            row: list[str | Text] = [str(number), shapes_text(spec)]
-            if result.stats and result.plain_read:
-                row += [_mean_text(result.stats), _range_text(result.stats)]
-                row += [_mean_text(result.plain_read), f"{result.stats.mean / result.plain_read.mean:.2f}"]
             else:
                 row.append(_styled(result, ""))
             table.add_row(*row)

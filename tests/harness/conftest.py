@@ -1,9 +1,35 @@
 """Fixtures of the harness's tests."""
 
+import os
+import sys
+
 import pytest
 import torch
 
+import eval as eval_py
 from harness.timing import l2_flush_elements
+
+
+@pytest.fixture
+def refused(monkeypatch, capsys):
+    """A function that calls eval.py's main here: the exit code and standard error of a call that it refuses."""
+
+    def run(*arguments, **variables):
+        for name in [name for name in os.environ if name.startswith(("NOGPU", "POPCORN"))]:
+            monkeypatch.delenv(name)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(sys, "argv", ["eval.py", *map(str, arguments)])
+        monkeypatch.setattr(os, "execve", lambda *command: pytest.fail("not refused"))
+        try:
+            code = eval_py.main()
+        except SystemExit as ended:
+            code = ended.code
+        out, err = capsys.readouterr()
+        assert not out
+        return code, err
+
+    return run
 
 
 @pytest.fixture

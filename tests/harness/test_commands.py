@@ -44,16 +44,13 @@ def test_a_console_is_as_wide_as_the_environment_says(monkeypatch, columns, widt
     assert console.make_console(123).width == width
 
 
-def test_tables_align_text_left_and_figures_right():
+def test_tables_and_means():
     table = console.make_table(["case"], ["us", "ratio"])
     assert [(column.header, column.justify) for column in table.columns] == [
         ("case", "left"),
         ("us", "right"),
         ("ratio", "right"),
     ]
-
-
-def test_geometric_mean():
     assert console.geomean([2.0, 8.0]) == pytest.approx(4.0)
 
 

@@ -10,7 +10,7 @@ import torch
 
 from harness import devices, judge, restart, sanitizing
 from harness.devices import B200, DEVICES, EMULATOR, HOPPER, MODES, DeviceError, choose_device, has_b200
-from harness.modes import run_mode
+from harness.modes import Wishes, run_mode
 from harness.restart import RESTARTED, emulator_options, restart_under_emulator, without_options
 from harness.results import Result
 from harness.timing import Limits
@@ -131,31 +131,26 @@ def test_what_a_mode_runs_on_a_gpu(mode, warm_ups, options):
         return Result(True)
 
     worker = SimpleNamespace(run=run)
-    assert run_mode(mode, B200, GROUP_GEMM, ["first", "second"], worker, report, baseline=True)
+    assert run_mode(mode, B200, GROUP_GEMM, ["first", "second"], worker, report, Wishes(baseline=True))
     job = {"test": "check_case", "profile": "profile_case"}.get(mode, "time_case")
     warm_up = [(job, spec, {"limits": Limits(repeats, budget)}) for spec, repeats, budget in warm_ups]
     assert calls == [*warm_up, (job, "first", options), (job, "second", options)]
     assert followed[len(warm_up) :] == ["second", None]
 
 
-def test_every_device_has_a_name_and_a_job_for_each_mode_that_it_offers():
+def test_jobs_of_devices():
+    """Every device has a job for each mode that it offers; jobs that time, and no others, have limits and a warm-up."""
     assert {name: device.name for name, device in DEVICES.items()} == {name: name for name in DEVICES}
     assert list(DEVICES) == ["b200", "hopper", "emulator"]
     assert MODES == tuple(B200.jobs) == tuple(EMULATOR.jobs) == ("test", "benchmark", "leaderboard", "profile")
     assert tuple(HOPPER.jobs) == ("test", "benchmark")
     assert [device.timeout_s for device in (B200, HOPPER, EMULATOR)] == [240, 240, 1800]
-
-
-def test_jobs_that_time_have_limits_and_a_warm_up_and_the_others_neither():
     timed = {judge.time_case, judge.time_pipeline}
     for device in DEVICES.values():
         for mode, job in device.jobs.items():
             assert ("limits" in job.options) == (job.warm_up is not None) == (job.run in timed), (device, mode)
     assert not timed & {job.run for job in EMULATOR.jobs.values()}, "the emulator never times"
     assert judge.time_case not in {job.run for job in HOPPER.jobs.values()}, "a Hopper's times are no B200's"
-
-
-def test_a_baseline_is_timed_on_a_b200_only():
     offered = [(name, mode) for name, device in DEVICES.items() for mode in MODES if device.offers_baseline(mode)]
     assert offered == [("b200", "benchmark"), ("b200", "leaderboard")]
 

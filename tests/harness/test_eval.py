@@ -181,9 +181,9 @@ def test_what_would_make_a_loop_faster_and_files_of_each_case(tmp_path):
         (("test", "--device", "emulator", "--sanitize", "--sanitize-allow", "race"), "'race' is no rule"),
     ],
 )
-def test_clocks_that_are_refused(arguments, error):
-    run = run_eval(*arguments)
-    assert run.returncode == 2 and error in run.stderr
+def test_clocks_that_are_refused(refused, arguments, error):
+    code, stderr = refused(*arguments)
+    assert code == 2 and error in stderr
 
 
 GEMV_ONLY = """
@@ -268,16 +268,12 @@ def test_one_failure_of_every_case_is_shown_once(tmp_path):
         ),
     ],
 )
-def test_usage(arguments, text):
-    run = run_eval(*arguments)
-    assert (run.returncode, run.stdout) == (2, "")
-    assert run.stderr.endswith(f"error: {text}\n")
-
-
-def test_a_secret_seed_that_torch_does_not_take():
-    run = run_eval("test", "--case", "0", POPCORN_SEED=str(10**23))
-    assert (run.returncode, run.stdout) == (2, "")
-    assert "POPCORN_SEED=100000000000000000000000: invalid test case" in run.stderr.splitlines()[-1]
+def test_usage(refused, arguments, text):
+    code, stderr = refused(*arguments)
+    assert code == 2 and stderr.endswith(f"error: {text}\n")
+    code, stderr = refused("test", "--case", "0", POPCORN_SEED=str(10**23))
+    assert code == 2
+    assert "POPCORN_SEED=100000000000000000000000: invalid test case" in stderr.splitlines()[-1]
 
 
 LOST = "eval.py: the results cannot be written to {}\n"
@@ -313,6 +309,7 @@ def test_outputs_that_cannot_be_written(tmp_path, redirections, code, stderr):
         assert (tmp_path / "results").read_text().endswith(("1 passed, 0 failed\n", "check: pass\n"))
 
 
+@pytest.mark.slow
 def test_an_interruption_ends_without_a_traceback(tmp_path):
     specs = write_specs(tmp_path / "specs.txt", ["hangs"])
     pids = written_by_worker(f"pids-{os.getpid()}")

@@ -44,7 +44,7 @@ def plan_report(sizes):
             (["benchmark", "--clock", "b200", "--why"], False),
             (["test", "--plans", "all"], False),
         ],
-        4,
+        7,
         names=2,
     ),
 )

@@ -72,16 +72,13 @@ def test_figures_and_lists_have_limits(body, place):
     assert place in str(error.value)
 
 
-def test_figures_within_the_limits_cross():
+def test_messages_within_the_limits_cross():
     for body in (
         {**CLOCKED, "ordinary": LOOP},
         {"message": "Called", "launches": [LAUNCH] * 10_000},
         {"message": "Planned", "plan": {str(row): "" for row in range(500)}},
     ):
         assert decode_reply(json.dumps({"number": 1, "body": body}).encode(), 1, messages.Message)
-
-
-def test_a_reply_comes_back():
     text = messages.encode(NumberedReply(7, Failed("an error", "a traceback")))
     assert LENGTH.unpack(text[: LENGTH.size]) == (len(text) - LENGTH.size,)
     assert decode_reply(text[LENGTH.size :], 7, Done, Failed) == Failed("an error", "a traceback")
@@ -114,6 +111,12 @@ def test_no_wait_is_without_an_end(ends):
             channel.receive(soon())
     with pytest.raises(TimeoutError):
         channel.send(b"x" * 10**8, soon())
+    channel, theirs, _ = ends
+    theirs.close()
+    with pytest.raises(Lost):
+        channel.receive(soon())
+    with pytest.raises(Lost):
+        channel.send(b"x", soon())
 
 
 def test_a_length_above_the_limit_is_refused_before_it_is_read(ends):
@@ -133,12 +136,3 @@ def test_the_end_of_the_process_is_noticed_while_another_holds_the_socket(ends):
     with pytest.raises(Lost):
         channel.receive(began + 60)
     assert time.monotonic() - began < 5
-
-
-def test_a_closed_socket_is_noticed(ends):
-    channel, theirs, _ = ends
-    theirs.close()
-    with pytest.raises(Lost):
-        channel.receive(soon())
-    with pytest.raises(Lost):
-        channel.send(b"x", soon())

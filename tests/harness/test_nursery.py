@@ -10,7 +10,6 @@ from harness.confinement import shortcomings
 from harness.folders import KEPT_HOMES, make_folders
 from harness.relay import MOST_BYTES, Relay
 from tests.support.commands import BEHAVIOURS, ROOT, run_eval, spec_line
-from tests.support.slow import sampled
 
 RUN = """
 import sys
@@ -34,7 +33,8 @@ print(worker.folders.temporary.exists())
 """
 
 
-@pytest.mark.parametrize("start", sampled(["forks", "interpreters", "no namespaces"], 3))
+@pytest.mark.slow
+@pytest.mark.parametrize("start", ["forks", "interpreters", "no namespaces"])
 def test_a_worker_that_ended_is_followed_by_another(start):
     lines = [spec_line(name) for name in ("good", "leaves", "good")]
     run = run_eval("-m", "nogpu", "-c", RUN, BEHAVIOURS, start, *lines, script="", PYTHONPATH=str(ROOT))

@@ -75,13 +75,11 @@ def test_an_input_crosses_with_its_strides(memory):
     assert addresses == [tensor.data_ptr() for tensor in tensors(copy) if isinstance(tensor, torch.Tensor)]
 
 
-def test_places_of_outputs_are_contiguous_and_apart():
+def test_places_in_the_shared_memory(memory):
+    """Places of outputs are contiguous and apart; the memory grows and does not shrink."""
     places, end = contiguous_places([torch.zeros(4, 6).T, torch.zeros(5, dtype=torch.float16)])
     assert [place.stride for place in places] == [(4, 1), (1,)]
     assert places[0].offset == 0 and places[1].offset >= 96 and end >= places[1].offset + 10
-
-
-def test_the_memory_grows_and_does_not_shrink(memory):
     assert memory.require(10) >= 10
     size = memory.require(2**21)
     assert size == len(memory.bytes) == os.fstat(memory.fd).st_size >= 2**21

@@ -92,15 +92,13 @@ def test_a_name_belongs_to_one_configuration():
         plan_report.forced("128x7")
 
 
-def test_a_submission_without_plans_offers_none():
+def test_plans_of_a_worker():
+    """A submission without plans offers none; a forced one ends with the case."""
     worker = LocalWorker(lambda data: data[-1])
     offered = worker.ask(messages.Offer("gemm", ((1, 8, 64, 1),)), messages.Offered)
     assert (offered.plans, offered.chosen) == ((), "")
     with pytest.raises(Exception, match="the submission offers no plans, 'a' among them"):
         worker.ask(messages.Force("a"), messages.Done)
-
-
-def test_a_forced_plan_ends_with_the_case():
     worker = LocalWorker(lambda data: data[-1])
     worker.runner.forced = lambda data: None
     assert worker.runner.custom_kernel is worker.runner.forced

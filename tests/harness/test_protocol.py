@@ -3,17 +3,13 @@
 import base64
 import hashlib
 import os
-import subprocess
-import sys
 
 import pytest
 
 from tests.submissions.behaviours import POPCORN_SEED
 from tests.support.commands import (
     BEHAVIOURS,
-    ROOT,
     SUBMISSIONS,
-    clean_environment,
     run_protocol,
     spec_line,
     write_specs,
@@ -95,6 +91,7 @@ def test_a_dead_worker_is_noticed_at_once(tmp_path):
     assert not is_running(pid), "what the submission started is gone"
 
 
+@pytest.mark.slow
 def test_all_passed(tmp_path):
     specs = write_specs(tmp_path / "specs.txt", ["good", "close"])
     code, log, _ = run_protocol("test", specs, "--submission", BEHAVIOURS, *OPTIONS)
@@ -135,6 +132,7 @@ def test_a_failing_import_is_every_cases_error(tmp_path):
         assert log[f"test.{index}.error"] == "ImportError: no module named tvm_ffi"
 
 
+@pytest.mark.slow
 def test_benchmark_counts_and_never_times(tmp_path):
     specs = write_specs(tmp_path / "specs.txt", ["good", "wrong", "good"])
     code, log, _ = run_protocol("benchmark", specs, "--submission", BEHAVIOURS, *OPTIONS)
@@ -163,25 +161,21 @@ def test_profile_reports_in_base64(tmp_path):
     assert report.startswith("counts from emulation, no times:\nplan: tiles: 2\n")
 
 
-def exit_code_and_stderr(*arguments, popcorn_fd, pass_fds=(), **variables):
-    command = [sys.executable, ROOT / "eval.py", *map(str, arguments)]
-    environment = clean_environment(POPCORN_FD=str(popcorn_fd), **variables)
-    process = subprocess.run(command, env=environment, pass_fds=pass_fds, capture_output=True, text=True, timeout=60)
-    return process.returncode, process.stderr
-
-
-@pytest.mark.parametrize("popcorn_fd", ["", "three", "-1", "97", str(2**40)])
-def test_an_unusable_descriptor(tmp_path, popcorn_fd):
-    specs = write_specs(tmp_path / "specs.txt", ["good"])
-    code, stderr = exit_code_and_stderr("test", specs, popcorn_fd=popcorn_fd)
+@pytest.mark.parametrize("popcorn_fd", ["", "three", "-1", "97", str(2**40), "read"])
+def test_an_unusable_descriptor(refused, popcorn_fd):
+    """The last is open for reading only."""
+    with open(os.devnull) as file:
+        popcorn_fd = popcorn_fd.replace("read", str(file.fileno()))
+        code, stderr = refused("test", "x", POPCORN_FD=popcorn_fd)
     assert code == 111
     assert f"POPCORN_FD={popcorn_fd!r} is not open for writing" in stderr
 
 
-def test_a_descriptor_open_for_reading_only(tmp_path):
-    with open(os.devnull) as file:
-        code, _ = exit_code_and_stderr("test", "x", popcorn_fd=file.fileno(), pass_fds=(file.fileno(),))
-    assert code == 111
+@pytest.fixture
+def refused_by_the_protocol(refused):
+    """`refused` with a usable POPCORN_FD."""
+    with open(os.devnull, "w") as file:
+        yield lambda *arguments, **variables: refused(*arguments, POPCORN_FD=str(file.fileno()), **variables)
 
 
 @pytest.mark.parametrize(
@@ -197,42 +191,29 @@ def test_a_descriptor_open_for_reading_only(tmp_path):
         (("benchmark", "SPECS", "--baseline", *OPTIONS), "", "--baseline is a time"),
     ],
 )
-def test_usage(tmp_path, arguments, seed, text):
+def test_usage(tmp_path, refused_by_the_protocol, arguments, seed, text):
     specs = write_specs(tmp_path / "specs.txt", ["good"])
     arguments = [specs if argument == "SPECS" else argument for argument in arguments]
-    with open(os.devnull, "w") as file:
-        code, stderr = exit_code_and_stderr(
-            *arguments, popcorn_fd=file.fileno(), pass_fds=(file.fileno(),), POPCORN_SEED=seed
-        )
+    code, stderr = refused_by_the_protocol(*arguments, POPCORN_SEED=seed)
     assert code == 2
     assert text in stderr
 
 
 @pytest.mark.parametrize(
-    ("content", "text"),
+    ("content", "text", "problem"),
     [
-        (None, "could not read spec file"),
-        ("", "no test cases"),
-        ("m: [1, 2]; n: 3.5\n", "'n: 3.5' is not 'key: value'"),
-        ("m: [1, x]\n", "'x' in list '[1, x]' is not an integer"),
-        ("m: 1; n: 2; k: 64; l: 1; seed: 1\n", "group_gemm takes m, n, k, g, seed"),
+        (None, "could not read spec file", "group_gemm"),
+        ("", "no test cases", "group_gemm"),
+        ("m: [1, 2]; n: 3.5\n", "'n: 3.5' is not 'key: value'", "group_gemm"),
+        ("m: [1, x]\n", "'x' in list '[1, x]' is not an integer", "group_gemm"),
+        ("m: 1; n: 2; k: 64; l: 1; seed: 1\n", "group_gemm takes m, n, k, g, seed", "group_gemm"),
+        (f"{spec_line('good')}\n", "gemv takes m, k, l, seed; got m, n, k, g, seed", "gemv"),
     ],
 )
-def test_a_bad_spec_file(tmp_path, content, text):
+def test_a_bad_spec_file(tmp_path, refused_by_the_protocol, content, text, problem):
     specs = tmp_path / "specs.txt"
     if content is not None:
         specs.write_text(content)
-    with open(os.devnull, "w") as file:
-        code, stderr = exit_code_and_stderr("test", specs, popcorn_fd=file.fileno(), pass_fds=(file.fileno(),))
+    code, stderr = refused_by_the_protocol("test", specs, "--problem", problem)
     assert code == 113
     assert text in stderr
-
-
-def test_spec_files_are_read_as_the_chosen_problems(tmp_path):
-    specs = write_specs(tmp_path / "specs.txt", ["good"])
-    with open(os.devnull, "w") as file:
-        code, stderr = exit_code_and_stderr(
-            "test", specs, "--problem", "gemv", popcorn_fd=file.fileno(), pass_fds=(file.fileno(),)
-        )
-    assert code == 113
-    assert "gemv takes m, k, l, seed; got m, n, k, g, seed" in stderr

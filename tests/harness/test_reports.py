@@ -55,6 +55,7 @@ BENCHMARK_LINES = [benchmark.line for benchmark in GROUP_GEMM.benchmarks]
 
 
 def test_the_timing_table():
+    """Times beside what is known of a case: a line per case where there is room, no mean of some cases."""
     means = (28.2495, 21.334, 4.812, 6.1)
     results = [Result(True, stats=stats_of(mean)) for mean in means]
     text = console_text(results, BENCHMARK_LINES)
@@ -64,11 +65,17 @@ def test_the_timing_table():
     geomean = math.prod(means) ** 0.25
     assert text.endswith(f"4 passed, 0 failed; geomean {geomean:.3f} us (speed of light 5.21, best published 13.09)\n")
     assert "torch._scaled_mm" not in text
-
-
-def test_tables_keep_a_line_per_case_where_they_can():
     results = [Result(True, stats=stats_of(20.0))] * 4
     assert len(console_text(results, BENCHMARK_LINES, width=120).splitlines()) == 1 + 1 + 4 + 4 + 1 + 1
+    results = [Result(True, stats=stats_of(20.0), baseline=stats_of(50.0))]
+    text = console_text(results, [GROUP_GEMM.tests[0]])
+    (row,) = [line.split() for line in text.splitlines() if " m 96 128" in line]
+    assert row[-5:] == ["-", "-", "-", "50.000", "2.50"]
+    assert text.endswith("1 passed, 0 failed; geomean 20.000 us\n")
+    results = [Result(True, stats=stats_of(20.0)), Result(False, "[red] wrong [1, 2]")]
+    text = console_text(results, BENCHMARK_LINES[:2])
+    assert "\n[red] wrong [1, 2]\n" in text
+    assert text.endswith("1 passed, 1 failed\n")
 
 
 def test_labels_of_counts_stay_whole_on_80_columns():
@@ -84,21 +91,6 @@ def test_labels_of_counts_stay_whole_on_80_columns():
     for label in counts_column(counts):
         assert any(line.strip().startswith(label) for line in text.splitlines()), label
     assert text.count("200,933,376") == 4
-
-
-def test_the_timing_table_with_a_baseline_and_unknown_shapes():
-    results = [Result(True, stats=stats_of(20.0), baseline=stats_of(50.0))]
-    text = console_text(results, [GROUP_GEMM.tests[0]])
-    (row,) = [line.split() for line in text.splitlines() if " m 96 128" in line]
-    assert row[-5:] == ["-", "-", "-", "50.000", "2.50"]
-    assert text.endswith("1 passed, 0 failed; geomean 20.000 us\n")
-
-
-def test_no_geomean_of_some_cases():
-    results = [Result(True, stats=stats_of(20.0)), Result(False, "[red] wrong [1, 2]")]
-    text = console_text(results, BENCHMARK_LINES[:2])
-    assert "\n[red] wrong [1, 2]\n" in text
-    assert text.endswith("1 passed, 1 failed\n")
 
 
 def test_counts_against_the_minimum():
@@ -137,7 +129,7 @@ def protocol_lines(mode, *results):
     return lines
 
 
-def test_the_protocols_lines_of_a_timing():
+def test_the_protocols_lines():
     stats = Stats(7, 1234.5, 12.25, 4.5, 1200.0, 1300.25)
     passed = Result(True, stats=stats)
     failed = Result(False, "one\ntwo")
@@ -155,9 +147,6 @@ def test_the_protocols_lines_of_a_timing():
         "benchmark.1.error: one | two",
         "check: fail",
     ]
-
-
-def test_the_protocols_line_of_a_profile():
     lines = protocol_lines("profile", Result(True, report="???>>>"))
     assert lines[2:] == ["benchmark.0.report: Pz8*Pj4+", "check: pass"]
 

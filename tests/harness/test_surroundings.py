@@ -112,10 +112,7 @@ def test_a_working_folder_that_is_gone(tmp_path):
     assert process.stderr == "eval.py: the working folder has been removed: change to another\n"
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Ctrl-C
-# ----------------------------------------------------------------------------------------------------------------------
-
+# ---- Ctrl-C ----
 
 # As module `sitecustomize` this text stops the judge on the device at its import of torch.
 STOPS = """

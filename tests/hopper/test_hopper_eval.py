@@ -60,9 +60,13 @@ def test_the_restart_names_the_device(monkeypatch, capsys):
     assert "restarting on a Hopper GPU" in capsys.readouterr().err
 
 
-def test_modes_that_a_hopper_does_not_have():
+def test_modes_and_jobs_of_a_hopper():
     run = run_eval("leaderboard", NOGPU="hopper")
     assert run.returncode == 2 and "modes test and benchmark, not leaderboard" in run.stderr
+    assert list(HOPPER.jobs) == ["test", "benchmark"]
+    benchmark, test = HOPPER.jobs["benchmark"], HOPPER.jobs["test"]
+    assert benchmark.run is time_pipeline and benchmark.options == {"limits": BENCHMARK}
+    assert test.run is check_case and test.options == {} and test.warm_up is None
 
 
 def test_times_of_a_hopper_are_never_a_b200s(capsys):
@@ -80,13 +84,6 @@ def test_times_of_a_hopper_are_never_a_b200s(capsys):
     assert "plain read" in text and "36.000 ± 0.000" in text and "0.90" in text
     assert text.endswith(f"geomean 36.000 us, {OMITTED}")
     assert "published" not in text and "light" not in text
-
-
-def test_the_jobs_of_a_hopper():
-    assert list(HOPPER.jobs) == ["test", "benchmark"]
-    benchmark, test = HOPPER.jobs["benchmark"], HOPPER.jobs["test"]
-    assert benchmark.run is time_pipeline and benchmark.options == {"limits": BENCHMARK}
-    assert test.run is check_case and test.options == {} and test.warm_up is None
 
 
 def test_programs_are_put_on_the_hopper_with_the_real_torch():

@@ -99,35 +99,39 @@ def test_violations_name_group_value_and_limit(data, where, group, index, value,
         submission.solve(replaced(data, where, group, index, value))
 
 
-def test_lists_of_different_lengths(data):
-    abc, row_major, reordered, sizes = data
-    with pytest.raises(ValueError, match="2 groups of operands, 2 of reordered scales, 1 of problem sizes"):
-        submission.solve((abc, row_major, reordered, sizes[:1]))
+LENGTHS = r"4 \(group GEMM\), 7 \(.*GEMM.*\) or 10 entries \(dual GEMM\), found {}: \(abc_tensors, .*\(a, b1,"
+NO_LISTS = r"expected lists over the groups in the tuple \(abc_tensors, .*problem_sizes\)"
+MEMBERS = r"group 1: expected \(a, b, c\), \(sfa, sfb\) and \(m, n, k, l\)"
 
 
-@pytest.mark.parametrize("length", [0, 3, 5, 6, 8, 9, 11])
-def test_a_tuple_of_another_length(length):
-    message = (
-        rf"4 \(group GEMM\), 7 \(.*GEMM.*\) or 10 entries \(dual GEMM\), found {length}: \(abc_tensors, .*\(a, b1,"
-    )
-    with pytest.raises(ValueError, match=message):
-        submission.solve(tuple(range(length)))
+def with_part(data, where, part):
+    return tuple(part(of) if index == where else of for index, of in enumerate(data))
 
 
 @pytest.mark.parametrize(
-    ("value", "name"), [(None, "a NoneType"), (7, "a int"), (iter(()), "a tuple_iterator"), ({}, "a dict")], ids="abcd"
+    ("change", "message"),
+    [
+        (lambda data: (*data[:3], data[3][:1]), "2 groups of operands, 2 of reordered scales, 1 of problem sizes"),
+        *((lambda data, n=n: tuple(range(n)), LENGTHS.format(n)) for n in (0, 3, 5, 6, 8, 9, 11)),
+        *(
+            (lambda data, value=value: value, f"expected a tuple of 4 .*, found {name}")
+            for value, name in ((None, "a NoneType"), (7, "a int"), (iter(()), "a tuple_iterator"), ({}, "a dict"))
+        ),
+        *((lambda data, v=value: v, NO_LISTS) for value in ((1, 2, 3, 4), ([], [], [], None), (None, [], [], []))),
+        *(
+            (lambda data, at=where: with_part(data, at, lambda part: [part[0], part[1][:-1]]), MEMBERS)
+            for where in (OPERANDS, SCALES, SIZES_AT)
+        ),
+        (lambda data: with_part(data, OPERANDS, lambda part: [part[0], None]), r"group 1: expected \(a, b, c\)"),
+        (
+            lambda data: replaced(data, OPERANDS, 1, 0, lambda t: [1, 2]),
+            "group 1: a is a list; expected a torch.Tensor",
+        ),
+    ],
 )
-def test_something_else_than_a_tuple(value, name):
-    with pytest.raises(ValueError, match=f"expected a tuple of 4 .*, found {name}"):
-        submission.solve(value)
-
-
-@pytest.mark.parametrize("data", [(1, 2, 3, 4), ([], [], [], None), (None, [], [], [])], ids=str)
-def test_four_entries_that_are_no_lists(data):
-    with pytest.raises(
-        ValueError, match=r"expected lists over the groups in the tuple \(abc_tensors, .*problem_sizes\)"
-    ):
-        submission.solve(data)
+def test_calls_of_another_form(data, change, message):
+    with pytest.raises(ValueError, match=message):
+        submission.solve(change(data))
 
 
 def test_strides_of_single_entry_dimensions_are_free(data):
@@ -144,35 +148,14 @@ def test_addresses_and_sizes(data):
     assert addresses[:5] == tuple(t.data_ptr() for t in (b, a, c, sfb, sfa)) and problems == tuple(data[3])
 
 
-@pytest.mark.parametrize("where", [OPERANDS, SCALES, 3])
-def test_a_group_with_too_few_members_is_named(data, where):
-    parts = list(data)
-    parts[where] = [parts[where][0], parts[where][1][:-1]]
-    with pytest.raises(ValueError, match=r"group 1: expected \(a, b, c\), \(sfa, sfb\) and \(m, n, k, l\)"):
-        submission.solve(tuple(parts))
+# ---- GEMM and dual GEMM ----
 
-
-def test_something_else_than_a_tensor(data):
-    with pytest.raises(ValueError, match="group 1: a is a list; expected a torch.Tensor"):
-        submission.solve(replaced(data, OPERANDS, 1, 0, lambda t: [1, 2]))
-
-
-def test_a_group_that_is_nothing(data):
-    abc, row_major, reordered, sizes = data
-    with pytest.raises(ValueError, match=r"group 1: expected \(a, b, c\)"):
-        submission.solve(([abc[0], None], row_major, reordered, sizes))
-
-
-# ----------------------------------------------------------------------------------------------------------------------
-# GEMM and dual GEMM
-# ----------------------------------------------------------------------------------------------------------------------
-
-GEMM_AT = {name: i for i, name in enumerate(("a", "b", "row-major sfa", "row-major sfb", "sfa", "sfb", "c"))}
-DUAL_AT = {
-    name: i
-    for i, name in enumerate(
-        ("a", "b1", "b2", "row-major sfa", "row-major sfb1", "row-major sfb2", "sfa", "sfb1", "sfb2", "c")
-    )
+PROBLEMS = {1: "gemm", 2: "dual"}  # fixtures
+AT = {
+    products: {
+        name: i for i, name in enumerate(["a", *b, *(f"row-major sf{x}" for x in of), *(f"sf{x}" for x in of), "c"])
+    }
+    for products, b, of in ((1, ["b"], "ab"), (2, ["b1", "b2"], ["a", "b1", "b2"]))
 }
 
 
@@ -186,18 +169,13 @@ def dual():
     return reference.generate_dual_gemm_input(m=72, n=136, k=256, l=2, seed=7)
 
 
-def test_what_is_found_in_a_gemm(gemm):
-    a, b, _, _, sfa, sfb, c = gemm
-    call = submission.unpack(gemm)
-    assert (call.products, call.problems, call.outputs) == (1, ((72, 136, 256, 2),), c)
-    assert submission.check(call) == tuple(t.data_ptr() for t in (b, a, c, sfb, sfa))
-
-
-def test_what_is_found_in_a_dual_gemm(dual):
-    a, b1, b2, _, _, _, sfa, sfb1, sfb2, c = dual
-    call = submission.unpack(dual)
-    assert (call.products, call.problems, call.outputs) == (2, ((72, 136, 256, 2),), c)
-    assert submission.check(call) == tuple(t.data_ptr() for t in (b1, b2, a, c, sfb1, sfb2, sfa))
+@pytest.mark.parametrize(("products", "weights"), [(1, ["b"]), (2, ["b1", "b2"])])
+def test_what_is_found_in_a_call(request, products, weights):
+    data, places = request.getfixturevalue(PROBLEMS[products]), AT[products]
+    call = submission.unpack(data)
+    assert (call.products, call.problems, call.outputs) == (products, ((72, 136, 256, 2),), data[-1])
+    names = [*weights, "a", "c", *(name.replace("b", "sfb") for name in weights), "sfa"]
+    assert submission.check(call) == tuple(data[places[name]].data_ptr() for name in names)
 
 
 def changed(data, places, name, change):
@@ -271,38 +249,29 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("name", "change", "message"), WRONG)
-def test_violations_of_a_gemm(monkeypatch, gemm, name, change, message):
-    monkeypatch.setattr(submission, "compiled", lambda plan: pytest.fail("launched"))
-    with pytest.raises(ValueError, match=message):
-        submission.solve(changed(gemm, GEMM_AT, name, change))
-
-
-@pytest.mark.parametrize(("name", "change", "message"), WRONG)
-def test_violations_of_a_dual_gemm(monkeypatch, dual, name, change, message):
-    monkeypatch.setattr(submission, "compiled", lambda plan: pytest.fail("launched"))
-    name = {"b": "b1", "sfb": "sfb1"}.get(name, name)
-    with pytest.raises(ValueError, match=message):
-        submission.solve(changed(dual, DUAL_AT, name, change))
+SECOND_WEIGHTS = [
+    ("b2", lambda t: None, "b2 is a NoneType"),
+    ("b2", lambda t: t[:128], r"b2 has shape \(128, 128, 2\); expected \(136, 128, 2\)"),
+    ("b2", first_batch, r"b2 has shape \(136, 128, 1\); expected \(136, 128, 2\)"),
+    ("b2", misaligned, "b2 starts at address"),
+    ("sfb2", lambda t: t.view(torch.uint8), "sfb2 has dtype torch.uint8"),
+    ("sfb2", first_batch, "sfb2 has shape"),
+    ("sfb2", lambda t: t.contiguous(), "sfb2 has strides"),
+]
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "message"),
-    [
-        ("b2", lambda t: None, "b2 is a NoneType"),
-        ("b2", lambda t: t[:128], r"b2 has shape \(128, 128, 2\); expected \(136, 128, 2\)"),
-        ("b2", first_batch, r"b2 has shape \(136, 128, 1\); expected \(136, 128, 2\)"),
-        ("b2", misaligned, "b2 starts at address"),
-        ("sfb2", lambda t: t.view(torch.uint8), "sfb2 has dtype torch.uint8"),
-        ("sfb2", first_batch, "sfb2 has shape"),
-        ("sfb2", lambda t: t.contiguous(), "sfb2 has strides"),
-    ],
+    ("products", "name", "change", "message"),
+    [*((1, *row) for row in WRONG), *((2, *row) for row in WRONG + SECOND_WEIGHTS)],
 )
-def test_violations_of_the_second_weights(dual, name, change, message):
+def test_violations_of_other_problems(request, monkeypatch, products, name, change, message):
+    monkeypatch.setattr(submission, "compiled", lambda plan: pytest.fail("launched"))
+    if products == 2:
+        name = {"b": "b1", "sfb": "sfb1"}.get(name, name)
     with pytest.raises(ValueError, match=message):
-        submission.solve(changed(dual, DUAL_AT, name, change))
+        submission.solve(changed(request.getfixturevalue(PROBLEMS[products]), AT[products], name, change))
 
 
 @pytest.mark.parametrize("name", ["row-major sfa", "row-major sfb"])
 def test_row_major_scales_of_a_gemm_are_not_looked_at(gemm, name):
-    assert submission.check(submission.unpack(changed(gemm, GEMM_AT, name, lambda t: None)))
+    assert submission.check(submission.unpack(changed(gemm, AT[1], name, lambda t: None)))

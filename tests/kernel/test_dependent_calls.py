@@ -79,7 +79,7 @@ def test_the_last_of_calls_that_share_their_output_stays(solve, way):
     assert not any(wrong(calls[-1]))
 
 
-@pytest.mark.parametrize("shape", sampled(SHAPES, 4), ids=label)
+@pytest.mark.parametrize("shape", sampled(SHAPES, 5), ids=label)
 def test_calls_with_free_outputs(monkeypatch, shape):
     """A launch waits only at its own end, for the end of the previous launch, as in the contest's timings."""
     solve, calls = use(monkeypatch, shape), calls_apart(3, SIZES)
@@ -199,7 +199,7 @@ MIXES = [
 
 
 @pytest.mark.parametrize(
-    ("mix", "output_free"), sampled([*((mix, True) for mix in MIXES), (MIXES[4], False)], 4, names=2), ids=str
+    ("mix", "output_free"), sampled([*((mix, True) for mix in MIXES), (MIXES[4], False)], 7, names=2), ids=str
 )
 def test_launches_of_different_configurations_share_sms(monkeypatch, mix, output_free):
     """Their CTAs take different TMEM columns and SMEM sizes; a pair needs the same columns free on both its SMs."""

@@ -217,13 +217,13 @@ CASES += [(name, mutate, shape) for shape in ATOM_SHAPES for name, mutate in ATO
 
 
 @pytest.mark.parametrize(
-    ("name", "mutate", "shape"), sampled(CASES, 2, names=3), ids=[f"{name}, {label(shape)}" for name, _, shape in CASES]
+    ("name", "mutate", "shape"), sampled(CASES, 4, names=3), ids=[f"{name}, {label(shape)}" for name, _, shape in CASES]
 )
 def test_mutation_is_noticed(monkeypatch, name, mutate, shape):
     assert any(outcomes(monkeypatch, mutate, shape)), f"{name}: unnoticed under {', '.join(SCHEDULES)}"
 
 
-@pytest.mark.parametrize("shape", SHAPES + ATOM_SHAPES, ids=str)
+@pytest.mark.parametrize("shape", sampled(SHAPES + ATOM_SHAPES, 3), ids=str)
 def test_unmutated_kernel_is_silent(monkeypatch, shape):
     assert not any(outcomes(monkeypatch, unchanged, shape))
 
@@ -238,7 +238,9 @@ def test_unmutated_kernel_is_silent_under_many_seeds(monkeypatch, shape):
 
 
 @pytest.mark.parametrize(
-    ("name", "mutate", "shape"), SHORT_CASES, ids=[f"{name}, {shape}" for name, _, shape in SHORT_CASES]
+    ("name", "mutate", "shape"),
+    sampled(SHORT_CASES, 2, names=3),
+    ids=[f"{name}, {shape}" for name, _, shape in SHORT_CASES],
 )
 def test_mutation_is_noticed_where_tiles_are_short(monkeypatch, name, mutate, shape):
     found = outcomes(monkeypatch, mutate, shape, SHORT_SCHEDULES, SHORT_SIZES)
@@ -248,7 +250,7 @@ def test_mutation_is_noticed_where_tiles_are_short(monkeypatch, name, mutate, sh
 
 @pytest.mark.parametrize(
     ("shape", "wait"),
-    [*((shape, MMA_END) for shape in PAIRS), ((192, 2, 2, 1), None), ((128, 1, 1, 2), LOAD_END)],
+    sampled([*((shape, MMA_END) for shape in PAIRS), ((192, 2, 2, 1), None), ((128, 1, 1, 2), LOAD_END)], 3, names=2),
     ids=str,
 )
 def test_nothing_arrives_in_a_cta_that_has_exited(monkeypatch, shape, wait):

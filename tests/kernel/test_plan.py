@@ -30,10 +30,6 @@ def test_smem_regions_follow_each_other_and_fit(plan):
         assert start + nbytes[name] <= following
     # The hardware takes 1 KiB per CTA more than the plan asks for.
     assert plan.ctas_per_sm * (plan.at.end + 1024) <= SM_SMEM
-
-
-@pytest.mark.parametrize("plan", PLANS, ids=str)
-def test_no_further_stage_would_fit(plan):
     assert plan.stages >= (4 - plan.products if plan.ctas_per_sm == 1 else 2)
     assert plan.at.end + plan.stage_bytes + 16 > plan.smem_capacity
 
@@ -50,7 +46,8 @@ def test_alignment_of_swizzled_buffers(plan):
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
-def test_tmem_columns_follow_each_other_and_fit(plan):
+def test_tmem_columns_and_atoms_fit(plan):
+    """Columns follow each other; an odd tile begins at most half an atom into the first of its atoms."""
     columns = submission.K_BLOCKS * submission.SF_COLUMNS
     token_columns = plan.atoms * columns
     assert plan.accumulators * plan.token_tile <= plan.weight_sf_column
@@ -61,11 +58,6 @@ def test_tmem_columns_follow_each_other_and_fit(plan):
     assert plan.accumulators == 1 or not plan.one_tile
     # tcgen05.alloc takes powers of two from 32.
     assert plan.tmem_columns.bit_count() == 1 and plan.ctas_per_sm * plan.tmem_columns <= TMEM_COLUMNS
-
-
-@pytest.mark.parametrize("plan", PLANS, ids=str)
-def test_atoms_cover_the_tile(plan):
-    """An odd tile begins at most half an atom into the first of its atoms."""
     assert plan.cta_group * plan.token_rows == plan.token_tile
     assert plan.token_rows % 8 == 0, "rows of a swizzle atom"
     # N of an MMA (PTX ISA, "tcgen05.mma", shapes of kind mxf4nvf4): up to 256, and of a pair's a multiple of 16.
@@ -88,61 +80,31 @@ def test_the_epilogue_s_steps_cover_the_tile(plan):
         assert barriers == {4, 5, 6, 7}, "one for each two warps, besides the three of all"
 
 
-@pytest.mark.parametrize("tile", [0, 32, 96, 512])
-def test_unknown_token_tile_is_refused(tile):
-    with pytest.raises(ValueError, match=f"token_tile is {tile}"):
-        Plan(1, tile)
-
-
-@pytest.mark.parametrize("cta_group", [0, 3, 4])
-def test_unknown_cta_group_is_refused(cta_group):
-    with pytest.raises(ValueError, match=f"cta_group is {cta_group}"):
-        Plan(1, 128, cta_group)
-
-
-@pytest.mark.parametrize("ctas_per_sm", [0, 3])
-def test_unknown_number_of_ctas_per_sm_is_refused(ctas_per_sm):
-    with pytest.raises(ValueError, match=f"ctas_per_sm is {ctas_per_sm}"):
-        Plan(1, 128, 1, ctas_per_sm)
-
-
-@pytest.mark.parametrize("neighbours", [0, 3, 4])
-def test_unknown_number_of_neighbours_is_refused(neighbours):
-    with pytest.raises(ValueError, match=f"neighbours is {neighbours}"):
-        Plan(1, 128, 1, 1, neighbours)
-
-
-@pytest.mark.parametrize("products", [0, 3])
-def test_unknown_number_of_products_is_refused(products):
-    with pytest.raises(ValueError, match=f"products is {products}"):
-        Plan(1, products=products)
-
-
 @pytest.mark.parametrize(
-    ("shape", "products", "message"),
+    ("arguments", "message"),
     [
-        ((256, 1, 2), 1, "256 tokens and 1 products needs 304 TMEM columns; a CTA's share at 2 per SM is 256"),
-        ((256, 2, 2), 2, "256 tokens and 2 products needs 320 TMEM columns; a CTA's share at 2 per SM is 256"),
+        *(((1, tile), f"token_tile is {tile}") for tile in (0, 32, 96, 512)),
+        *(((1, 128, cta_group), f"cta_group is {cta_group}") for cta_group in (0, 3, 4)),
+        *(((1, 128, 1, ctas_per_sm), f"ctas_per_sm is {ctas_per_sm}") for ctas_per_sm in (0, 3)),
+        *(((1, 128, 1, 1, neighbours), f"neighbours is {neighbours}") for neighbours in (0, 3, 4)),
+        *(((1, 128, 1, 1, 1, products), f"products is {products}") for products in (0, 3)),
+        *(
+            ((groups,), f"{groups} groups; a launch takes 1 to {submission.MAX_GROUPS}")
+            for groups in (0, submission.MAX_GROUPS + 1)
+        ),
+        # Accumulators that do not fit.
+        ((1, 256, 1, 2), "256 tokens and 1 products needs 304 TMEM columns; a CTA's share at 2 per SM is 256"),
+        ((1, 256, 2, 2, 1, 2), "256 tokens and 2 products needs 320 TMEM columns; a CTA's share at 2 per SM is 256"),
+        # Few tokens are for one CTA and one product.
+        ((1, 16, 2, 1, 1, 1), "16 tokens with clusters of 2, 1 products; the kernel is written for 1 and 1"),
+        ((1, 16, 1, 1, 2, 1), "16 tokens with clusters of 2, 1 products; the kernel is written for 1 and 1"),
+        ((1, 16, 1, 2, 1, 2), "16 tokens with clusters of 1, 2 products; the kernel is written for 1 and 1"),
     ],
+    ids=str,
 )
-def test_tiles_whose_accumulators_do_not_fit_are_refused(shape, products, message):
+def test_plans_that_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
-        Plan(1, *shape, products=products)
-    assert shape not in [found[:3] for found in submission.legal_configurations(products)]
-
-
-@pytest.mark.parametrize("of_plan", [(2, 1, 1, 1), (1, 1, 2, 1), (1, 2, 1, 2)], ids=str)
-def test_few_tokens_are_for_one_cta_and_one_product(of_plan):
-    cta_group, _, neighbours, products = of_plan
-    found = f"16 tokens with clusters of {cta_group * neighbours}, {products} products"
-    with pytest.raises(ValueError, match=f"a tile of {found}; the kernel is written for 1 and 1"):
-        Plan(1, 16, *of_plan)
-
-
-@pytest.mark.parametrize("groups", [0, submission.MAX_GROUPS + 1])
-def test_group_count_is_limited(groups):
-    with pytest.raises(ValueError, match=f"{groups} groups; a launch takes 1 to {submission.MAX_GROUPS}"):
-        Plan(groups)
+        Plan(*arguments)
 
 
 def test_legal_configurations_are_all_that_a_plan_takes_with_neighbours_at_one_cta_per_sm_only():

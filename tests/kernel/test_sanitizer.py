@@ -33,7 +33,7 @@ def sanitized(monkeypatch):
     monkeypatch.setattr(Device.current(), "sanitizer", Sanitizer(WAIVED))
 
 
-@pytest.mark.parametrize("shape", sampled(CHOSEN, 5), ids=label)
+@pytest.mark.parametrize("shape", sampled(CHOSEN, 8), ids=label)
 def test_our_group_gemm_is_silent(monkeypatch, sanitized, shape):
     set_chip(monkeypatch, SCHEDULES)
     data = reference.generate_input(m=(200, 64), n=(256, 128), k=(1280, 1024), g=2, seed=5)

@@ -18,6 +18,7 @@ from tests.kernel.test_dependent_calls import (
     wrong,
 )
 from tests.support.configurations import EMULATED, PROMISED, label
+from tests.support.slow import sampled
 
 nogpu = pytest.importorskip("nogpu")
 pytestmark = pytest.mark.skipif(not EMULATED, reason="follows launches in the emulator")
@@ -31,7 +32,7 @@ def schedule(request):
     return request.param
 
 
-@pytest.fixture(params=WAYS, ids=label)
+@pytest.fixture(params=sampled(WAYS, 3), ids=label)
 def way(request):
     return request.param
 

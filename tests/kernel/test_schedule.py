@@ -43,9 +43,8 @@ SCHEDULES = st.builds(
 
 @settings(max_examples=200, deadline=None)
 @given(SCHEDULES)
-def test_every_tile_is_stored_exactly_once(schedule):
-    """Tiles past N are not part of the output: a pair's second half, the second 64 of 128 rows, and a group's last tile
-    where it makes their number even."""
+def test_tiles_of_ctas(schedule):
+    """Every tile is stored once; CTAs have the same number but for one; K-tiles, bytes and cycles of tiles."""
     plan, ran = schedule.plan, [tile for cta in range(schedule.ctas) for tile in tiles_of(schedule, cta)]
     wanted = [
         (group, weight_row, token)
@@ -59,6 +58,23 @@ def test_every_tile_is_stored_exactly_once(schedule):
         whole = ceil_div(m, plan.token_tile) * ceil_div(n, WEIGHT_TILE * plan.cta_group) * plan.products
         counted += plan.cta_group * (whole + whole % plan.neighbours)
     assert len(ran) == counted
+    counts = [len(tiles_of(schedule, cta)) for cta in range(schedule.ctas)]
+    plan = schedule.plan
+    waves = ceil_div(schedule.tiles, schedule.slots * plan.neighbours)
+    if plan.ctas_per_sm == 2:
+        assert set(counts) == {1} and schedule.ctas == schedule.tiles * plan.cta_group
+    else:
+        assert schedule.ctas <= schedule.sm_count and min(counts) >= 1
+        assert max(counts) == waves and max(counts) - min(counts) <= 1
+    plan = schedule.plan
+    for group, (m, _, k) in enumerate(schedule.sizes):
+        found = [schedule.work(group, block) for block in range(ceil_div(m, plan.token_tile))]
+        assert sum(tokens for *_, tokens in found) == m and {k_tiles for k_tiles, *_ in found} == {k / 256}
+        for k_tiles, loaded, cycles, count, tokens in found:
+            assert count == 1 and loaded / k_tiles <= plan.stage_bytes
+            assert loaded / k_tiles == plan.stage_bytes or ceil_div(tokens, 128) < plan.atoms
+            # An MMA of 64 of K takes half a cycle for each of its columns, its copies of scale factors come to that.
+            assert cycles >= k_tiles * 4 * min(plan.token_tile, ceil_div(tokens, 64) * 64) / 2
 
 
 @settings(max_examples=100, deadline=None)
@@ -89,19 +105,6 @@ def test_the_kernel_s_arithmetic_is_the_schedule_s(schedule):
                         assert ours[2] == theirs[2] == (ours[1] == theirs[1])
 
 
-@settings(max_examples=200, deadline=None)
-@given(SCHEDULES)
-def test_no_cta_is_idle_and_none_runs_more_than_the_waves(schedule):
-    counts = [len(tiles_of(schedule, cta)) for cta in range(schedule.ctas)]
-    plan = schedule.plan
-    waves = ceil_div(schedule.tiles, schedule.slots * plan.neighbours)
-    if plan.ctas_per_sm == 2:
-        assert set(counts) == {1} and schedule.ctas == schedule.tiles * plan.cta_group
-    else:
-        assert schedule.ctas <= schedule.sm_count and min(counts) >= 1
-        assert max(counts) == waves and max(counts) - min(counts) <= 1
-
-
 @pytest.mark.parametrize(
     ("shape", "sms", "slots"),
     [
@@ -115,8 +118,8 @@ def test_clusters_of_four_leave_sms_over(shape, sms, slots):
 
 @settings(max_examples=100, deadline=None)
 @given(SCHEDULES)
-def test_tiles_of_the_same_weight_rows_follow_each_other(schedule):
-    """Successive tiles run side by side and share weights in L2, and neighbours load them for each other."""
+def test_rows_follow_and_requested_bytes_add_up(schedule):
+    """Successive tiles share weights in L2, and neighbours load them for each other; bytes add up over stages."""
     plan, order = schedule.plan, []
     for wave in range(ceil_div(schedule.tiles, schedule.slots)):
         for cta in range(0, schedule.ctas, plan.cta_group):
@@ -125,6 +128,7 @@ def test_tiles_of_the_same_weight_rows_follow_each_other(schedule):
                 order.append(work[wave][:2])
     starts = [tile for tile, before in zip(order, [None, *order]) if tile != before]
     assert len(starts) == len(set(starts))
+    assert walk(schedule) == requested(schedule)
 
 
 BENCHMARKS = [
@@ -222,21 +226,6 @@ def test_in_turn_a_schedule_is_judged_by_the_tiles_of_its_first_cta(schedule):
     assert asked == blocks + of_first
 
 
-@settings(max_examples=200, deadline=None)
-@given(SCHEDULES)
-def test_work_of_tiles(schedule):
-    """K-tiles, a CTA's bytes of them, cycles of the tensor core, 1 and tokens, of which a group's add up to M."""
-    plan = schedule.plan
-    for group, (m, _, k) in enumerate(schedule.sizes):
-        found = [schedule.work(group, block) for block in range(ceil_div(m, plan.token_tile))]
-        assert sum(tokens for *_, tokens in found) == m and {k_tiles for k_tiles, *_ in found} == {k / 256}
-        for k_tiles, loaded, cycles, count, tokens in found:
-            assert count == 1 and loaded / k_tiles <= plan.stage_bytes
-            assert loaded / k_tiles == plan.stage_bytes or ceil_div(tokens, 128) < plan.atoms
-            # An MMA of 64 of K takes half a cycle for each of its columns, its copies of scale factors come to that.
-            assert cycles >= k_tiles * 4 * min(plan.token_tile, ceil_div(tokens, 64) * 64) / 2
-
-
 @settings(max_examples=50, deadline=None)
 @given(SIZES | FEW, st.sampled_from([1, 2, 5, 132, 148]), st.sampled_from(PRODUCTS))
 def test_every_configuration_that_fits_is_a_candidate(sizes, sms, products):
@@ -275,9 +264,17 @@ def test_ties_go_to_the_first_configuration(monkeypatch, overlapping):
     assert found == [Plan(1, *each) for each in legal_configurations()]
 
 
-def test_half_a_pair_without_rows_is_no_work():
+def test_half_a_pair_without_rows_and_forced_configurations():
     """A pair would keep two SMs busy for N of 128, which is one CTA's weight rows."""
     assert candidates(((64, 128, 7168),), 148, overlapping=True)[0].plan.cta_group == 1
+    sizes, forced = ((64, 128, 7168),), (Configuration(192, 1, 2, 1), Configuration(128, 2, 1, 2))
+    found = candidates(sizes, 148, configurations=forced)
+    assert {schedule.plan for schedule in found} == {Plan(1, *shape) for shape in forced}
+    for shape in forced:
+        (launch,) = configure(((64, 128, 7168, 1),), 148, configurations=(shape,))
+        assert launch.schedule.plan == Plan(1, *shape)
+    (launch,) = configure(((64, 128, 7168, 1),), 148, configurations=forced)
+    assert launch.schedule == found[0]
 
 
 def walk(schedule):
@@ -303,20 +300,3 @@ def walk(schedule):
                     len({row // 128 for row in range(token, min(token + plan.token_tile, m))}) * sf_bytes
                 )
     return total
-
-
-@settings(max_examples=100, deadline=None)
-@given(SCHEDULES)
-def test_requested_bytes_add_up_over_tiles_and_stages(schedule):
-    assert walk(schedule) == requested(schedule)
-
-
-def test_forced_configurations_are_the_only_candidates():
-    sizes, forced = ((64, 128, 7168),), (Configuration(192, 1, 2, 1), Configuration(128, 2, 1, 2))
-    found = candidates(sizes, 148, configurations=forced)
-    assert {schedule.plan for schedule in found} == {Plan(1, *shape) for shape in forced}
-    for shape in forced:
-        (launch,) = configure(((64, 128, 7168, 1),), 148, configurations=(shape,))
-        assert launch.schedule.plan == Plan(1, *shape)
-    (launch,) = configure(((64, 128, 7168, 1),), 148, configurations=forced)
-    assert launch.schedule == found[0]

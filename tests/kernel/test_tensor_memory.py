@@ -77,9 +77,7 @@ def launches(monkeypatch):
     return plans
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Memory that is there
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- Memory that is there ----
 
 
 @pytest.fixture(autouse=True, params=["the first call", "after a legal call"])
@@ -182,9 +180,7 @@ def test_addresses_of_0(problem):
             submission.check_addresses(changed, call.problems, call.products)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Memory that is shared
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- Memory that is shared ----
 
 
 def overlap(data, c, other, buffer_bytes, c_at, other_at):
@@ -240,26 +236,20 @@ def test_c_of_two_groups(launches, shift):
     assert not launches
 
 
-def test_the_same_c_twice(launches):
+def test_outputs_of_two_groups(launches):
+    """A c may have no gaps: columns of one buffer share no byte, and their strides are refused."""
     abc, row_major, reordered, sizes = problem_data("group_gemm")
     same = [(a, b, abc[0][2]) for a, b, _ in abc]
     with pytest.raises(ValueError, match="^group 0: c and group 1: c share bytes"):
         submission.solve((same, row_major, reordered, sizes))
     assert not launches
-
-
-def test_outputs_side_by_side(launches):
-    changed, _ = overlap(problem_data("group_gemm"), "group 0: c", "group 1: c", 1 << 16, 0, 72 * 128 * 2)
-    assert submission.solve(changed) and launches
-
-
-def test_outputs_that_interleave(launches):
-    """Columns of one buffer share no byte, but a c may have no gaps: the strides are refused."""
     buffer = torch.zeros(72, 256, 1, dtype=torch.float16, device="cuda")
     columns = {"group 0: c": buffer[:, :128], "group 1: c": buffer[:, 128:]}
     with pytest.raises(ValueError, match="^group 0: c has strides"):
         submission.solve(with_tensors(problem_data("group_gemm"), **columns))
     assert not launches
+    changed, _ = overlap(problem_data("group_gemm"), "group 0: c", "group 1: c", 1 << 16, 0, 72 * 128 * 2)
+    assert submission.solve(changed) and launches
 
 
 def test_an_output_inside_an_operand_behind_another_one(launches):

@@ -16,10 +16,6 @@ POPCORN_SEED = 77
 COMBINED_SEED = 707377  # 1111 + 1188 * 1189 / 2
 
 
-def good(data, output):
-    return output
-
-
 def close(data, output):
     output[0].view(torch.int16)[0, 0, 0] ^= 1
     return output
@@ -35,30 +31,6 @@ def nan(data, output):
     return output
 
 
-def other_shape(data, output):
-    return [output[0][:-1], output[1]]
-
-
-def other_dtype(data, output):
-    return [output[0], output[1].float()]
-
-
-def on_the_cpu(data, output):
-    return [output[0].cpu(), output[1]]
-
-
-def nothing(data, output):
-    return None
-
-
-def one_missing(data, output):
-    return [output[0], None]
-
-
-def too_short(data, output):
-    return output[:1]
-
-
 def raises(data, output):
     raise ValueError("first line\nsecond line")
 
@@ -68,14 +40,6 @@ def raises_what_does_not_pickle(data, output):
         pass
 
     raise LocalError(lambda: None)
-
-
-def exits(data, output):
-    sys.exit(3)
-
-
-def leaves(data, output):
-    os._exit(4)
 
 
 def pids():
@@ -124,33 +88,27 @@ def checks_its_seed(data, output):
     return output
 
 
-BEHAVIOURS = (
-    good,
-    close,
-    wrong,
-    nan,
-    other_shape,
-    other_dtype,
-    on_the_cpu,
-    nothing,
-    one_missing,
-    too_short,
-    raises,
-    raises_what_does_not_pickle,
-    exits,
-    leaves,
-    dies_and_leaves_a_child,
-    hangs,
-    breaks_the_device,
-    checks_its_surroundings,
-    checks_its_seed,
-)
-M_OF = {behaviour.__name__: 2 + index for index, behaviour in enumerate(BEHAVIOURS)}
+BEHAVIOURS = {
+    "good": lambda data, output: output,
+    **{act.__name__: act for act in (close, wrong, nan)},
+    "other_shape": lambda data, output: [output[0][:-1], output[1]],
+    "other_dtype": lambda data, output: [output[0], output[1].float()],
+    "on_the_cpu": lambda data, output: [output[0].cpu(), output[1]],
+    "nothing": lambda data, output: None,
+    "one_missing": lambda data, output: [output[0], None],
+    "too_short": lambda data, output: output[:1],
+    "exits": lambda data, output: sys.exit(3),
+    "leaves": lambda data, output: os._exit(4),
+    **{act.__name__: act for act in (raises, raises_what_does_not_pickle)},
+    **{act.__name__: act for act in (dies_and_leaves_a_child, hangs, breaks_the_device)},
+    **{act.__name__: act for act in (checks_its_surroundings, checks_its_seed)},
+}
+M_OF = {name: 2 + index for index, name in enumerate(BEHAVIOURS)}
 
 
 def custom_kernel(data):
     first_m = data[3][0][0]
-    return BEHAVIOURS[first_m - 2](data, reference.ref_kernel(data))
+    return [*BEHAVIOURS.values()][first_m - 2](data, reference.ref_kernel(data))
 
 
 def plan_report(problem_sizes):

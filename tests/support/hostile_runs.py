@@ -24,7 +24,6 @@ from tests.support.commands import ROOT, clean_environment
 
 SUBMISSION = Path("tests/submissions/hostile/submission.py")
 TREE = ("eval.py", "reference.py", "task.py", "submission.py", "nogpu", "harness", "tests")  # files of a copy
-CODES = (0, 112)
 FOR_PERSONS = ("person", "reader")
 LONGEST_LINE = 1 << 20  # characters of a line of the protocol
 LIMIT_S, LIMIT_PER_CASE_S = 60, 20  # seconds of a run, if no case takes the time of its --timeout
@@ -77,9 +76,7 @@ def plan(names: list[str]) -> list[Run]:
     return [*(Run(tuple(group)) for group in together.values()), *runs]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# A run
-# ---------------------------------------------------------------------------------------------------------------------
+# ---- A run ----
 
 
 def execute(run: Run) -> Outcome:
@@ -240,9 +237,7 @@ class Drain:
         return bytes(self.data[self.marked :])
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What is left of a run
-# ---------------------------------------------------------------------------------------------------------------------
+# ---- What is left of a run ----
 
 
 def children() -> dict[int, str]:
@@ -283,9 +278,7 @@ def end_children(before: dict[int, str]) -> None:
                 pass
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What the harness says
-# ---------------------------------------------------------------------------------------------------------------------
+# ---- What the harness says ----
 
 
 def judge_summary(outcome: Outcome, code: int) -> None:

@@ -125,9 +125,7 @@ def arguments(problem, number, storages):
     return (abc, list(map(tuple, row_major)), list(map(tuple, reordered)), sizes), outputs
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Comparison
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- Comparison ----
 
 
 def ordered(values):

@@ -49,9 +49,7 @@ def results(tmp_path):
     return of
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Modelled times
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- Modelled times ----
 
 
 def families(problem="group_gemm", means=(10, 12, 14), count=4, **more):
@@ -149,9 +147,7 @@ def test_how_a_band_does_on_families_that_it_does_not_know(results):
     assert "held out" not in results(calibrating, ours(ordinary_us=9.0))[-1]
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Errors by family
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- Errors by family ----
 
 
 def test_families_that_calibrate_and_those_that_are_held_out(results):

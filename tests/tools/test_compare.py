@@ -125,6 +125,7 @@ def test_rows_of_ours_are_named_after_their_launch_modes(hopper):
     assert names[3:] == (["ours, plans for overlapping calls, ordinary launches"] if hopper else [])
 
 
+@pytest.mark.slow
 def test_without_a_hopper_ordinary_launches_are_of_an_edited_file():
     data = reference.generate_input(m=(65, 7), n=(264, 128), k=(512, 576), g=2, seed=1)
     launched = []

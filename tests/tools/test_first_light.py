@@ -18,6 +18,7 @@ from harness.launch_modes import PROGRAMMATIC, LaunchMode
 from harness.plan_report import configuration_name, configuration_of
 from task import PROBLEMS
 from tests.support.commands import ROOT, clean_environment
+from tests.support.slow import sampled
 from tools import report
 from tools.rows import Row
 from tools.sitting import answer, calls, clusters, drawings, page, suggest, times, trials, work
@@ -31,9 +32,7 @@ OURS = [f"ours, {mode}" for mode in LaunchMode]
 CLUSTER = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 MOST_BYTES = 2_000_000  # limit of the page and of the JSON: they are mailed
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Steps
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- Steps ----
 
 
 def test_every_configuration_is_forced_pairs_first():
@@ -78,9 +77,7 @@ def test_steps_of_a_device(device, tmp_path):
         assert all("--baseline" in step.command for step in found if step.name.startswith("benchmark"))
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# A step's process
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- A step's process ----
 
 
 @pytest.fixture
@@ -189,7 +186,7 @@ def test_trials_are_timed_in_three_modes_then_configurations_that_are_left_out(w
         suggest.suggestion(figures, SMS)
 
 
-@pytest.mark.parametrize("name", trials.TRIALS)
+@pytest.mark.parametrize("name", sampled(trials.TRIALS, 4))
 def test_a_trial_is_the_kernel_with_other_instructions(name):
     """The result is right, and the PTX has what the trial's name says."""
     calls.solve("group_gemm", calls.arguments([(70, 136, 1088)]), ((128, 1, 1, 2),), 2, trial=name)
@@ -259,9 +256,7 @@ def test_the_driver_is_asked_for_clusters_as_the_kernel_is_launched(writer, tmp_
     assert [figure["slots"] for figure in figures] == [148, 74, 74, 32, 296, 148]
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# The choice
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- The choice ----
 
 SMS = 148
 SIZES = (((384, 3072, 4096), (192, 3072, 4096)), ((128, 4096, 1536),), ((40, 7168, 2048),) * 8)
@@ -316,9 +311,7 @@ def test_without_times_there_is_no_suggestion():
         suggest.suggestion([{"configuration": (64, 1, 1, 1), "stages": 2}], SMS)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# The page
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- The page ----
 
 
 def outcome(name, state="passed", **fields):
@@ -533,9 +526,7 @@ def test_a_page_of_one_figure_has_its_pictures():
     assert content.count("<svg") >= 3 and not re.search(r"\bnan\b|\binf\b", content)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# The command
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- The command ----
 
 
 def run(*arguments, script=("tools/first_light.py",)):

@@ -81,9 +81,7 @@ def kit_folder(tmp_path):
     return folder
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# The image
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- The image ----
 
 
 def test_the_definition(module):
@@ -93,9 +91,6 @@ def test_the_definition(module):
     assert calls["add_local_dir"] == ((module.ROOT, module.SOURCE), {"ignore": module.IGNORED})
     assert module.app.options["gpu"] == "B200"
     assert module.app.options["timeout"] > 60 * module.MOST_MINUTES
-
-
-def test_the_lock_has_what_the_kit_needs(module):
     lines = (ROOT / module.LOCK).read_text().splitlines()
     names = {re.split(r"[=; ]", line)[0] for line in lines}
     assert names >= {"torch", "nvidia-cutlass-dsl", "cuda-bindings", "matplotlib", "numpy", "rich", "msgspec"}
@@ -170,9 +165,7 @@ def test_the_command_line_knows_the_options(tmp_path):
     assert all(option in process.stdout for option in ("--minutes", "--only", "--save"))
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Arguments, and what comes back
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- Arguments, and what comes back ----
 
 
 @pytest.mark.parametrize(
@@ -232,13 +225,10 @@ def test_without_a_driver_there_is_a_name_all_the_same(module, kit_folder, monke
     assert module.kit.local([], str(kit_folder))["gpu"] == "unknown, unknown"
 
 
-def test_a_file_outside_of_the_folder_is_refused(module, tmp_path):
+def test_what_is_refused(module, tmp_path):
     result = {"gpu": "NVIDIA B200, 1", "output": "", "exit code": 0, "files": {"../../elsewhere": b""}}
     with pytest.raises(ValueError, match="'../../elsewhere' would lie outside of"):
         module.keep(result, tmp_path / "saved", TODAY)
     assert not Path(tmp_path / "elsewhere").exists()
-
-
-def test_a_wrong_time_ends_the_command_before_a_call(module):
     with pytest.raises(SystemExit, match="first_light_modal: --minutes is 0"):
         module.main(0.0, "", "saved")

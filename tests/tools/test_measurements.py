@@ -70,16 +70,10 @@ def test_comparison(tmp_path):
     assert "NVIDIA H200, 132 SMs, **tensor core omitted: no times of a B200**" in caption
     assert "`python -m tools.compare --problem group_gemm --save file.json`" in caption
     assert "within 100.0%" in caption and "0123456789ab" in caption and "4.8.1" in caption
-
-
-def test_comparison_of_another_run(tmp_path):
     saved(tmp_path, "h200-group_gemm.peers", saved_comparison())
     assert table("comparison h200-group_gemm.peers", tmp_path)[2] == "| **ours, overlapping** | **2.00** | **4.00** |"
     (missing,) = table("comparison h200-gemm.peers", tmp_path)
     assert "--problem gemm --shapes --save docs/results/h200-gemm.peers.json" in missing
-
-
-def test_configurations(tmp_path):
     saved(tmp_path, "h200-group_gemm", saved_comparison())
     assert table("configurations h200-group_gemm", tmp_path)[2:-2] == ["| ours, 256x192, 2 per SM | 7.50 | 8.25 |"]
 
@@ -142,10 +136,6 @@ def test_model(tmp_path):
     case = {"problem": "gemm", "case": 1, "bytes": 18_100_000, "dram_us": 2.484, "tensor_us": 0.8374}
     saved(tmp_path, "model", {"chip": "b200", "cases": [case]})
     assert table("model", tmp_path)[2] == "| gemm, case 1 | 18.1 | 2.48 | 0.84 |"
-
-
-def test_modelled_times(tmp_path):
-    """tests/tools/test_clock_tables.py has the table."""
     assert "python -m tools.modelled --save" in table("modelled b200", tmp_path)[0]
 
 
@@ -265,9 +255,7 @@ def test_command_line(tmp_path, monkeypatch, capsys):
     assert measurements.main(["--check"]) == 0
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# The documents
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- The documents ----
 
 
 def anchor(heading):
@@ -284,11 +272,8 @@ def ids(path):
     return str(path.relative_to(ROOT))
 
 
-def test_tables_are_up_to_date(capsys):
+def test_documents_are_up_to_date(capsys):
     assert measurements.main(["--check"]) == 0, capsys.readouterr().out
-
-
-def test_readme_is_one_screen():
     assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES
 
 

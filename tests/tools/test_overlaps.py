@@ -89,15 +89,13 @@ def test_faults(rows, behind, words):
     assert len(found) == len(words) and all(word in text for word, text in zip(words, found))
 
 
-def test_a_stale_byte_is_a_finding_unless_the_control_has_it():
+def test_findings_and_figures():
+    """A stale byte is a finding unless the control has it, which is not counted."""
     late = dataclasses.replace(STALE, delay=500)
     assert overlaps.findings([SEEN, RIGHT, STALE, late]) == [
         "8 stale bytes in 1 of 4 tries: loads behind kernel, 1024 bytes",
         "8 stale bytes in 1 of 4 tries: loads behind kernel, 1024 bytes, 500 cycles after the reader's start",
     ]
-
-
-def test_the_control_is_not_counted():
     figures = overlaps.summary([SEEN, RIGHT, STALE], [(5, True), (4, True)])
     assert (figures["tries"], figures["stale tries"]) == (8, 1)
     assert (figures["control's tries"], figures["control's stale tries"]) == (4, 3)

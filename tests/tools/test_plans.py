@@ -9,6 +9,7 @@ import submission
 import task
 from harness import plan_report
 from harness.launch_modes import LaunchMode
+from tests.support.slow import sampled
 from tools import plans
 
 
@@ -68,27 +69,26 @@ def test_calls_that_promise_nothing_have_another_choice(capsys, tmp_path):
     assert f"{saved['title']}:" == title and [list(row.values()) for row in saved["rows"]] == rows
 
 
-@pytest.mark.parametrize("problem", task.PROBLEMS)
-def test_every_problem_has_a_report_and_a_command(capsys, monkeypatch, problem):
+BENCHMARKS = [(name, case.line) for name, problem in task.PROBLEMS.items() for case in problem.benchmarks[::-1]]
+
+
+@pytest.mark.parametrize(("problem", "line"), sampled(BENCHMARKS, 4, names=2))
+def test_every_problem_has_a_report_and_a_command(capsys, monkeypatch, problem, line):
     """`eval.py` shows the report's figures; the command takes the spec lines of the contest."""
     monkeypatch.setattr(plan_report, "current_sms", lambda: 148)
-    for benchmark in task.PROBLEMS[problem].benchmarks:
-        report = plan_report.plan_report(plans.sizes_of(benchmark.line, problem), problem)
-        plans.main([benchmark.line, "--problem", problem])
-        _, (header,), rows = printed(capsys)
-        assert [*report.items()] == [*zip(header, rows[0])][: len(report)]
+    report = plan_report.plan_report(plans.sizes_of(line, problem), problem)
+    plans.main([line, "--problem", problem])
+    _, (header,), rows = printed(capsys)
+    assert [*report.items()] == [*zip(header, rows[0])][: len(report)]
 
 
-def test_several_launches_are_reported_side_by_side(monkeypatch):
+def test_launches_of_many_groups_and_of_none(monkeypatch, capsys):
     monkeypatch.setattr(plan_report, "current_sms", lambda: 148)
     groups = submission.MAX_GROUPS + 1
     sizes = ((64, 128, 256, 1),) * groups
     tiles = [f"{launch.schedule.tiles}" for launch in submission.configure(sizes, 148)]
     assert len(tiles) == 2 and plan_report.plan_report(sizes)["tiles"] == " + ".join(tiles)
     assert plan_report.plan_report([(0, 128, 256, 1)]) == {}
-
-
-def test_nothing_to_launch_is_said(capsys):
     plans.explain([(0, 128, 128, 1)], sms=148)
     assert capsys.readouterr().out == "nothing to launch: no group has tokens\n"
 

@@ -28,7 +28,7 @@ needs_tools = pytest.mark.skipif(
 
 SMALL, LARGEST = ([p for p in PLANS if (p.groups <= report.CONTEST_GROUPS) == small] for small in (True, False))
 # The largest launches take seconds to compile.
-COMPILED = sampled(SMALL, 11) + [pytest.param(plan, marks=pytest.mark.slow) for plan in LARGEST]
+COMPILED = sampled(SMALL, 18) + [pytest.param(plan, marks=pytest.mark.slow) for plan in LARGEST]
 LOWERED = [plan for plan in PLANS if plan.groups == report.CONTEST_GROUPS]
 
 
@@ -44,7 +44,7 @@ def row(compiled):
 
 @pytest.fixture(
     scope="module",
-    params=[(1, 1, 1, 1), (2, 1, 1, 1), (1, 1, 2, 1), (2, 1, 2, 2)],
+    params=sampled([(1, 1, 1, 1), (2, 1, 1, 1), (1, 1, 2, 1), (2, 1, 2, 2)], 3),
     ids="cta_group={0[0]}, neighbours={0[2]}, products={0[3]}".format,
 )
 def ptx(request):
@@ -67,34 +67,24 @@ def test_every_configuration_is_there():
     assert len(reported) + len(largest) == len(PLANS)
 
 
-def test_ordering_instructions_are_there(compiled):
+def test_the_compiled_kernel(compiled):
+    """Ordering instructions are there; parameters and TMEM fit."""
     assert broken(compiled.ptx) == {}
-
-
-def test_parameters_and_tmem_fit(compiled):
     assert compiled.parameter_bytes <= report.PARAMETER_BYTES
     assert compiled.tmem_allocated == [compiled.plan.tmem_columns]
 
 
 @needs_tools
-def test_nothing_is_spilled(row):
+def test_machine_code(row):
+    """Nothing is spilled, a main loop holds the loads and MMAs of one stage, and the table has every figure."""
     assembled, counts = row.assembled, row.sass.counts()
     assert (assembled.spill_store_bytes, assembled.spill_load_bytes, assembled.stack_bytes) == (0, 0, 0)
     assert counts["EXIT"] and not any(counts[opcode] for opcode in report.LOCAL)
-
-
-@needs_tools
-def test_a_main_loop_holds_one_k_tile(row):
-    """The report's counts are per k-tile: the loads and the MMAs of one stage. ptxas makes two loops of some."""
     plan = row.compiled.plan
     loads, mmas = (row.sass.main_loops(opcodes) for opcodes in report.ROLES.values())
     tensors = plan.products * plan.neighbours + 1
     assert {(load["UTMALDG"], load["UBLKCP"]) for load in loads} == {(tensors, tensors - 1 + plan.atoms)}
     assert {mma["UTCOMMA"] for mma in mmas} == {submission.K_BLOCKS}
-
-
-@needs_tools
-def test_table_has_every_figure(row):
     assert all(row.figures.values()) and all(row.configuration.values())
     assert row.figures["registers"] == str(row.assembled.registers)
     (saved,) = json.loads(json.dumps(report.record([row])))["configurations"]
@@ -116,9 +106,7 @@ def test_what_is_lowered_for_a_hopper_gpu_assembles(compiled, mode):
     assert assembles(result.ptx)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Each check fails where it should
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- Each check fails where it should ----
 
 
 def without_each(pattern, text):
@@ -128,15 +116,11 @@ def without_each(pattern, text):
 
 
 @pytest.mark.parametrize("rule", ORDER)
-def test_missing_ordering_instruction_is_noticed(ptx, rule):
+def test_a_broken_ordering_instruction_is_noticed(ptx, rule):
     """Some are needed twice over; no other rule may notice, so that each is known to notice by itself."""
     found = [set(broken(mutated)) for mutated in without_each(re.escape(rule), ptx)]
     assert {rule} in found
     assert all(rules <= {rule} for rules in found)
-
-
-@pytest.mark.parametrize("rule", ORDER)
-def test_ordering_instruction_behind_a_predicate_is_noticed(ptx, rule):
     predicated = re.sub(rf"({re.escape(rule)}[^;]*;)", r"{ .reg .pred p; @p \1 }", ptx)
     assert set(broken(predicated)) == {rule}
 
@@ -205,17 +189,18 @@ def test_local_memory_is_noticed(ptx):
 
 
 @needs_tools
-def test_ptx_that_does_not_assemble_is_refused(ptx):
+def test_ptx_that_is_refused(ptx):
     with pytest.raises(binaries.ReportError, match=r"refuses the PTX:\n.*no_such"):
         binaries.assemble(ptx.replace("fence.mbarrier_init", "fence.no_such"))
-
-
-@needs_tools
-def test_ptx_of_a_newer_compiler_is_refused(ptx):
     with pytest.raises(
         binaries.ReportError, match=r"no ptxas knows this PTX version:\n.*ptxas: Unsupported .version 99.0"
     ):
         binaries.assemble(re.sub(r"\.version \S+", ".version 99.0", ptx))
+    code, again, other = (
+        binaries.machine_code(binaries.assemble(text).cubin)
+        for text in (ptx, ptx, re.sub(r"(shfl\.sync\.bfly\.b32 other, \S+) 1,", r"\1 2,", ptx))
+    )
+    assert code and code == again and code != other
 
 
 TOOL = """#!/bin/sh
@@ -255,28 +240,16 @@ def test_a_tool_runs_once_on_the_same_bytes(tmp_path, monkeypatch):
     assert runs(["-a"], b"text")[0] == 2
 
 
-def test_missing_tool_is_named(monkeypatch):
+def test_missing_tools_are_named(monkeypatch):
     monkeypatch.setattr(binaries, "installed", lambda tool: [])
     with pytest.raises(
         binaries.ReportError, match="ptxas is neither in site-packages nor on PATH.*nvidia-cuda-nvcc-cu12"
     ):
         binaries.assemble("")
-
-
-def test_missing_pyelftools_is_named(monkeypatch):
     monkeypatch.setattr(binaries, "installed", lambda tool: [tool])
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(binaries.ReportError, match=r"no package pyelftools; `pip install '\.\[report\]'` brings it"):
         binaries.check_installed()
-
-
-@needs_tools
-def test_other_machine_code_is_noticed(ptx):
-    code, again, other = (
-        binaries.machine_code(binaries.assemble(text).cubin)
-        for text in (ptx, ptx, re.sub(r"(shfl\.sync\.bfly\.b32 other, \S+) 1,", r"\1 2,", ptx))
-    )
-    assert code and code == again and code != other
 
 
 def test_innermost_loop_of_a_listing():

@@ -43,6 +43,10 @@ def times(*entries, us=2.0):
 
 
 def test_the_rule_takes_the_chosen_configurations_and_two_by_hash(monkeypatch):
+    """Each chosen configuration counts once; one that was not timed is an error."""
+    (chosen, *_) = shapes.taken(drawn(SIZES), names_of(SIZES), 132)
+    with pytest.raises(ValueError, match=f"no times of {chosen}"):
+        shapes.taken(drawn(SIZES), set(names_of(SIZES)) - {chosen}, 132)
     monkeypatch.setattr(shapes, "choice", lambda drawn, sms, ready: "256x64, 1 per SM" if ready else "128x64, 2 per SM")
     names = names_of(SIZES)
     found = shapes.taken(drawn(SIZES), names, 132)
@@ -54,18 +58,9 @@ def test_the_rule_takes_the_chosen_configurations_and_two_by_hash(monkeypatch):
     ]
     assert shapes.taken(drawn(SIZES), names[::-1], 132) == found
     assert shapes.taken(drawn([[41, 256, 1024, 1]]), names, 132)[2:] != found[2:]
-
-
-def test_one_configuration_is_chosen_both_modes_and_taken_once(monkeypatch):
     monkeypatch.setattr(shapes, "choice", lambda drawn, sms, ready: "256x64, 1 per SM")
     found = shapes.taken(drawn(SIZES), names_of(SIZES), 132)
     assert len(found) == len(set(found)) == 3 and found[0] == "256x64, 1 per SM"
-
-
-def test_a_choice_that_was_not_timed_is_an_error():
-    (chosen, *_) = shapes.taken(drawn(SIZES), names_of(SIZES), 132)
-    with pytest.raises(ValueError, match=f"no times of {chosen}"):
-        shapes.taken(drawn(SIZES), set(names_of(SIZES)) - {chosen}, 132)
 
 
 def test_points_are_of_drawn_shapes_in_every_mode_and_independent_of_times():
@@ -80,16 +75,13 @@ def test_points_are_of_drawn_shapes_in_every_mode_and_independent_of_times():
     assert {point["calls"] for point in truth["points"]} == {CALLS}
 
 
-def test_drawn_shapes_are_taken_by_their_numbers():
+def test_points_are_taken_by_number_and_mode():
     record = times((SIZES, None), ([[128, 7168, 16384, 1]], 0), ([[41, 256, 1024, 1]], None))
     assert shapes.truth(record, range(2, 4)) == shapes.truth({**record, "shapes": record["shapes"][2:]})
     assert shapes.truth(record, recordings.numbers("1-2")) == shapes.truth(record)
     for wrong in ("17", "0-3", "5-4", "a-b"):
         with pytest.raises(argparse.ArgumentTypeError, match=f"'{wrong}' is not FIRST-LAST"):
             recordings.numbers(wrong)
-
-
-def test_a_mode_that_was_not_timed_has_no_points():
     record = times((SIZES, None))
     for modes in record["shapes"][0]["us"].values():
         del modes[ORDINARY]
@@ -140,9 +132,7 @@ def test_a_shape_is_recorded_with_promises_and_without(tmp_path):
     assert len(promised.words) < len(waiting.words)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Rows
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- Rows ----
 
 
 def modelled(configuration, mode, silicon, us, sizes=SIZES):

@@ -157,12 +157,9 @@ def test_time_is_kept_back_for_the_last_steps(tmp_path):
     assert sitting.run(step("w(figure={})", needs_s=5), kept_s=0).state == PASSED
 
 
-def test_a_refused_step_says_why(sitting):
+def test_steps_that_do_not_run(sitting, tmp_path):
     outcome = sitting.run(step("w(figure={})", refusal="an emulator has no times"))
     assert (outcome.state, outcome.reason, outcome.seconds) == (NOT_RUN, "an emulator has no times", 0)
-
-
-def test_a_step_without_its_input_does_not_run(sitting, tmp_path):
     one = step("w(figure={})", needs_file=tmp_path / "constants.json")
     outcome = sitting.run(one)
     assert (outcome.state, outcome.reason) == (NOT_RUN, "no step has left constants.json")
@@ -188,12 +185,10 @@ def test_an_interrupt_ends_what_runs(sitting):
     assert len(outcomes[0].figures) == 5 and not outcomes[0].checks
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# What other commands leave
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- What other commands leave ----
 
 
-def test_the_protocol_of_tests(tmp_path):
+def test_the_protocols_of_eval(tmp_path):
     path = tmp_path / "events"
     path.write_text(
         "test-count: 3\ntest.0.spec: m: 1\ntest.0.status: pass\ntest.0.message: bit-exact\n"
@@ -202,9 +197,6 @@ def test_the_protocol_of_tests(tmp_path):
     found = read_protocol(path)
     assert found.checks == [Check("case 0", True, "bit-exact"), Check("case 1", False, "7 differ")]
     assert found.begun == "case 2"
-
-
-def test_the_protocol_of_a_benchmark(tmp_path):
     path = tmp_path / "events"
     values = {"runs": 10, "mean": 2500.0, "std": 10.0, "err": 1.0, "best": 2400.0, "worst": 2600.0}
     lines = [f"benchmark.0.{name}: {value}" for name, value in values.items()]

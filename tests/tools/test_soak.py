@@ -15,30 +15,42 @@ from tests.programs.pool_answers import SoakAnswers
 from tests.submissions import all_problems
 from tests.support import soak_memory
 from tests.support.commands import ROOT, clean_environment
+from tests.support.slow import sampled
 from tests.support.soak_draws import PALETTES, UNIT, draw, kernel_of, longest_k
 
 KINDS = "group_gemm", "gemm", "dual_gemm", "gemv"
 
 
 @functools.cache
-def problems():
-    return [draw(submission, 5, number) for number in range(0, 840, 4)]
+def problem(number):
+    return draw(submission, 5, number)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Problems
-# ----------------------------------------------------------------------------------------------------------------------
+def problems(step=20):
+    """Some of 840 problems; a step of 4 has those of every kind."""
+    return [problem(number) for number in range(0, 840, step)]
+
+
+@pytest.fixture(params=sampled([20, 4], 2), ids=lambda step: f"every {step}th")
+def every(request):
+    return problems(request.param)
+
+
+# ---- Problems ----
 
 
 def overlap(blocks, others):
     return any(block.overlaps(other) for block in blocks for other in others)
 
 
-@pytest.mark.slow
-def test_calls_are_legal():
-    """Sizes of the contract, addresses that loads can take, and nothing in the memory of a call's own outputs."""
-    for problem in problems():
-        for call in problem.calls:
+def test_calls_are_legal_and_promises_true(every):
+    """Sizes of the contract, addresses that loads can take, and nothing in the memory of a call's own outputs.
+
+    Promises are true of all earlier calls. Sums fit fp32 in any order, and no call reads a dual GEMM's output, whose
+    last bit is open.
+    """
+    for problem in every:
+        for number, call in enumerate(problem.calls):
             assert all(group.k % 64 == 0 < group.k and group.m >= (call.products == 0) for group in call.groups)
             assert all(group.n % 8 == 0 < group.n or call.products == 0 for group in call.groups)
             blocks = call.operands() + call.outputs()
@@ -47,25 +59,13 @@ def test_calls_are_legal():
             for index, block in enumerate(call.outputs()):
                 others = [*call.operands(), *call.outputs()[:index]]
                 assert not overlap([block], others), problem.describe()
-
-
-def test_promises_are_true_of_all_earlier_calls():
-    for problem in problems():
-        for number, call in enumerate(problem.calls):
             earlier = problem.calls[:number]
             written = [block for other in earlier for block in other.outputs()]
             read = [block for other in earlier for block in other.operands()]
             assert not (call.ready and overlap(call.operands(), written)), problem.describe()
             assert not (call.free and overlap(call.outputs(), read + written)), problem.describe()
-
-
-@pytest.mark.slow
-def test_expected_results_are_exact():
-    """Sums fit fp32 in any order, and no call reads a dual GEMM's output, whose last bit is open."""
-    for problem in problems():
-        for number, call in enumerate(problem.calls):
             assert max(group.k for group in call.groups) <= longest_k(call.palette)
-            open_bits = [block for other in problem.calls[:number] if other.products == 2 for block in other.outputs()]
+            open_bits = [block for other in earlier if other.products == 2 for block in other.outputs()]
             assert not overlap(call.operands(), open_bits), problem.describe()
 
 
@@ -78,13 +78,11 @@ def test_the_longest_k_is_right(palette):
     assert largest > 2**23 * step, "no shorter than need be"
 
 
-def test_a_problem_follows_from_its_seed_and_number():
+def test_units_and_turns():
+    """A problem follows from its seed and number, a turn has every configuration, and a unit launches one kernel."""
     numbers = [37, 5, 410]
     assert [draw(submission, 5, number) for number in numbers] == [draw(submission, 5, n) for n in numbers[::-1]][::-1]
     assert draw(submission, 5, 37) != draw(submission, 6, 37) != draw(submission, 6, 38)
-
-
-def test_a_turn_of_units_has_every_configuration():
     every = [
         (products, tuple(shape))
         for products in submission.PRODUCTS
@@ -95,10 +93,6 @@ def test_a_turn_of_units_has_every_configuration():
     assert sorted(given[: len(every)]) == sorted(given[-len(every) :]) == sorted(every)
     assert {kernel.products for kernel in kernels if kernel.chosen} == {1, 2}
     assert len({kernel.shape for kernel in kernels if not kernel.products}) > 6
-
-
-def test_a_unit_launches_one_kernel_and_small_companions():
-    """A process that runs a unit then compiles little."""
     for first in (0, 7 * UNIT, 30 * UNIT):
         plans = set()
         for number in range(first, first + UNIT):
@@ -110,9 +104,10 @@ def test_a_unit_launches_one_kernel_and_small_companions():
         assert len(plans) <= 2
 
 
+@pytest.mark.slow
 def test_problems_are_of_every_kind():
-    found = {trait for problem in problems() for trait in problem.traits()}
-    assert {problem.kind for problem in problems()} == set(KINDS)
+    found = {trait for problem in problems(4) for trait in problem.traits()}
+    assert {problem.kind for problem in problems(4)} == set(KINDS)
     wanted = {
         "memory": {"own storages", "slices", "one storage"},
         "calls in a row": set("12346"),
@@ -124,7 +119,7 @@ def test_problems_are_of_every_kind():
     }
     for category, values in wanted.items():
         assert values <= {value for of, value in found if of == category}
-    calls = [call for problem in problems() for call in problem.calls]
+    calls = [call for problem in problems(4) for call in problem.calls]
     work = sorted(call.work for call in calls)
     assert work[9 * len(work) // 10] < 2e7 and 1e8 < work[-1] < 1.5e9
     assert {call.sms for call in calls} >= {None, 2, 148}
@@ -132,9 +127,7 @@ def test_problems_are_of_every_kind():
     assert {bool(group.m) for call in calls for group in call.groups} == {True, False}
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Memory
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- Memory ----
 
 
 def solved(problem):
@@ -154,7 +147,9 @@ def small(kind, calls=1):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_expected_bytes_are_those_of_another_implementation(kind):
-    for problem in [x for x in problems() if x.kind == kind and sum(call.work for call in x.calls) < 3e5][:6]:
+    small = [x for x in problems() if x.kind == kind and sum(call.work for call in x.calls) < 3e5]
+    assert small
+    for problem in small[:6]:
         assert soak_memory.differences(problem, *solved(problem)) == [], problem.describe()
 
 
@@ -184,9 +179,7 @@ def test_only_a_dual_gemms_last_bit_is_open(kind, steps, wrong):
     assert len(soak_memory.differences(problem, want, found)) == wrong
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# The command
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- The command ----
 
 
 def test_wrong_problems_and_lost_processes_are_counted_and_printed(monkeypatch, capsys, tmp_path):
@@ -204,14 +197,11 @@ def test_wrong_problems_and_lost_processes_are_counted_and_printed(monkeypatch, 
     assert saved["counts"] == counts
 
 
-def test_a_soak_without_a_wrong_problem_passes(monkeypatch, capsys):
+def test_how_a_soak_ends(monkeypatch, capsys):
     monkeypatch.setattr(soak, "make_runner", SoakAnswers)
     assert soak.main(["--problems", "1", "--jobs", "1"]) == 0
     output = capsys.readouterr().out
     assert "1 problems" in output and " 0 wrong" in output and "WRONG" not in output
-
-
-def test_time_ends_a_soak(monkeypatch, capsys):
     monkeypatch.setattr(soak, "make_runner", SoakAnswers)
     assert soak.main(["--seconds", "0", "--jobs", "1"]) == 1
     assert "0 problems" in capsys.readouterr().out, "none was run: that proves nothing"

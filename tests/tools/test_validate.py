@@ -19,19 +19,14 @@ def point(configuration, silicon, modelled, launches="ordinary launches", case=0
     return {**facts, "silicon_us": silicon, "modelled_us": modelled}
 
 
-def test_pairs_count_where_silicon_differs_by_more_than_5_percent_in_the_same_case_and_launches():
+def test_errors_and_orders_of_points():
+    """Pairs count where silicon differs by more than 5 % in the same case and launches."""
     points = [point("a", 10, 3), point("b", 10.4, 2), point("c", 12, 4), point("d", 20, 1, case=1)]
     assert ordered(points) == (2, 2)  # a-c and b-c; a and b are too near, d is another case
     assert ordered([*points, point("e", 15, 3.5)]) == (4, 5)  # c-e is not in order
-
-
-def test_errors_are_of_silicons_time():
     *_, (problem, launches, count, median, p90, mean, alike, pairs) = summary([point("a", 10, 11), point("b", 20, 16)])
     assert (problem, launches, count, alike, pairs) == ("all", "all", 2, 1, 1)
     assert (median, p90, mean) == pytest.approx((0.15, 0.2, -0.05))
-
-
-def test_a_point_without_a_modelled_time_is_left_out():
     failed = {key: value for key, value in point("a", 1, 1).items() if key != "modelled_us"}
     assert summary([failed]) == []
 

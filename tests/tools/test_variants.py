@@ -103,9 +103,7 @@ def test_variants_compute_with_what_their_name_says(launched, problem):
             assert variant.kind in ("ordinary", "programmatic", "overlapping")
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Edits and checks
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- Edits and checks ----
 
 TEXT = "a = 1\n\n\ndef f():\n    return a\n\n\nclass C:\n    a = 2\n    b = a\n"
 
@@ -177,9 +175,7 @@ def test_what_the_service_takes_is_taken():
     variants.check(HEADER + "x = 1\n", "nvfp4_gemm")
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# submit.sh
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- submit.sh ----
 
 POPCORN = """#!/bin/sh
 echo "$@" >> "$LOG"

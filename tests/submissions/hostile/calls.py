@@ -18,6 +18,11 @@ def count(name):
     return counts[name]
 
 
+def in_calls(name, tries, right_in, **properties):
+    """Register a kind that is right in calls of some numbers, the first being 1, and returns zeros in the others."""
+    kind(name, tries, **properties)(lambda data: right(data) if right_in(count(name)) else zeros(data))
+
+
 def remembered(data, *key):
     """The result of the first call with this key, copied to this call's c."""
     results = kept.setdefault(key, None) or right(data)
@@ -25,40 +30,14 @@ def remembered(data, *key):
     return [c.copy_(result) for (_, _, c), result in zip(data[0], results)]
 
 
-@kind()
-def first_call(data):
-    """Right in the first call of the process only"""
-    return right(data) if count("first_call") == 1 else zeros(data)
-
-
-@kind()
-def not_first_call(data):
-    """Wrong in the first call only"""
-    return zeros(data) if count("not_first_call") == 1 else right(data)
-
-
-@kind()
-def second_call(data):
-    """Wrong in the second call only"""
-    return zeros(data) if count("second_call") == 2 else right(data)
-
-
-@kind()
-def third_call(data):
-    """Wrong in the third call only"""
-    return zeros(data) if count("third_call") == 3 else right(data)
-
-
-@kind()
-def by_shape(data):
-    """Results kept by the sizes of the groups"""
-    return remembered(data, "by_shape", tuple(data[3]))
-
-
-@kind()
-def by_address_of_c(data):
-    """Results kept by the address of c"""
-    return remembered(data, "by_address_of_c", data[0][0][2].data_ptr())
+in_calls("first_call", "Right in the first call of the process only", lambda call: call == 1)
+in_calls("not_first_call", "Wrong in the first call only", lambda call: call != 1)
+in_calls("second_call", "Wrong in the second call only", lambda call: call != 2)
+in_calls("third_call", "Wrong in the third call only", lambda call: call != 3)
+kind("by_shape", "Results kept by the sizes of the groups")(lambda data: remembered(data, "by_shape", tuple(data[3])))
+kind("by_address_of_c", "Results kept by the address of c")(
+    lambda data: remembered(data, "by_address_of_c", data[0][0][2].data_ptr())
+)
 
 
 @kind()
@@ -147,22 +126,15 @@ def overwritten_in_memory(data):
     return outputs
 
 
-@kind(mode="leaderboard")
-def first_call_ranked(data):
-    """Mode leaderboard: right in the first call only"""
-    return right(data) if count("first_call_ranked") == 1 else zeros(data)
-
-
-@kind(mode="leaderboard")
-def by_address_ranked(data):
-    """Mode leaderboard: results kept by address"""
-    return remembered(data, "by_address_ranked", data[0][0][2].data_ptr())
-
-
-@kind(mode="benchmark")
-def third_call_benchmark(data):
-    """Mode benchmark: wrong in the third call only"""
-    return zeros(data) if count("third_call_benchmark") == 3 else right(data)
+in_calls(
+    "first_call_ranked", "Mode leaderboard: right in the first call only", lambda call: call == 1, mode="leaderboard"
+)
+kind("by_address_ranked", "Mode leaderboard: results kept by address", mode="leaderboard")(
+    lambda data: remembered(data, "by_address_ranked", data[0][0][2].data_ptr())
+)
+in_calls(
+    "third_call_benchmark", "Mode benchmark: wrong in the third call only", lambda call: call != 3, mode="benchmark"
+)
 
 
 LARGE = "m: [192, 320]; n: [3072, 3072]; k: [4096, 4096]; g: 2; seed: 1111"
@@ -177,22 +149,20 @@ def wrong_where_large(data):
     return outputs
 
 
-@kind(mode="leaderboard", line=LARGE)
-def right_where_large(data):
-    """Mode leaderboard, a benchmark shape: right there, wrong for small sizes"""
-    return right(data) if data[3][0][1] >= 1024 else zeros(data)
-
-
-@kind(mode="leaderboard", line=LARGE)
-def large_first_call(data):
-    """Mode leaderboard, a benchmark shape: right in the first call only"""
-    return right(data) if count("large_first_call") == 1 else zeros(data)
-
-
-@kind(problem="gemv", line="m: 40; k: 128; l: 2; seed: 3")
-def gemv_zeros(data):
-    """GEMV: zeros"""
-    return zeros(data)
+kind(
+    "right_where_large",
+    "Mode leaderboard, a benchmark shape: right there, wrong for small sizes",
+    mode="leaderboard",
+    line=LARGE,
+)(lambda data: right(data) if data[3][0][1] >= 1024 else zeros(data))
+in_calls(
+    "large_first_call",
+    "Mode leaderboard, a benchmark shape: right in the first call only",
+    lambda call: call == 1,
+    mode="leaderboard",
+    line=LARGE,
+)
+kind("gemv_zeros", "GEMV: zeros", problem="gemv", line="m: 40; k: 128; l: 2; seed: 3")(lambda data: zeros(data))
 
 
 @kind(problem="gemv", line="m: 40; k: 128; l: 2; seed: 3")
@@ -222,7 +192,4 @@ def dual_gemm_without_silu(data):
     return reference.gemm(a, b1, sfa, sfb1, c)
 
 
-@kind(mode="leaderboard")
-def fourth_call(data):
-    """Mode leaderboard: zeros from the fourth call on"""
-    return right(data) if count("fourth_call") <= 3 else zeros(data)
+in_calls("fourth_call", "Mode leaderboard: zeros from the fourth call on", lambda call: call <= 3, mode="leaderboard")

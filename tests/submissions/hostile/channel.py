@@ -7,6 +7,7 @@ import socket
 import stat
 import sys
 import time
+from contextlib import suppress
 
 from harness import messages
 from harness.shared_memory import dtype_name
@@ -20,11 +21,9 @@ def sockets():
     """The descriptors of this process's sockets."""
     found = []
     for name in os.listdir("/proc/self/fd"):
-        try:
+        with suppress(OSError):  # descriptor of the listing itself
             if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
                 found.append(int(name))
-        except OSError:  # descriptor of the listing itself
-            pass
     return found
 
 
@@ -88,10 +87,9 @@ def forged_then_silence(data):
     time.sleep(600)
 
 
-@kind(at_import=True)
-def reply_before_request():
-    """Replies that nobody has asked for yet, when it is imported"""
-    send(reply(messages.Called()) + reply(messages.Done(), 1) + reply(messages.Finished(True), 2))
+kind("reply_before_request", "Replies that nobody has asked for yet, when it is imported", at_import=True)(
+    lambda: send(reply(messages.Called()) + reply(messages.Done(), 1) + reply(messages.Finished(True), 2))
+)
 
 
 @kind(then=("all_zeros", "all_zeros"))
@@ -101,18 +99,8 @@ def replies_ahead(data):
     return right(data)
 
 
-@kind()
-def replies_twice(data):
-    """Each reply twice"""
-    send(reply(messages.Called()))
-    return zeros(data)
-
-
-@kind()
-def other_number(data):
-    """The reply to a request of long ago"""
-    send(reply(messages.Called(), -1))
-    return zeros(data)
+kind("replies_twice", "Each reply twice")(lambda: send(reply(messages.Called())))
+kind("other_number", "The reply to a request of long ago")(lambda: send(reply(messages.Called(), -1)))
 
 
 class RunsInTheReader:
@@ -123,27 +111,15 @@ class RunsInTheReader:
         return exec, (f"import os; open({path!r}, 'w').write(str(os.getpid()))",)
 
 
-@kind()
-def pickled_code(data):
-    """A pickle that runs code where it is read"""
-    send(framed(pickle.dumps(RunsInTheReader())))
-    return zeros(data)
+kind("pickled_code", "A pickle that runs code where it is read")(lambda: send(framed(pickle.dumps(RunsInTheReader()))))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Messages that break the format
-# ---------------------------------------------------------------------------------------------------------------------
+# ---- Messages that break the format ----
 
 
 def message(name, payload, tries):
     """Register a kind that sends `payload` as one message and returns zeros; # stands for the request's number."""
-
-    def act(data):
-        send(framed(payload.replace(b"#", str(request_number()).encode())))
-        return zeros(data)
-
-    act.__name__, act.__doc__, act.__module__ = name, tries, __name__
-    kind()(act)
+    kind(name, tries)(lambda: send(framed(payload.replace(b"#", str(request_number()).encode()))))
 
 
 message("garbage_message", os.urandom(200).replace(b"#", b""), "A message of random bytes")
@@ -164,11 +140,7 @@ message("message_not_utf8", b'{"number": #, "body": "\xff\xfe\xed\xa0\x80"}', "A
 message("message_long_integer", b'{"number": ' + b"9" * 100_000 + b"}", "An integer of 100,000 digits")
 
 
-@kind()
-def raw_text(data):
-    """Protocol lines of the contest on the worker's socket"""
-    send(b"check: pass\n" * 100)
-    return zeros(data)
+kind("raw_text", "Protocol lines of the contest on the worker's socket")(lambda: send(b"check: pass\n" * 100))
 
 
 @kind(timeout_s=4)
@@ -194,78 +166,61 @@ def slow_message(data):
 
 
 @kind(timeout_s=4)
-def enormous_length(data):
+def enormous_length():
     """The length of a message of 4 GB, then silence"""
     send(b"\xff\xff\xff\xff")
     time.sleep(600)
 
 
-@kind(timeout_s=20)
-def flood(data):
-    """100 MB of messages"""
-    send(framed(b"{}") * (HUGE // 6))
-    return zeros(data)
+kind("flood", "100 MB of messages", timeout_s=20)(lambda: send(framed(b"{}") * (HUGE // 6)))
+kind("long_message", "A message of 100 MB", timeout_s=20)(lambda: send(framed(b'{"number": "' + b"x" * HUGE + b'"}')))
 
 
-@kind(timeout_s=20)
-def long_message(data):
-    """A message of 100 MB"""
-    send(framed(b'{"number": "' + b"x" * HUGE + b'"}'))
-    return zeros(data)
+# ---- Messages in the format that say what no worker would ----
+
+kind(
+    "failed_with_escapes",
+    "An exception's text with lines of the protocol and escape sequences, past the worker's own cleaning",
+)(lambda: send(reply(messages.Failed(FORGED, FORGED))))
+kind("failed_at_length", "An exception's text of 30 MB, past the worker's own limit", timeout_s=20)(
+    lambda: send(reply(messages.Failed("x" * 30_000_000, "x" * 30_000_000)))
+)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Messages in the format that say what no worker would
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-@kind()
-def failed_with_escapes(data):
-    """An exception's text with lines of the protocol and escape sequences, past the worker's own cleaning"""
-    send(reply(messages.Failed(FORGED, FORGED)))
-    return zeros(data)
-
-
-@kind(timeout_s=20)
-def failed_at_length(data):
-    """An exception's text of 30 MB, past the worker's own limit"""
-    send(reply(messages.Failed("x" * 30_000_000, "x" * 30_000_000)))
-    return zeros(data)
-
-
-def replies_with(body):
-    """Make the worker's own function send this in place of every body of its class."""
+def sends(classes, change):
+    """Make the worker's own function send, for bodies of these classes, a body or bytes of the request's number."""
     encode = messages.encode
 
     def changed(numbered):
-        if type(numbered.body) is type(body):
-            numbered = messages.NumberedReply(numbered.number, body)
-        return encode(numbered)
+        if not isinstance(numbered.body, classes):
+            return encode(numbered)
+        body = change(numbered.number)
+        return body if isinstance(body, bytes) else encode(messages.NumberedReply(numbered.number, body))
 
     patch(messages, "encode", changed)
 
 
-@kind()
-def outputs_with_escapes(data):
-    """Names of types that are lines of the protocol"""
-    replies_with(messages.Outputs("list", True, (messages.Output(FORGED, False), messages.Output(FORGED, False))))
-    return zeros(data)
+def replies_with(body):
+    """Make the worker's own function send this in place of every body of its class."""
+    sends(type(body), lambda number: body)
+
+
+kind("outputs_with_escapes", "Names of types that are lines of the protocol")(
+    lambda: replies_with(
+        messages.Outputs("list", True, (messages.Output(FORGED, False), messages.Output(FORGED, False)))
+    )
+)
+kind("outputs_at_length", "A name of a type of 30 MB")(
+    lambda: replies_with(messages.Outputs("list", True, (messages.Output("x" * 30_000_000, False),) * 2))
+)
 
 
 @kind()
-def outputs_at_length(data):
-    """A name of a type of 30 MB"""
-    replies_with(messages.Outputs("list", True, (messages.Output("x" * 30_000_000, False),) * 2))
-    return zeros(data)
-
-
-@kind()
-def outputs_of_any_shape(data):
+def outputs_of_any_shape():
     """Shapes of -1, 10^30 and 100,000 dimensions"""
     items = messages.Output("Tensor", True, (-1, 10**30), "float16", "cuda:0")
     others = messages.Output("Tensor", True, (1,) * 100_000, "float16", "cuda:0")
     replies_with(messages.Outputs("list", True, (items, others)))
-    return zeros(data)
 
 
 @kind()
@@ -285,15 +240,8 @@ def launch(**changed):
 
 def counts_launches(*launches):
     """Make the worker's own function send these counts for every call."""
-    encode = messages.encode
-
-    def changed(numbered):
-        if isinstance(numbered.body, messages.Called):
-            body = {"message": "Called", "launches": launches}
-            return framed(json.dumps({"number": numbered.number, "body": body}).encode())
-        return encode(numbered)
-
-    patch(messages, "encode", changed)
+    body = {"message": "Called", "launches": launches}
+    sends(messages.Called, lambda number: framed(json.dumps({"number": number, "body": body}).encode()))
 
 
 @kind(mode="benchmark", verdict=ANY)
@@ -373,24 +321,15 @@ def negative_counts(data):
 
 def models(name, figures, tries):
     """Register a kind whose worker answers --clock with these figures."""
+    loop = {"message": "Modelled", "us": 1.0, "utilisation": {}, "waits": {}, **figures}
+    body = {"message": "Clocked", "chip": "b200", "band": "", "ordinary": loop, "programmatic": None}
 
     def act(data):
-        given = {"us": 1.0, "utilisation": {}, "waits": {}, **figures}
-        encode = messages.encode
-
-        def changed(numbered):
-            if isinstance(numbered.body, (messages.Clocked, messages.Failed)):
-                loop = {"message": "Modelled", **given}
-                body = {"message": "Clocked", "chip": "b200", "band": "", "ordinary": loop, "programmatic": None}
-                text = json.dumps({"number": numbered.number, "body": body})
-                return framed(text.encode())
-            return encode(numbered)
-
-        patch(messages, "encode", changed)
+        changed = (messages.Clocked, messages.Failed)
+        sends(changed, lambda number: framed(json.dumps({"number": number, "body": body}).encode()))
         return right(data)
 
-    act.__name__, act.__doc__, act.__module__ = name, tries, __name__
-    kind(mode="benchmark", options=("--clock", "b200"), protocol="person")(act)
+    kind(name, tries, mode="benchmark", options=("--clock", "b200"), protocol="person")(act)
 
 
 models("modelled_time_zero", {"us": 0}, "--clock, right results: a modelled time of 0")
@@ -399,55 +338,43 @@ models("modelled_time_huge", {"us": 1e308}, "--clock, right results: a modelled 
 models("modelled_share", {"utilisation": {"DRAM": -3}}, "--clock, right results: a part busy for less than nothing")
 
 
-@kind()
-def finish_fails(data):
-    """The last request of a case fails"""
-    encode = messages.encode
-
-    def changed(numbered):
-        if isinstance(numbered.body, messages.Finished):
-            numbered = messages.NumberedReply(numbered.number, messages.Failed("no end", ""))
-        return encode(numbered)
-
-    patch(messages, "encode", changed)
-    return zeros(data)
+kind("finish_fails", "The last request of a case fails")(
+    lambda: sends(messages.Finished, lambda number: messages.Failed("no end", ""))
+)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The socket
-# ---------------------------------------------------------------------------------------------------------------------
+# ---- The socket ----
 
 
 @kind(alone=True)
-def closes_the_socket(data):
+def closes_the_socket():
     """The sockets are closed, and zeros returned"""
     for fd in sockets():
         os.close(fd)
-    return zeros(data)
 
 
 @kind()
-def shuts_the_socket(data):
+def shuts_the_socket():
     """The sockets are shut down in both directions, and zeros returned"""
     for fd in sockets():
         socket.socket(fileno=os.dup(fd)).shutdown(socket.SHUT_RDWR)
-    return zeros(data)
 
 
 @kind()
-def sends_descriptors(data):
+def sends_descriptors():
     """Two hundred descriptors in ancillary data"""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in sockets():
         with socket.socket(fileno=os.dup(fd)) as theirs:
             socket.send_fds(theirs, [b"{}"], [null] * 200)
-    return zeros(data)
 
 
-@kind(verdict=ANY, alone=True)
-def child_replies(data):
-    """A forked child that returns zeros beside its parent, which returns right results"""
-    return right(data) if os.fork() else zeros(data)
+kind(
+    "child_replies",
+    "A forked child that returns zeros beside its parent, which returns right results",
+    verdict=ANY,
+    alone=True,
+)(lambda data: right(data) if os.fork() else zeros(data))
 
 
 @kind()

@@ -9,78 +9,43 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 
-from tests.submissions.hostile.kit import kind, zeros
+from tests.submissions.hostile.kit import kind
 
 HOG = 1 << 30  # bytes beyond the process's present size
 
 
-@kind()
-def exit_0(data):
-    """os._exit(0) in the call"""
-    os._exit(0)
+def raises(name, error):
+    """Register a kind that raises this error."""
+
+    def act():
+        raise error
+
+    kind(name, type(error).__name__)(act)
+
+
+kind("exit_0", "os._exit(0) in the call")(lambda data: os._exit(0))
+kind("exit_112", "os._exit(112), the harness's own code")(lambda data: os._exit(112))
+kind("system_exit", "sys.exit(0)")(lambda data: sys.exit(0))
+
+
+raises("keyboard_interrupt", KeyboardInterrupt())
+raises("generator_exit", GeneratorExit())
+raises("stop_iteration", StopIteration([0]))
+kind("kills_itself", "SIGKILL to itself")(lambda data: os.kill(os.getpid(), signal.SIGKILL))
 
 
 @kind()
-def exit_112(data):
-    """os._exit(112), the harness's own code"""
-    os._exit(112)
-
-
-@kind()
-def system_exit(data):
-    """sys.exit(0)"""
-    sys.exit(0)
-
-
-@kind()
-def keyboard_interrupt(data):
-    """KeyboardInterrupt"""
-    raise KeyboardInterrupt
-
-
-@kind()
-def generator_exit(data):
-    """GeneratorExit"""
-    raise GeneratorExit
-
-
-@kind()
-def stop_iteration(data):
-    """StopIteration"""
-    raise StopIteration([0])
-
-
-@kind()
-def kills_itself(data):
-    """SIGKILL to itself"""
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-@kind()
-def kills_its_group(data):
+def kills_its_group():
     """SIGKILL to its process group, if that is the worker's own"""
     if os.getpgid(0) != os.getpgid(os.getppid()):
         os.killpg(0, signal.SIGKILL)
-    return zeros(data)
 
 
-@kind()
-def segmentation_fault(data):
-    """A read at address 0"""
-    ctypes.string_at(0)
-
-
-@kind()
-def aborts(data):
-    """os.abort()"""
-    os.abort()
-
-
-@kind()
-def other_program(data):
-    """execv: the worker becomes /bin/true"""
-    os.execv("/bin/true", ["true"])
+kind("segmentation_fault", "A read at address 0")(lambda data: ctypes.string_at(0))
+kind("aborts", "os.abort()")(lambda data: os.abort())
+kind("other_program", "execv: the worker becomes /bin/true")(lambda data: os.execv("/bin/true", ["true"]))
 
 
 @kind()
@@ -100,7 +65,7 @@ def stack_overflow(data):
 
 
 @kind()
-def memory_hog(data):
+def memory_hog():
     """All the memory that there is, up to a limit of 1 GB more"""
     with open("/proc/self/statm") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
@@ -110,28 +75,12 @@ def memory_hog(data):
         kept.append(bytearray(1 << 20))
 
 
-@kind(then=("callers_c",))
-def exit_before_a_right_case(data):
-    """os._exit(0), then a right case, which must pass"""
-    os._exit(0)
-
-
-@kind(at_import=True)
-def exit_at_import():
-    """os._exit(0) when it is imported"""
-    os._exit(0)
-
-
-@kind(at_import=True)
-def system_exit_at_import():
-    """sys.exit(0) when it is imported"""
-    sys.exit(0)
-
-
-@kind(at_import=True)
-def exit_at_exit():
-    """os._exit(0) in an atexit function"""
-    atexit.register(os._exit, 0)
+kind("exit_before_a_right_case", "os._exit(0), then a right case, which must pass", then=("callers_c",))(
+    lambda data: os._exit(0)
+)
+kind("exit_at_import", "os._exit(0) when it is imported", at_import=True)(lambda: os._exit(0))
+kind("system_exit_at_import", "sys.exit(0) when it is imported", at_import=True)(lambda: sys.exit(0))
+kind("exit_at_exit", "os._exit(0) in an atexit function", at_import=True)(lambda: atexit.register(os._exit, 0))
 
 
 @kind(at_import=True, timeout_s=10)
@@ -141,10 +90,7 @@ def hang_at_exit():
     threading.Thread(target=time.sleep, args=(600,)).start()
 
 
-@kind(at_import=True, timeout_s=8)
-def hang_at_import():
-    """A hang when it is imported"""
-    time.sleep(600)
+kind("hang_at_import", "A hang when it is imported", at_import=True, timeout_s=8)(lambda: time.sleep(600))
 
 
 @kind(timeout_s=4)
@@ -154,56 +100,39 @@ def endless_loop(data):
         pass
 
 
-@kind(timeout_s=4)
-def endless_call(data):
-    """A hang in C that holds Python's lock"""
-    ctypes.PyDLL(None).sleep(600)
+kind("endless_call", "A hang in C that holds Python's lock", timeout_s=4)(lambda data: ctypes.PyDLL(None).sleep(600))
+kind("stops_itself", "SIGSTOP to itself", timeout_s=4)(lambda: os.kill(os.getpid(), signal.SIGSTOP))
 
 
 @kind(timeout_s=4)
-def stops_itself(data):
-    """SIGSTOP to itself"""
-    os.kill(os.getpid(), signal.SIGSTOP)
-    return zeros(data)
-
-
-@kind(timeout_s=4)
-def ignores_signals(data):
+def ignores_signals():
     """All signals ignored or blocked, then a loop without end"""
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-        try:
+        with suppress(OSError, ValueError):  # those of the C library
             signal.signal(number, signal.SIG_IGN)
-        except (OSError, ValueError):  # those of the C library
-            pass
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     while True:
         time.sleep(1)
 
 
 @kind(alone=True)
-def alarm_handler(data):
+def alarm_handler():
     """An interval timer whose handler raises in whatever runs after the call"""
 
     def handler(number, frame):
         raise SystemExit(0)
 
-    outputs = zeros(data)
     signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
-    return outputs
+
+
+kind("fault_handler", "faulthandler ends the process with a traceback some time after the call", alone=True)(
+    lambda: faulthandler.dump_traceback_later(0.01, exit=True)
+)
 
 
 @kind(alone=True)
-def fault_handler(data):
-    """faulthandler ends the process with a traceback some time after the call"""
-    faulthandler.dump_traceback_later(0.01, exit=True)
-    return zeros(data)
-
-
-@kind(alone=True)
-def no_descriptors(data):
+def no_descriptors():
     """A limit of no further descriptors, memory or processes for itself"""
-    outputs = zeros(data)
     for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_AS, resource.RLIMIT_FSIZE, resource.RLIMIT_STACK):
         resource.setrlimit(limit, (0, 0))
-    return outputs

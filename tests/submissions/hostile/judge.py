@@ -7,8 +7,9 @@ import resource
 import signal
 import socket
 import time
+from contextlib import suppress
 
-from tests.submissions.hostile.kit import ancestors, kind, zeros
+from tests.submissions.hostile.kit import ancestors, kind
 
 PTRACE_ATTACH, PTRACE_SEIZE = 16, 0x4206
 SYS_PIDFD_OPEN, SYS_PIDFD_SEND_SIGNAL, SYS_RT_SIGQUEUEINFO = 434, 424, 129
@@ -31,8 +32,8 @@ def writable_ranges(pid):
             yield start, min(end, start + (1 << 28))
 
 
-@kind(alone=True)
-def memory_file(data):
+@kind()
+def memory_file():
     """/proc/PID/mem: every "fail" of the harness's memory becomes "pass" """
     for pid in ancestors():
         try:
@@ -41,14 +42,11 @@ def memory_file(data):
             continue
         for start, end in writable_ranges(pid):
             for base in range(start, end, CHUNK):
-                try:
+                with suppress(OSError):
                     content = os.pread(memory, min(CHUNK, end - base), base)
                     changed = content.replace(b"fail", b"pass")
                     if changed != content:
                         os.pwrite(memory, changed, base)
-                except OSError:
-                    pass
-    return zeros(data)
 
 
 class Span(ctypes.Structure):
@@ -57,8 +55,8 @@ class Span(ctypes.Structure):
     _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
 
 
-@kind(alone=True)
-def process_vm_writev(data):
+@kind()
+def process_vm_writev():
     """process_vm_writev: the same"""
     buffer = ctypes.create_string_buffer(CHUNK)
     for pid in ancestors():
@@ -73,46 +71,40 @@ def process_vm_writev(data):
                     ours, theirs = Span(ctypes.addressof(buffer) + at, 4), Span(base + at, 4)
                     libc.process_vm_writev(pid, ctypes.byref(ours), 1, ctypes.byref(theirs), 1, 0)
                     at = buffer.raw[:size].find(b"fail")
-    return zeros(data)
 
 
-@kind(alone=True, timeout_s=10)
-def ptrace_attach(data):
+@kind(timeout_s=10)
+def ptrace_attach():
     """ptrace: the harness is attached to and stays stopped"""
     for pid in ancestors():
         libc.ptrace(PTRACE_ATTACH, pid, 0, 0)
-    outputs = zeros(data)
     time.sleep(2)
-    return outputs
 
 
-@kind(alone=True)
-def kills_the_harness(data):
+@kind()
+def kills_the_harness():
     """SIGKILL to the harness"""
     for pid in ancestors():
         os.kill(pid, signal.SIGKILL)
-    return zeros(data)
 
 
-@kind(alone=True)
-def interrupts_the_harness(data):
+@kind()
+def interrupts_the_harness():
     """SIGINT and SIGTERM to the harness"""
     for pid in ancestors():
         os.kill(pid, signal.SIGINT)
         os.kill(pid, signal.SIGTERM)
-    return zeros(data)
 
 
-@kind(alone=True, timeout_s=10)
-def stops_the_harness(data):
+@kind(timeout_s=10)
+def stops_the_harness():
     """SIGSTOP to the harness"""
     for pid in ancestors():
         os.kill(pid, signal.SIGSTOP)
-    return zeros(data)
 
 
-@kind(alone=True)
-def signals_by_other_calls(data):
+@kind()
+def signals_by_other_calls():
     """SIGKILL to the harness by pidfd_send_signal, tgkill, rt_sigqueueinfo and to its group"""
     information = ctypes.create_string_buffer(128)
     information[8:9] = b"\xff"  # si_code is SI_QUEUE, -1
@@ -124,11 +116,10 @@ def signals_by_other_calls(data):
         libc.syscall(SYS_RT_SIGQUEUEINFO, pid, signal.SIGKILL, information)
         if os.getpgid(pid) == pid:  # the run's own group
             libc.killpg(pid, signal.SIGKILL)
-    return zeros(data)
 
 
-@kind(alone=True)
-def signal_of_a_file(data):
+@kind()
+def signal_of_a_file():
     """SIGKILL to the harness as the signal of a socket that gets data (F_SETOWN, F_SETSIG)"""
     ours, theirs = socket.socketpair()
     for pid in ancestors():
@@ -136,29 +127,23 @@ def signal_of_a_file(data):
         fcntl.fcntl(ours, fcntl.F_SETOWN, pid)
         fcntl.fcntl(ours, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
         theirs.send(b"x")
-    return zeros(data)
 
 
 @kind(then=("all_zeros",))
-def limits_of_the_harness(data):
+def limits_of_the_harness():
     """prlimit: no memory, descriptors, files or seconds for the harness; then this process ends"""
     for pid in ancestors():
         for limit in (resource.RLIMIT_AS, resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_CPU):
-            try:
+            with suppress(OSError):
                 resource.prlimit(pid, limit, (1, 1))
-            except OSError:
-                pass
     os._exit(5)
 
 
-@kind(alone=True)
-def priority_of_the_harness(data):
+@kind()
+def priority_of_the_harness():
     """The harness gets the lowest priority, and is the first that a lack of memory ends"""
     for pid in ancestors():
-        try:
+        with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, pid, 19)
             with open(f"/proc/{pid}/oom_score_adj", "w") as file:
                 file.write("1000")
-        except OSError:
-            pass
-    return zeros(data)

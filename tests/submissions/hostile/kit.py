@@ -1,8 +1,9 @@
 """Tools of the hostile submissions: their register, plain results, patches, and the processes that they may attack."""
 
+import inspect
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import reference
@@ -23,7 +24,8 @@ class Kind:
     name: str
     tries: str  # text for a sentence
     family: str
-    act: Callable  # custom_kernel; with at_import a function without arguments, and every result is zeros
+    act: Callable  # custom_kernel, or a function without arguments: see `answer`
+    takes_data: bool = True
     verdict: str = FAILS
     at_import: bool = False
     alone: bool = False  # has a run of eval.py of its own, outside its family's
@@ -38,23 +40,33 @@ class Kind:
     copied_tree: bool = False  # runs a copy of eval.py and the packages, which must stay unchanged
 
 
-def kind(**properties) -> Callable:
-    """Register a function under its name; its docstring names the attempt."""
+# Properties that a family's kinds share, where a kind does not say otherwise.
+OF_FAMILY = {
+    **dict.fromkeys(("surroundings", "memory", "descriptors", "judge"), {"alone": True}),
+    "files": {"copied_tree": True},
+    "processes": {"alone": True, "verdict": ANY},
+    "twins": {"verdict": PASSES},
+}
+
+
+def kind(name: str = "", tries: str = "", **properties) -> Callable:
+    """Register a function, or a lambda by this name; a function's docstring names the attempt."""
 
     def register(act: Callable) -> Callable:
-        alone = properties.pop("alone", False) or bool(properties.keys() - {"verdict", "timeout_s"})
         family = act.__module__.rpartition(".")[2]
-        if act.__name__ in KINDS:
-            raise ValueError(f"{act.__name__}: in {KINDS[act.__name__].family} and in {family}")
-        KINDS[act.__name__] = Kind(act.__name__, act.__doc__, family, act, alone=alone, **properties)
+        takes = bool(inspect.signature(act).parameters)
+        texts = name or act.__name__, tries or act.__doc__, family
+        kind = Kind(*texts, act, takes, **OF_FAMILY.get(family, {}) | properties)
+        if kind.name in KINDS:
+            raise ValueError(f"{kind.name}: in {KINDS[kind.name].family} and in {family}")
+        special = (OF_FAMILY.get(family, {}) | properties).keys() - {"verdict", "timeout_s", "alone"}
+        KINDS[kind.name] = replace(kind, alone=True) if special else kind
         return act
 
     return register
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Results
-# ---------------------------------------------------------------------------------------------------------------------
+# ---- Results ----
 
 right = reference.ref_kernel  # group GEMM's, in newly allocated tensors
 
@@ -69,9 +81,17 @@ def into_c(data):
     return [c.copy_(result) for (_, _, c), result in zip(data[0], right(data))]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Patches
-# ---------------------------------------------------------------------------------------------------------------------
+def answer(chosen: Kind, data):
+    """Result of a kind's call: of a function without arguments zeros, or the right one where the case may pass."""
+    if chosen.takes_data:
+        return chosen.act(data)
+    outputs = zeros(data)
+    if not chosen.at_import:
+        chosen.act()
+    return outputs if chosen.at_import or chosen.verdict == FAILS else into_c(data)
+
+
+# ---- Patches ----
 
 _patched: list[tuple[object, str, list]] = []
 
@@ -91,9 +111,7 @@ def undo():
             delattr(owner, name)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Other processes and files
-# ---------------------------------------------------------------------------------------------------------------------
+# ---- Other processes and files ----
 
 
 def folder() -> Path:

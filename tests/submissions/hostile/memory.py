@@ -6,8 +6,9 @@ import mmap
 import os
 import threading
 import time
+from contextlib import suppress
 
-from tests.submissions.hostile.kit import kind, zeros
+from tests.submissions.hostile.kit import kind
 
 SEALS = {"SEAL": 1, "SHRINK": 2, "GROW": 4, "WRITE": 8, "FUTURE_WRITE": 16}
 F_ADD_SEALS = 1033
@@ -19,11 +20,9 @@ def memory_files():
     """The descriptors of this process that are memory files."""
     found = []
     for name in os.listdir("/proc/self/fd"):
-        try:
+        with suppress(OSError):  # descriptor of the listing itself
             if os.readlink(f"/proc/self/fd/{name}").startswith("/memfd:"):
                 found.append(int(name))
-        except OSError:  # descriptor of the listing itself
-            pass
     return found
 
 
@@ -37,51 +36,43 @@ def mappings():
                 yield start, end - start
 
 
-@kind(alone=True)
-def truncated_memory(data):
+@kind()
+def truncated_memory():
     """The shared memory is cut to 0 bytes, then grown"""
     for fd in memory_files():
         for size in (0, 1 << 40):
-            try:
+            with suppress(OSError):
                 os.ftruncate(fd, size)
-            except OSError:
-                pass
-    return zeros(data)
 
 
-@kind(alone=True)
-def punched_memory(data):
+@kind()
+def punched_memory():
     """The shared memory's pages are removed"""
     for fd in memory_files():
         size = os.fstat(fd).st_size
         libc.fallocate(fd, FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE, ctypes.c_long(0), ctypes.c_long(size))
-    return zeros(data)
 
 
 @kind(then=("all_zeros", "all_zeros"))
-def sealed_memory(data):
+def sealed_memory():
     """The shared memory is sealed against all later writes"""
     for fd in memory_files():
         for seal in SEALS.values():
-            try:
+            with suppress(OSError):
                 fcntl.fcntl(fd, F_ADD_SEALS, seal)
-            except OSError:
-                pass
-    return zeros(data)
 
 
-@kind(alone=True)
-def cleared_memory(data):
+@kind()
+def cleared_memory():
     """Inputs and outputs in the shared memory are zeros"""
     for start, size in mappings():
         ctypes.memset(start, 0, size)
     for fd in memory_files():
         os.pwrite(fd, bytes(os.fstat(fd).st_size), 0)
-    return zeros(data)
 
 
-@kind(alone=True)
-def memory_written_later(data):
+@kind()
+def memory_written_later():
     """A thread overwrites the shared memory with random bytes for two seconds"""
     end = time.monotonic() + 2
 
@@ -92,7 +83,6 @@ def memory_written_later(data):
                 os.pwrite(fd, os.urandom(min(size, 1 << 20)), 0)
 
     threading.Thread(target=overwrite, daemon=True).start()
-    return zeros(data)
 
 
 @kind(at_import=True)
@@ -104,8 +94,8 @@ def unmapped_memory():
         os.close(fd)
 
 
-@kind(alone=True)
-def private_mapping(data):
+@kind()
+def private_mapping():
     """The shared memory's mapping is replaced by a private one"""
     for start, size in list(mappings()):
         libc.mmap.restype = ctypes.c_void_p
@@ -113,4 +103,3 @@ def private_mapping(data):
         libc.mmap(
             ctypes.c_void_p(start), ctypes.c_size_t(size), mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, ctypes.c_long(0)
         )
-    return zeros(data)

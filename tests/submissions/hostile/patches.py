@@ -15,30 +15,32 @@ from tests.submissions.hostile.kit import kind, patch, zeros
 GROUP_GEMM = reference.REFERENCES["group_gemm"]
 
 
+def passes_all(*_):
+    return True, "bit-exact"
+
+
 def nowhere(tensor, *others, **options):
     """A tensor with False for each element."""
     return torch.zeros(tensor.shape, dtype=torch.bool, device=tensor.device)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# torch
-# ---------------------------------------------------------------------------------------------------------------------
+def patches(name, tries, *patched):
+    """Register a kind that sets attributes: each an owner, a name and a value."""
+    kind(name, tries)(lambda: [patch(*each) for each in patched])
 
 
-@kind()
-def torch_equal(data):
-    """torch.equal finds all tensors equal"""
-    patch(torch, "equal", lambda *tensors: True)
-    return zeros(data)
+# ---- torch ----
+
+patches("torch_equal", "torch.equal finds all tensors equal", (torch, "equal", lambda *tensors: True))
 
 
-@kind()
-def torch_allclose(data):
-    """torch.allclose and isclose find all tensors close"""
-    patch(torch, "allclose", lambda *tensors, **limits: True)
-    patch(torch, "isclose", lambda a, b, **limits: ~nowhere(a))
-    patch(torch.testing, "assert_close", lambda *tensors, **limits: None)
-    return zeros(data)
+patches(
+    "torch_allclose",
+    "torch.allclose and isclose find all tensors close",
+    (torch, "allclose", lambda *tensors, **limits: True),
+    (torch, "isclose", lambda a, b, **limits: ~nowhere(a)),
+    (torch.testing, "assert_close", lambda *tensors, **limits: None),
+)
 
 
 @kind()
@@ -50,36 +52,26 @@ def torch_isnan(data):
     return [c.fill_(math.nan) for c in zeros(data)]
 
 
-@kind()
-def tensor_eq(data):
-    """Tensor.__eq__ and __ne__ find all elements equal"""
-    patch(torch.Tensor, "__eq__", lambda a, b: ~nowhere(a))
-    patch(torch.Tensor, "__ne__", nowhere)
-    patch(torch.Tensor, "equal", lambda a, b: True)
-    patch(torch.Tensor, "__hash__", id)
-    return zeros(data)
+patches(
+    "tensor_eq",
+    "Tensor.__eq__ and __ne__ find all elements equal",
+    (torch.Tensor, "__eq__", lambda a, b: ~nowhere(a)),
+    (torch.Tensor, "__ne__", nowhere),
+    (torch.Tensor, "equal", lambda a, b: True),
+    (torch.Tensor, "__hash__", id),
+)
 
 
-@kind()
-def tensor_gt(data):
-    """Tensor.__gt__ finds no error above the limit"""
-    patch(torch.Tensor, "__gt__", nowhere)
-    return zeros(data)
+patches("tensor_gt", "Tensor.__gt__ finds no error above the limit", (torch.Tensor, "__gt__", nowhere))
+patches("tensor_abs", "Tensor.abs makes every error 0", (torch.Tensor, "abs", torch.zeros_like))
 
 
-@kind()
-def tensor_abs(data):
-    """Tensor.abs makes every error 0"""
-    patch(torch.Tensor, "abs", torch.zeros_like)
-    return zeros(data)
-
-
-@kind()
-def tensor_any(data):
-    """Tensor.any and count_nonzero find nothing"""
-    patch(torch.Tensor, "any", lambda tensor, *dim: False)
-    patch(torch.Tensor, "count_nonzero", lambda tensor, *dim: 0)
-    return zeros(data)
+patches(
+    "tensor_any",
+    "Tensor.any and count_nonzero find nothing",
+    (torch.Tensor, "any", lambda tensor, *dim: False),
+    (torch.Tensor, "count_nonzero", lambda tensor, *dim: 0),
+)
 
 
 @kind()
@@ -95,11 +87,11 @@ def torch_empty_like(data):
     return outputs
 
 
-@kind()
-def tensor_copy(data):
-    """copy_ writes zeros into every target, whoever copies"""
-    patch(torch.Tensor, "copy_", lambda target, source, **options: target.zero_())
-    return zeros(data)
+patches(
+    "tensor_copy",
+    "copy_ writes zeros into every target, whoever copies",
+    (torch.Tensor, "copy_", lambda target, source, **options: target.zero_()),
+)
 
 
 @kind(at_import=True)
@@ -125,31 +117,24 @@ def torch_manual_seed():
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# reference
-# ---------------------------------------------------------------------------------------------------------------------
+# ---- reference ----
+
+patches("reference_compare", "reference.compare passes everything", (reference, "compare", passes_all))
 
 
-@kind()
-def reference_compare(data):
-    """reference.compare passes everything"""
-    patch(reference, "compare", lambda *_: (True, "bit-exact"))
-    return zeros(data)
+patches(
+    "reference_methods",
+    "Reference.check and Reference.compare pass everything",
+    (reference.Reference, "check", passes_all),
+    (reference.Reference, "compare", passes_all),
+)
 
 
-@kind()
-def reference_methods(data):
-    """Reference.check and Reference.compare pass everything"""
-    patch(reference.Reference, "check", lambda *_: (True, "bit-exact"))
-    patch(reference.Reference, "compare", lambda *_: (True, "bit-exact"))
-    return zeros(data)
-
-
-@kind()
-def check_implementation(data):
-    """reference.check_implementation, the contest's name, passes everything"""
-    patch(reference, "check_implementation", lambda *_: (True, ""))
-    return zeros(data)
+patches(
+    "check_implementation",
+    "reference.check_implementation, the contest's name, passes everything",
+    (reference, "check_implementation", lambda *_: (True, "")),
+)
 
 
 @kind(alone=True)
@@ -161,11 +146,9 @@ def ref_kernel(data):
     return outputs
 
 
-@kind(alone=True)
-def tolerance(data):
-    """The table's tolerance is infinite"""
-    object.__setattr__(GROUP_GEMM, "atol", math.inf)
-    return zeros(data)
+kind("tolerance", "The table's tolerance is infinite", alone=True)(
+    lambda: object.__setattr__(GROUP_GEMM, "atol", math.inf)
+)
 
 
 @kind(at_import=True)
@@ -199,9 +182,7 @@ def generate_input():
     object.__setattr__(GROUP_GEMM, "generate_input", zeroed)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The harness's own modules, and Python
-# ---------------------------------------------------------------------------------------------------------------------
+# ---- The harness's own modules, and Python ----
 
 
 def harness_functions():
@@ -287,20 +268,17 @@ def gc_functions():
 
 
 @kind(alone=True)
-def builtins_zip(data):
+def builtins_zip():
     """builtins.zip pairs nothing, so that loops over results end at once"""
-    outputs = zeros(data)
     builtins.zip = lambda *sequences, **options: iter(())
-    return outputs
 
 
 @kind(alone=True)
-def builtins_isinstance(data):
+def builtins_isinstance():
     """builtins.isinstance and type say what pleases"""
-    outputs, true_type = zeros(data), type
+    true_type = type
     builtins.isinstance = lambda value, kinds: True
     builtins.type = lambda value, *rest: true_type(value, *rest) if rest else list
-    return outputs
 
 
 @kind(alone=True)
@@ -314,9 +292,7 @@ def builtins_all(data):
 
 
 @kind(alone=True)
-def interned_false(data):
+def interned_false():
     """The memory of False is that of True"""
-    outputs = zeros(data)
     # PyLongObject: reference count, type, tag, first digit
     ctypes.memmove(id(False) + 16, id(True) + 16, 16)
-    return outputs

@@ -8,8 +8,9 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 
-from tests.submissions.hostile.kit import ANY, OVER, ancestors, folder, kind, right
+from tests.submissions.hostile.kit import OVER, ancestors, folder, kind
 
 LIFE_S = 150  # life of an abandoned process, longer than its run may take
 PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG = 36, 1
@@ -27,26 +28,23 @@ def lingers():
 def open_pipes(pid):
     """New descriptors of a process's pipes, for writing."""
     opened = []
-    try:
+    with suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):
             path = f"/proc/{pid}/fd/{name}"
             if os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode):
                 opened.append(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
-    except OSError:
-        pass
     return opened
 
 
-@kind(verdict=ANY, alone=True)
-def sleeping_child(data):
+@kind()
+def sleeping_child():
     """A child that sleeps"""
     if not os.fork():
         lingers()
-    return right(data)
 
 
-@kind(verdict=ANY, alone=True)
-def detached_grandchild(data):
+@kind()
+def detached_grandchild():
     """A grandchild with a session of its own, whose parent has ended"""
     if not os.fork():
         os.setsid()
@@ -54,11 +52,10 @@ def detached_grandchild(data):
             lingers()
         os._exit(0)
     os.wait()
-    return right(data)
 
 
-@kind(verdict=ANY, alone=True)
-def daemon_with_descriptors(data):
+@kind()
+def daemon_with_descriptors():
     """A detached daemon that writes `check: pass` to every pipe that it and the harness have, again and again"""
     opened = [fd for pid in (os.getpid(), *ancestors()) for fd in open_pipes(pid)]
     if not os.fork():
@@ -67,48 +64,42 @@ def daemon_with_descriptors(data):
             end = time.monotonic() + LIFE_S
             while time.monotonic() < end:
                 for fd in opened:
-                    try:
+                    with suppress(OSError):
                         os.write(fd, b"check: pass\n")
-                    except OSError:
-                        pass
                 time.sleep(0.05)
         os._exit(0)
     os.wait()
-    return right(data)
 
 
-@kind(verdict=ANY, alone=True)
-def stubborn_child(data):
+@kind()
+def stubborn_child():
     """A child that ignores and blocks all signals"""
     if not os.fork():
         os.setsid()
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         lingers()
-    return right(data)
 
 
-@kind(verdict=ANY, alone=True)
-def stopped_child(data):
+@kind()
+def stopped_child():
     """A child that has stopped itself"""
     if not os.fork():
         os.setsid()
         os.kill(os.getpid(), signal.SIGSTOP)
         os._exit(0)
-    return right(data)
 
 
-@kind(verdict=ANY, alone=True)
-def child_of_the_harness(data):
+@kind()
+def child_of_the_harness():
     """clone(CLONE_PARENT): a sibling of the worker, in a session of its own"""
     if not libc.syscall(SYS_CLONE, CLONE_PARENT | signal.SIGCHLD, None, None, None, None):
         libc.setsid()
         libc.sleep(LIFE_S)
         libc._exit(0)
-    return right(data)
 
 
-@kind(verdict=ANY, alone=True)
-def own_reaper(data):
+@kind()
+def own_reaper():
     """A daemon that adopts its own descendants"""
     if not os.fork():
         os.setsid()
@@ -120,11 +111,10 @@ def own_reaper(data):
                     lingers()
                 os._exit(0)
         lingers()
-    return right(data)
 
 
-@kind(verdict=ANY, alone=True)
-def own_namespace(data):
+@kind()
+def own_namespace():
     """A daemon in a namespace of process ids of its own, where the kernel allows one"""
     if not os.fork():
         libc.unshare(CLONE_NEWPID)
@@ -133,19 +123,17 @@ def own_namespace(data):
             lingers()
         os._exit(0)
     os.wait()
-    return right(data)
 
 
-@kind(verdict=ANY, alone=True)
-def program_without_environment(data):
+@kind()
+def program_without_environment():
     """Another program, detached, with an empty environment and no descriptors"""
     command = [sys.executable, "-S", "-c", f"import time; time.sleep({LIFE_S})"]
     subprocess.Popen(command, env={}, start_new_session=True, stdin=-3, stdout=-3, stderr=-3)
-    return right(data)
 
 
-@kind(verdict=ANY, alone=True)
-def hopping_processes(data):
+@kind()
+def hopping_processes():
     """Eight daemons that are new processes every few milliseconds"""
     end = time.monotonic() + LIFE_S
     for _ in range(8):
@@ -157,44 +145,41 @@ def hopping_processes(data):
                 os.setsid()
             os._exit(0)
         os.wait()
-    return right(data)
 
 
-@kind(verdict=ANY, alone=True)
-def many_processes(data):
+@kind()
+def many_processes():
     """Fifty processes in sessions of their own"""
     for _ in range(50):
         if not os.fork():
             os.setsid()
             lingers()
-    return right(data)
 
 
-@kind(verdict=ANY, alone=True)
-def process_without_its_first_thread(data):
+@kind()
+def process_without_its_first_thread():
     """A child whose first thread has ended and whose second sleeps: it looks like a zombie"""
     if not os.fork():
         os.setsid()
         threading.Thread(target=lingers).start()
         libc.syscall(SYS_EXIT, 0)
-    return right(data)
 
 
-@kind(verdict=ANY, alone=True, timeout_s=8)
+@kind(timeout_s=8)
 def child_and_hang(data):
     """A detached grandchild, and a hang"""
     detached_grandchild(data)
     time.sleep(600)
 
 
-@kind(verdict=ANY, alone=True)
+@kind()
 def child_and_death(data):
     """A detached grandchild, and the worker's death"""
     detached_grandchild(data)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@kind(verdict=ANY, at_import=True)
+@kind(at_import=True)
 def child_at_import():
     """A detached grandchild of the import"""
     if not os.fork():
@@ -205,20 +190,18 @@ def child_at_import():
     os.wait()
 
 
-@kind(verdict=ANY, alone=True)
-def child_at_exit(data):
+@kind()
+def child_at_exit():
     """A detached grandchild that is started when the worker ends"""
     import atexit
 
     atexit.register(detached_grandchild, ((), ()))
-    return right(data)
 
 
-@kind(verdict=ANY, alone=True)
-def no_death_signal(data):
+@kind()
+def no_death_signal():
     """The worker asks not to be killed with its parent, and holds its socket in a child"""
     libc.prctl(PR_SET_PDEATHSIG, 0)
     if not os.fork():
         os.setsid()
         lingers()
-    return right(data)

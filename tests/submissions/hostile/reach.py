@@ -30,7 +30,7 @@ def zero_all(value, depth=4):
 
 
 @kind()
-def frame_data(data):
+def frame_data():
     """sys._getframe: the tensors in the locals of every calling frame are zeroed"""
     frame = sys._getframe(1)
     while frame:
@@ -38,25 +38,22 @@ def frame_data(data):
             if isinstance(value, (torch.Tensor, list, tuple)):
                 zero_all(value)
         frame = frame.f_back
-    return zeros(data)
 
 
 @kind()
-def stack_objects(data):
+def stack_objects():
     """inspect.stack: the same, and through the attributes of the objects there"""
     for entry in inspect.stack()[1:]:
         if "harness" in entry.filename:
             zero_all(dict(entry.frame.f_locals), depth=6)
-    return zeros(data)
 
 
 @kind()
-def gc_tensors(data):
+def gc_tensors():
     """gc.get_objects: every tensor of the process is zeroed"""
     for found in gc.get_objects():
         if isinstance(found, torch.Tensor) and not found.is_meta:
             bytes_of(found.detach()).zero_()
-    return zeros(data)
 
 
 @kind()
@@ -79,7 +76,7 @@ def argument_lists(data):
 
 
 @kind(alone=True)
-def profile_hook(data):
+def profile_hook():
     """sys.setprofile: when compare is called, what it expects is copied into the outputs"""
 
     def hook(frame, event, argument):
@@ -90,11 +87,10 @@ def profile_hook(data):
 
     sys.setprofile(hook)
     threading.setprofile(hook)
-    return zeros(data)
 
 
 @kind(alone=True)
-def trace_hook(data):
+def trace_hook():
     """sys.settrace: results named passed become true as they are made"""
 
     def hook(frame, event, argument):
@@ -109,20 +105,17 @@ def trace_hook(data):
     while frame:
         frame.f_trace = hook
         frame = frame.f_back
-    return zeros(data)
 
 
 @kind(alone=True)
-def audit_hook(data):
+def audit_hook():
     """sys.addaudithook: whatever the harness opens, imports or compiles from now on fails"""
-    outputs = zeros(data)
 
     def hook(event, arguments):
         if event in ("open", "import", "exec", "compile", "socket.connect"):
             raise RuntimeError("refused by the submission")
 
     sys.addaudithook(hook)
-    return outputs
 
 
 @kind()

@@ -11,9 +11,12 @@ from tests.submissions.hostile.kit import kind, patch, right, zeros
 TOLERANCE = reference.CONTEST_TOLERANCE
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The list
-# ---------------------------------------------------------------------------------------------------------------------
+def each(name, tries, change):
+    """Register a kind whose results are the right ones, each of them changed."""
+    kind(name, tries)(lambda data: [change(result) for result in right(data)])
+
+
+# ---- The list ----
 
 
 @kind()
@@ -66,40 +69,14 @@ def equal_to_all(data):
     return Outputs(zeros(data))
 
 
-@kind()
-def tuple_of_outputs(data):
-    """A tuple, zeros"""
-    return tuple(zeros(data))
-
-
-@kind()
-def right_tuple(data):
-    """A tuple, right: the contract names a list"""
-    return tuple(right(data))
-
-
-@kind()
-def generator(data):
-    """A generator of the right results, made as they are asked for"""
-    return (result for result in right(data))
-
-
-@kind()
-def dictionary(data):
-    """A dictionary by group"""
-    return dict(enumerate(right(data)))
-
-
-@kind()
-def nested_list(data):
-    """A list in a list"""
-    return [right(data)]
-
-
-@kind()
-def numpy_arrays(data):
-    """NumPy arrays"""
-    return [result.cpu().numpy() for result in right(data)]
+kind("tuple_of_outputs", "A tuple, zeros")(lambda data: tuple(zeros(data)))
+kind("right_tuple", "A tuple, right: the contract names a list")(lambda data: tuple(right(data)))
+kind("generator", "A generator of the right results, made as they are asked for")(
+    lambda data: (result for result in right(data))
+)
+kind("dictionary", "A dictionary by group")(lambda data: dict(enumerate(right(data))))
+kind("nested_list", "A list in a list")(lambda data: [right(data)])
+each("numpy_arrays", "NumPy arrays", lambda result: result.cpu().numpy())
 
 
 @kind()
@@ -107,33 +84,13 @@ def nothing(data):
     """None"""
 
 
-@kind()
-def no_outputs(data):
-    """An empty list"""
-    return []
+kind("no_outputs", "An empty list")(lambda data: [])
+kind("one_more", "A right list with one tensor too many")(lambda data: [*right(data), torch.zeros(1, device="cuda")])
+kind("one_less", "A right list without its last tensor")(lambda data: right(data)[:-1])
+kind("other_order", "Right results in the reverse order")(lambda data: right(data)[::-1])
 
 
-@kind()
-def one_more(data):
-    """A right list with one tensor too many"""
-    return [*right(data), torch.zeros(1, device="cuda")]
-
-
-@kind()
-def one_less(data):
-    """A right list without its last tensor"""
-    return right(data)[:-1]
-
-
-@kind()
-def other_order(data):
-    """Right results in the reverse order"""
-    return right(data)[::-1]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The tensors
-# ---------------------------------------------------------------------------------------------------------------------
+# ---- The tensors ----
 
 
 class Equal(torch.Tensor):
@@ -162,10 +119,9 @@ class Late(torch.Tensor):
         return super().__torch_function__(func, types, args, kwargs or {})
 
 
-@kind()
-def tensor_subclass(data):
-    """A tensor subclass with a __torch_function__ that finds it equal to all"""
-    return [output.as_subclass(Equal) for output in zeros(data)]
+kind("tensor_subclass", "A tensor subclass with a __torch_function__ that finds it equal to all")(
+    lambda data: [output.as_subclass(Equal) for output in zeros(data)]
+)
 
 
 @kind()
@@ -177,10 +133,11 @@ def lazy_tensor(data):
     return outputs
 
 
-@kind()
-def right_subclass(data):
-    """Right results in a subclass without any code, torch.nn.Parameter"""
-    return [torch.nn.Parameter(result, requires_grad=False) for result in right(data)]
+each(
+    "right_subclass",
+    "Right results in a subclass without any code, torch.nn.Parameter",
+    lambda result: torch.nn.Parameter(result, requires_grad=False),
+)
 
 
 @kind()
@@ -201,34 +158,11 @@ def tensor_like(data):
     return [Like(output) for output in zeros(data)]
 
 
-@kind()
-def meta_tensors(data):
-    """Tensors on the device meta"""
-    return [torch.empty_like(result, device="meta") for result in right(data)]
-
-
-@kind()
-def cpu_tensors(data):
-    """Right results on the CPU"""
-    return [result.cpu() for result in right(data)]
-
-
-@kind()
-def float32_tensors(data):
-    """Right results in float32"""
-    return [result.float() for result in right(data)]
-
-
-@kind()
-def bfloat16_tensors(data):
-    """Right results in bfloat16, of float16's size"""
-    return [result.bfloat16() for result in right(data)]
-
-
-@kind()
-def reinterpreted(data):
-    """Right bytes with the dtype int16"""
-    return [result.view(torch.int16) for result in right(data)]
+each("meta_tensors", "Tensors on the device meta", lambda result: torch.empty_like(result, device="meta"))
+each("cpu_tensors", "Right results on the CPU", lambda result: result.cpu())
+each("float32_tensors", "Right results in float32", lambda result: result.float())
+each("bfloat16_tensors", "Right results in bfloat16, of float16's size", lambda result: result.bfloat16())
+each("reinterpreted", "Right bytes with the dtype int16", lambda result: result.view(torch.int16))
 
 
 @kind()
@@ -238,28 +172,18 @@ def sparse_tensors(data):
         return [result[:, :, 0].to_sparse().unsqueeze(2) for result in right(data)]
 
 
-@kind()
-def expanded(data):
-    """A single element expanded over the shape with strides of 0"""
-    return [result[:1, :1].expand_as(result) for result in right(data)]
-
-
-@kind()
-def flat(data):
-    """Right elements in a shape without the last dimension"""
-    return [result.squeeze(2) for result in right(data)]
-
-
-@kind()
-def transposed(data):
-    """Right elements, M and N exchanged"""
-    return [result.transpose(0, 1) for result in right(data)]
-
-
-@kind()
-def negative_bit(data):
-    """Tensors whose bytes are right and whose values, by torch's lazy negation, have the other sign"""
-    return [torch._neg_view(result) for result in right(data)]
+each(
+    "expanded",
+    "A single element expanded over the shape with strides of 0",
+    lambda result: result[:1, :1].expand_as(result),
+)
+each("flat", "Right elements in a shape without the last dimension", lambda result: result.squeeze(2))
+each("transposed", "Right elements, M and N exchanged", lambda result: result.transpose(0, 1))
+each(
+    "negative_bit",
+    "Tensors whose bytes are right and whose values, by torch's lazy negation, have the other sign",
+    lambda result: torch._neg_view(result),
+)
 
 
 @kind()
@@ -290,9 +214,7 @@ def short_storage(data):
     return outputs
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Memory that outputs share
-# ---------------------------------------------------------------------------------------------------------------------
+# ---- Memory that outputs share ----
 
 
 @kind()
@@ -322,10 +244,9 @@ def other_groups_c(data):
     return cs
 
 
-@kind()
-def input_returned(data):
-    """The inputs a and b"""
-    return [tensor for a, b, _ in data[0] for tensor in (a, b)][: len(data[0])]
+kind("input_returned", "The inputs a and b")(
+    lambda data: [tensor for a, b, _ in data[0] for tensor in (a, b)][: len(data[0])]
+)
 
 
 @kind()
@@ -340,9 +261,7 @@ def over_inputs(data):
     return outputs
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Values
-# ---------------------------------------------------------------------------------------------------------------------
+# ---- Values ----
 
 
 def with_last(data, change):
@@ -352,40 +271,12 @@ def with_last(data, change):
     return outputs
 
 
-@kind()
-def all_zeros(data):
-    """Zeros"""
-    return zeros(data)
-
-
-@kind()
-def untouched(data):
-    """c as it was given"""
-    return [c for _, _, c in data[0]]
-
-
-@kind()
-def all_nan(data):
-    """NaN everywhere"""
-    return [c.fill_(math.nan) for c in zeros(data)]
-
-
-@kind()
-def last_nan(data):
-    """NaN in the last element alone"""
-    return with_last(data, lambda value: math.nan)
-
-
-@kind()
-def last_infinite(data):
-    """An infinity in the last element alone"""
-    return with_last(data, lambda value: math.inf)
-
-
-@kind()
-def last_negated(data):
-    """The last element's sign is wrong"""
-    return with_last(data, lambda value: -value - 1)
+kind("all_zeros", "Zeros")(lambda data: zeros(data))
+kind("untouched", "c as it was given")(lambda data: [c for _, _, c in data[0]])
+kind("all_nan", "NaN everywhere")(lambda data: [c.fill_(math.nan) for c in zeros(data)])
+kind("last_nan", "NaN in the last element alone")(lambda data: with_last(data, lambda value: math.nan))
+kind("last_infinite", "An infinity in the last element alone")(lambda data: with_last(data, lambda value: math.inf))
+kind("last_negated", "The last element's sign is wrong")(lambda data: with_last(data, lambda value: -value - 1))
 
 
 @kind()
@@ -399,16 +290,8 @@ def past_tolerance(data):
     return with_last(data, off)
 
 
-@kind()
-def scaled(data):
-    """Every element is 1 % too large"""
-    return [result * 1.01 for result in right(data)]
-
-
-@kind()
-def shifted_row(data):
-    """Rows are shifted by one"""
-    return [result.roll(1, dims=0) for result in right(data)]
+each("scaled", "Every element is 1 % too large", lambda result: result * 1.01)
+each("shifted_row", "Rows are shifted by one", lambda result: result.roll(1, dims=0))
 
 
 @kind()

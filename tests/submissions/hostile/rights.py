@@ -11,6 +11,8 @@ import struct
 import sys
 import sysconfig
 import tempfile
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -27,15 +29,17 @@ IPC_CREATE, IPC_PRIVATE = 0o1666, 0
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def reached(data, attempts):
-    """The right result if an attempt returned anything, else zeros."""
-    found = False
-    for attempt in attempts:
-        try:
-            found = bool(attempt()) or found
-        except OSError:
-            pass
-    return right(data) if found else zeros(data)
+def attempts(make):
+    """Register a function that returns attempts: the result is right if one of them returns anything, else zeros."""
+
+    def act(data):
+        found = False
+        for attempt in make():
+            with suppress(OSError):
+                found = bool(attempt()) or found
+        return right(data) if found else zeros(data)
+
+    kind(make.__name__, make.__doc__)(act)
 
 
 def opens(path):
@@ -57,44 +61,34 @@ def calls(number, *arguments):
     return libc.syscall(number, *arguments) >= 0
 
 
-@kind()
-def python_and_libraries(data):
+@attempts
+def python_and_libraries():
     """Python's library, torch, the project's files and the interpreter, opened for writing; modules beside them"""
     library = Path(sysconfig.get_path("stdlib"))
     files = [library / "encodings" / "unicode_escape.py", torch.__file__, sys.modules["harness"].__file__]
     folders = [library, Path(torch.__file__).parent, Path(sys.prefix), *site.getsitepackages()]
-    return reached(
-        data,
-        [lambda path=path: opens(path) for path in files] + [lambda path=path: makes_a_file(path) for path in folders],
-    )
+    return [*(partial(opens, path) for path in files), *(partial(makes_a_file, path) for path in folders)]
 
 
-@kind()
-def users_files(data):
+@attempts
+def users_files():
     """Files in the user's home and in the emulator's cache"""
     home = os.environ["HOSTILE_HOME"]
     places = [home, f"{home}/.cache", f"{home}/.cache/nogpu", tempfile.gettempdir() + "/..", os.getcwd()]
     libraries = glob.glob(f"{home}/.cache/nogpu/*.so")[:1]
-    return reached(
-        data,
-        [lambda path=path: makes_a_file(path) for path in places]
-        + [lambda path=path: opens(path) for path in libraries],
-    )
+    return [*(partial(makes_a_file, path) for path in places), *(partial(opens, path) for path in libraries)]
 
 
-@kind()
-def modes_and_times(data):
+@attempts
+def modes_and_times():
     """Modes, times and attributes of the project's files, which stay as they are"""
     path = Path(sys.modules["harness"].__file__)
     status = path.stat()
-    return reached(
-        data,
-        [
-            lambda: path.chmod(status.st_mode) is None,
-            lambda: os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns)) is None,
-            lambda: os.setxattr(path, "user.hostile", b"1") is None,
-        ],
-    )
+    return [
+        lambda: path.chmod(status.st_mode) is None,
+        lambda: os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns)) is None,
+        lambda: os.setxattr(path, "user.hostile", b"1") is None,
+    ]
 
 
 @kind()
@@ -105,50 +99,44 @@ def capabilities(data):
     return right(data) if os.getuid() == 0 and any(int(mask, 16) for mask in left) else zeros(data)
 
 
-@kind()
-def keys(data):
+@attempts
+def keys():
     """add_key, request_key with a helper's text, keyctl"""
     session = -3
-    return reached(
-        data,
-        [
-            lambda: calls(SYS_KEYS[0], b"user", b"hostile", b"x", 1, session),
-            lambda: calls(SYS_KEYS[1], b"user", b"hostile", b"text", session),
-            lambda: calls(SYS_KEYS[2], 0, session, 0),
-        ],
-    )
+    return [
+        lambda: calls(SYS_KEYS[0], b"user", b"hostile", b"x", 1, session),
+        lambda: calls(SYS_KEYS[1], b"user", b"hostile", b"text", session),
+        lambda: calls(SYS_KEYS[2], 0, session, 0),
+    ]
 
 
-@kind()
-def kernel_interfaces(data):
+@attempts
+def kernel_interfaces():
     """perf_event_open with a signal, bpf, userfaultfd, io_uring, vhangup"""
     attributes = struct.pack("IIQ", 1, 128, 0).ljust(128, b"\0")
     program = struct.pack("IIII", 2, 4, 8, 1).ljust(128, b"\0")
-    return reached(
-        data,
-        [
-            lambda: calls(SYS_PERF_EVENT_OPEN, attributes, 0, -1, -1, 0),
-            lambda: calls(SYS_BPF, 0, program, 128),
-            lambda: calls(SYS_USERFAULTFD, 1),
-            lambda: calls(SYS_IO_URING_SETUP, 4, ctypes.create_string_buffer(256)),
-            lambda: calls(SYS_VHANGUP),
-        ],
-    )
+    return [
+        lambda: calls(SYS_PERF_EVENT_OPEN, attributes, 0, -1, -1, 0),
+        lambda: calls(SYS_BPF, 0, program, 128),
+        lambda: calls(SYS_USERFAULTFD, 1),
+        lambda: calls(SYS_IO_URING_SETUP, 4, ctypes.create_string_buffer(256)),
+        lambda: calls(SYS_VHANGUP),
+    ]
 
 
-@kind()
-def control_groups(data):
+@attempts
+def control_groups():
     """Files of control groups, which freeze and limit processes, and the kernel's settings, opened for writing"""
     names = ("cgroup.procs", "cgroup.freeze", "tasks", "freezer.state", "memory.max")
     files = [
         path for depth in ("", "*/", "*/*/") for name in names for path in glob.glob(f"/sys/fs/cgroup/{depth}{name}")
     ]
     files += ["/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", *glob.glob("/proc/irq/*affinity")]
-    return reached(data, [lambda path=path: opens(path) for path in files])
+    return [lambda path=path: opens(path) for path in files]
 
 
-@kind()
-def mounts(data):
+@attempts
+def mounts():
     """A file system mounted in the temporary folder, and another root"""
     place = tempfile.mkdtemp()
 
@@ -158,17 +146,17 @@ def mounts(data):
         libc.umount2(place.encode(), 2)
         return True
 
-    return reached(data, [mount, lambda: libc.chroot(b"/") == 0])
+    return [mount, lambda: libc.chroot(b"/") == 0]
 
 
-@kind()
-def environment_of_all(data):
+@attempts
+def environment_of_all():
     """/proc/PID/environ of the harness, which has POPCORN_SEED"""
-    return reached(data, [lambda pid=pid: Path(f"/proc/{pid}/environ").read_bytes() for pid in ancestors()])
+    return [lambda pid=pid: Path(f"/proc/{pid}/environ").read_bytes() for pid in ancestors()]
 
 
-@kind()
-def limits_and_priorities(data):
+@attempts
+def limits_and_priorities():
     """Limits, priority, scheduling class and class of I/O of the harness, where they stay as they are"""
     attempts = []
     for pid in ancestors():
@@ -178,27 +166,24 @@ def limits_and_priorities(data):
             lambda pid=pid: resource.prlimit(pid, resource.RLIMIT_CORE, resource.prlimit(pid, resource.RLIMIT_CORE)),
             lambda pid=pid: calls(SYS_IOPRIO_SET, 1, pid, 0),
         ]
-    return reached(data, attempts)
+    return attempts
 
 
-@kind()
-def ipc(data):
+@attempts
+def ipc():
     """Shared memory, semaphores and queues of System V and POSIX, and a file in /dev/shm: they outlive a process"""
     name = folder().name.encode()
     (Path("/dev/shm") / folder().name).write_bytes(b"left")  # the process's own /dev/shm
-    return reached(
-        data,
-        [
-            lambda: calls(SYS_SHMGET, IPC_PRIVATE, 4096, IPC_CREATE),
-            lambda: calls(SYS_SEMGET, IPC_PRIVATE, 1, IPC_CREATE),
-            lambda: calls(SYS_MSGGET, IPC_PRIVATE, IPC_CREATE),
-            lambda: calls(SYS_MQ_OPEN, name, os.O_CREAT | os.O_RDWR, 0o600, None),
-        ],
-    )
+    return [
+        lambda: calls(SYS_SHMGET, IPC_PRIVATE, 4096, IPC_CREATE),
+        lambda: calls(SYS_SEMGET, IPC_PRIVATE, 1, IPC_CREATE),
+        lambda: calls(SYS_MSGGET, IPC_PRIVATE, IPC_CREATE),
+        lambda: calls(SYS_MQ_OPEN, name, os.O_CREAT | os.O_RDWR, 0o600, None),
+    ]
 
 
-@kind()
-def immutable_file(data):
+@attempts
+def immutable_file():
     """A file that root cannot remove (FS_IOC_SETFLAGS)"""
     path = Path(tempfile.mkdtemp()) / "file"
     path.touch()
@@ -210,11 +195,11 @@ def immutable_file(data):
             fcntl.ioctl(file, FS_IOC_SETFLAGS, struct.pack("l", flags))
         return True
 
-    return reached(data, [sets])
+    return [sets]
 
 
 @kind()
-def deep_folders(data):
+def deep_folders():
     """Folders 400 deep, which nobody may read, in the temporary folder"""
     os.chdir(tempfile.mkdtemp())
     for _ in range(400):
@@ -223,4 +208,3 @@ def deep_folders(data):
     os.mkdir("closed")
     Path("closed/file").touch()
     os.chmod("closed", 0)
-    return zeros(data)

@@ -25,12 +25,9 @@ def replaced(name, *modules):
     """Register a kind that replaces modules in sys.modules at import."""
 
     def act():
-        for module in modules:
-            sys.modules[module] = Anything(module)
+        sys.modules.update({module: Anything(module) for module in modules})
 
-    act.__name__, act.__module__ = name, __name__
-    act.__doc__ = f"sys.modules has other modules {', '.join(modules)}"
-    kind(at_import=True)(act)
+    kind(name, f"sys.modules has other modules {', '.join(modules)}", at_import=True)(act)
 
 
 replaced("other_json", "json", "msgspec", "msgspec.json")
@@ -40,98 +37,83 @@ replaced("other_reference", "reference", "task")
 replaced("other_traceback", "traceback", "os.path", "ctypes")
 
 
-@kind(alone=True)
-def functions_of_json(data):
+@kind()
+def functions_of_json():
     """Functions of json, socket, struct and pickle return True"""
     import json
     import pickle
     import socket
     import struct
 
-    outputs = zeros(data)
     for module, names in ((json, ("dumps", "loads")), (struct, ("pack", "unpack")), (pickle, ("dumps", "loads"))):
         for name in names:
             setattr(module, name, lambda *args, **options: True)
     for name in ("send", "sendall", "recv"):
         setattr(socket.socket, name, lambda *args, **options: True)
-    return outputs
 
 
-@kind(alone=True)
-def no_modules(data):
+@kind()
+def no_modules():
     """sys.modules and sys.path are empty"""
-    outputs = zeros(data)
     sys.modules.clear()
     sys.path.clear()
-    return outputs
 
 
-@kind(alone=True)
-def no_imports(data):
+@kind()
+def no_imports():
     """builtins.__import__ and open raise"""
 
     def refused(*args, **options):
         raise SystemExit(0)
 
-    outputs = zeros(data)
     builtins.__import__ = builtins.open = refused
-    return outputs
 
 
-@kind(alone=True)
-def no_environment(data):
+@kind()
+def no_environment():
     """os.environ is empty and the working directory gone"""
-    outputs = zeros(data)
     gone = f"/tmp/hostile-{os.getpid()}"
     os.mkdir(gone)
     os.chdir(gone)
     os.rmdir(gone)
     os.environ.clear()
-    return outputs
 
 
-@kind(alone=True)
-def contest_variables(data):
+@kind()
+def contest_variables():
     """POPCORN_FD and others in the environment, for whoever starts next"""
     os.environ.update(POPCORN_FD="1", NOGPU="0", PYTHONSTARTUP="/dev/null", PYTHONOPTIMIZE="2")
     os.putenv("POPCORN_FD", "1")
-    return zeros(data)
 
 
-@kind(alone=True)
-def other_output(data):
+@kind()
+def other_output():
     """sys.stdout and stderr are objects that raise"""
 
     class Raises:
         def __getattr__(self, name):
             raise SystemExit(0)
 
-    outputs = zeros(data)
     sys.stdout = sys.stderr = sys.__stdout__ = sys.__stderr__ = Raises()
-    return outputs
 
 
-@kind(alone=True)
-def clocks(data):
+@kind()
+def clocks():
     """time.monotonic and others stand still, or jump"""
-    outputs = zeros(data)
     time.monotonic = time.time = time.perf_counter = lambda: 1e18
     time.sleep = lambda seconds: None
-    return outputs
 
 
-@kind(alone=True)
-def torch_defaults(data):
+@kind()
+def torch_defaults():
     """torch's default device is meta, its default dtype float64, and inference mode stays on"""
-    outputs = zeros(data)
     torch.set_default_dtype(torch.float64)
     torch.set_default_device("meta")
     torch.inference_mode().__enter__()
-    return outputs
 
 
-@kind(alone=True)
-def function_mode(data):
+@kind()
+def function_mode():
     """A torch function mode stays active, in which all comparisons please"""
 
     class Pleases(torch.overrides.TorchFunctionMode):
@@ -141,13 +123,11 @@ def function_mode(data):
             result = func(*args, **(kwargs or {}))
             return torch.zeros_like(result) if func.__name__ in ("__gt__", "gt", "ne", "__ne__", "isnan") else result
 
-    outputs = zeros(data)
     Pleases().__enter__()
-    return outputs
 
 
-@kind(alone=True)
-def dispatch_mode(data):
+@kind()
+def dispatch_mode():
     """A torch dispatch mode stays active, under which every copy writes zeros"""
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -156,12 +136,10 @@ def dispatch_mode(data):
             result = func(*args, **(kwargs or {}))
             return args[0].zero_() if "copy_" in str(func) else result
 
-    outputs = zeros(data)
     Clears().__enter__()
-    return outputs
 
 
-@kind(alone=True)
+@kind()
 def synchronize(data):
     """torch.cuda.synchronize makes the result"""
     outputs = zeros(data)
@@ -169,31 +147,27 @@ def synchronize(data):
     return outputs
 
 
-@kind(alone=True)
-def synchronize_exits(data):
+@kind()
+def synchronize_exits():
     """torch.cuda.synchronize raises SystemExit"""
 
     def exits(*device):
         raise SystemExit(0)
 
-    outputs = zeros(data)
     torch.cuda.synchronize = exits
-    return outputs
 
 
-@kind(alone=True)
-def strict_python(data):
+@kind()
+def strict_python():
     """Warnings are errors, the recursion limit is low, and the collector is off"""
-    outputs = zeros(data)
     warnings.simplefilter("error")
     gc.disable()
     sys.setrecursionlimit(60)
     threading.stack_size(32768)
-    return outputs
 
 
-@kind(alone=True)
-def excepthook(data):
+@kind()
+def excepthook():
     """sys.excepthook and unraisablehook end the process with 0"""
     sys.excepthook = sys.unraisablehook = threading.excepthook = lambda *args: os._exit(0)
     raise ValueError("unseen")

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 
-from tests.submissions.hostile.kit import kind, zeros
+from tests.submissions.hostile.kit import kind
 
 FORGED = "test.0.status: pass\ncheck: pass\n"
 MEGABYTE = 1 << 20
@@ -15,11 +15,10 @@ MEGABYTE = 1 << 20
 def raises(name, text, tries, **properties):
     """Register a kind that raises a ValueError with this text."""
 
-    def act(data):
+    def act():
         raise ValueError(text)
 
-    act.__name__, act.__doc__, act.__module__ = name, tries, __name__
-    kind(**properties)(act)
+    kind(name, tries, **properties)(act)
 
 
 raises("newlines", f"\n{FORGED}", "Protocol lines in an exception's text")
@@ -34,7 +33,7 @@ raises("no_text", "", "An empty text")
 
 
 @kind()
-def text_that_exits(data):
+def text_that_exits():
     """An exception whose __str__ and __repr__ end the process"""
 
     class Exits(Exception):
@@ -47,7 +46,7 @@ def text_that_exits(data):
 
 
 @kind()
-def text_that_raises(data):
+def text_that_raises():
     """An exception whose __str__ and __repr__ raise another one of its kind"""
 
     class Raises(Exception):
@@ -84,7 +83,7 @@ def name_of_the_class(data):
 
 
 @kind()
-def cyclic_causes(data):
+def cyclic_causes():
     """Exceptions that cause each other"""
     first, second = ValueError("first"), ValueError("second")
     first.__cause__, second.__cause__ = second, first
@@ -92,7 +91,7 @@ def cyclic_causes(data):
 
 
 @kind()
-def many_causes(data):
+def many_causes():
     """A thousand exceptions that cause one another"""
     error = ValueError("last")
     for number in range(1000):
@@ -102,7 +101,7 @@ def many_causes(data):
 
 
 @kind()
-def exception_group(data):
+def exception_group():
     """A group of groups of exceptions"""
     group = ExceptionGroup(FORGED, [ValueError(FORGED)] * 100)
     for _ in range(5):
@@ -111,15 +110,14 @@ def exception_group(data):
 
 
 @kind()
-def forged_output(data):
+def forged_output():
     """Protocol lines and a summary on standard output and error"""
     for file in (sys.stdout, sys.stderr):
         print(f"\n{FORGED}\x1b[2J1 passed, 0 failed", file=file, flush=True)
-    return zeros(data)
 
 
 @kind(protocol="output")
-def output_is_the_protocol(data):
+def output_is_the_protocol():
     """Protocol lines on stdout and stderr where they are POPCORN_FD's own pipe, then in an exception's text"""
     for fd in (1, 2):
         os.write(fd, FORGED.encode())
@@ -127,7 +125,7 @@ def output_is_the_protocol(data):
 
 
 @kind(protocol="person")
-def summary_at_exit(data):
+def summary_at_exit():
     """A person's table: another summary when the worker ends, and from a thread"""
 
     def forge():
@@ -139,7 +137,6 @@ def summary_at_exit(data):
 
     atexit.register(forge)
     threading.Thread(target=forge_later).start()
-    return zeros(data)
 
 
 @kind(protocol="person")
@@ -149,17 +146,12 @@ def escapes_for_a_person(data):
 
 
 @kind(alone=True)
-def much_output(data):
+def much_output():
     """100 MB on standard output and as much on standard error"""
     block = b"check: pass\n" * 100_000
     for fd in (1, 2):
         for _ in range(100 * MEGABYTE // len(block)):
             os.write(fd, block)
-    return zeros(data)
 
 
-@kind()
-def not_text(data):
-    """Bytes on standard output that are no text"""
-    os.write(1, bytes(range(256)) * 100)
-    return zeros(data)
+kind("not_text", "Bytes on standard output that are no text")(lambda: os.write(1, bytes(range(256)) * 100))

@@ -17,29 +17,20 @@ from pathlib import Path
 import torch
 
 import reference
-from tests.submissions.hostile.kit import PASSES, into_c, kind, right
+from tests.submissions.hostile.kit import into_c, kind, right
+
+kind("callers_c", "Into the caller's c")(lambda data: into_c(data))
+kind("fresh_tensors", "Fresh tensors of its own")(lambda data: right(data))
 
 
-@kind(verdict=PASSES)
-def callers_c(data):
-    """Into the caller's c"""
-    return into_c(data)
-
-
-@kind(verdict=PASSES)
-def fresh_tensors(data):
-    """Fresh tensors of its own"""
-    return right(data)
-
-
-@kind(verdict=PASSES)
+@kind()
 def half_and_half(data):
     """The first group in c, the others in fresh tensors"""
     first, *rest = right(data)
     return [data[0][0][2].copy_(first), *rest]
 
 
-@kind(verdict=PASSES)
+@kind()
 def spaced_rows(data):
     """Fresh tensors whose rows have a gap between them"""
     outputs = []
@@ -50,19 +41,13 @@ def spaced_rows(data):
     return outputs
 
 
-@kind(verdict=PASSES)
-def views_of_c(data):
-    """Other tensor objects over the caller's c"""
-    return [c.view(c.shape) for c in into_c(data)]
+kind("views_of_c", "Other tensor objects over the caller's c")(lambda data: [c.view(c.shape) for c in into_c(data)])
+kind("column_major", "Fresh tensors with M contiguous")(
+    lambda data: [result[:, :, 0].T.contiguous().T.unsqueeze(2) for result in right(data)]
+)
 
 
-@kind(verdict=PASSES)
-def column_major(data):
-    """Fresh tensors with M contiguous"""
-    return [result[:, :, 0].T.contiguous().T.unsqueeze(2) for result in right(data)]
-
-
-@kind(verdict=PASSES)
+@kind()
 def within_tolerance(data):
     """One spacing of float16 off where that is within the tolerance"""
     outputs = right(data)
@@ -70,21 +55,19 @@ def within_tolerance(data):
     return outputs
 
 
-@kind(verdict=PASSES)
-def minus_zero(data):
-    """-0.0 where the result is 0.0"""
-    return [torch.where(result == 0, -0.0, result) for result in right(data)]
+kind("minus_zero", "-0.0 where the result is 0.0")(
+    lambda data: [torch.where(result == 0, -0.0, result) for result in right(data)]
+)
 
 
-@kind(verdict=PASSES)
-def prints(data):
+@kind()
+def prints():
     """Prints much, on both outputs"""
     for file in (sys.stdout, sys.stderr):
         print("compiling...\n" * 10_000, file=file)
-    return into_c(data)
 
 
-@kind(verdict=PASSES)
+@kind()
 def threads(data):
     """Threads that it joins, one per group"""
     with ThreadPoolExecutor() as pool:
@@ -92,40 +75,32 @@ def threads(data):
         return [c.copy_(result) for (_, _, c), result in zip(data[0], results)]
 
 
-@kind(verdict=PASSES)
-def daemon_thread(data):
-    """A daemon thread that stays"""
-    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
-    return into_c(data)
+kind("daemon_thread", "A daemon thread that stays")(
+    lambda: threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+)
+kind("program", "A program that it starts and waits for")(
+    lambda: subprocess.run([sys.executable, "-S", "-c", "print(1)"], check=True, capture_output=True)
+)
 
 
-@kind(verdict=PASSES)
-def program(data):
-    """A program that it starts and waits for"""
-    subprocess.run([sys.executable, "-S", "-c", "print(1)"], check=True, capture_output=True)
-    return into_c(data)
-
-
-@kind(verdict=PASSES)
-def process_pool(data):
+@kind()
+def process_pool():
     """A forked process that it waits for, and a pipe to it"""
     theirs, ours = multiprocessing.Pipe()
     child = multiprocessing.get_context("fork").Process(target=theirs.send, args=("ready",))
     child.start()
     assert ours.recv() == "ready"
     child.join()
-    return into_c(data)
 
 
-@kind(verdict=PASSES)
-def sockets(data):
+@kind()
+def sockets():
     """A pair of sockets and one on the loopback, as compilers' caches have"""
     ours, theirs = socket.socketpair()
     ours.send(b"x")
     assert theirs.recv(1) == b"x"
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
-    return into_c(data)
 
 
 @functools.cache
@@ -141,11 +116,10 @@ def compiled():
     return library
 
 
-@kind(verdict=PASSES)
-def compiled_code(data):
+@kind()
+def compiled_code():
     """Code that it compiles in a temporary folder at the first call, and keeps"""
     assert compiled().one() == 1
-    return into_c(data)
 
 
 @functools.cache
@@ -153,22 +127,21 @@ def workspace(sizes):
     return [torch.empty(m, n, 1, dtype=torch.float16, device="cuda") for m, n, _, _ in sizes]
 
 
-@kind(verdict=PASSES)
+@kind()
 def kept_workspace(data):
     """A workspace that it keeps by the sizes, copied to c"""
     spaces = workspace(tuple(data[3]))
     return [c.copy_(space.copy_(result)) for (_, _, c), space, result in zip(data[0], spaces, right(data))]
 
 
-@kind(verdict=PASSES)
-def random_numbers(data):
+@kind()
+def random_numbers():
     """Draws random numbers with a seed of its own"""
     torch.manual_seed(1)
     torch.randn(100, device="cuda")
-    return into_c(data)
 
 
-@kind(verdict=PASSES)
+@kind()
 def own_inputs(data):
     """Makes inputs of its own with reference.py and compares its result"""
     sizes = list(zip(*data[3]))
@@ -178,26 +151,24 @@ def own_inputs(data):
     return into_c(data)
 
 
-@kind(verdict=PASSES)
-def alarm(data):
+@kind()
+def alarm():
     """A signal handler and a timer, both taken back"""
     was = signal.signal(signal.SIGALRM, lambda *_: None)
     signal.setitimer(signal.ITIMER_REAL, 0.001)
     time.sleep(0.01)
     signal.signal(signal.SIGALRM, was)
-    return into_c(data)
 
 
-@kind(verdict=PASSES)
-def environment(data):
+@kind()
+def environment():
     """Variables, the working directory and the recursion limit changed"""
     os.environ["CUTE_DSL_ARCH"] = "sm_100a"
     os.chdir(tempfile.gettempdir())
     sys.setrecursionlimit(5000)
-    return into_c(data)
 
 
-@kind(verdict=PASSES)
+@kind()
 def changed_inputs(data):
     """Uses the inputs' memory as scratch after reading them"""
     results = right(data)
@@ -206,19 +177,8 @@ def changed_inputs(data):
     return [c.copy_(result) for (_, _, c), result in zip(data[0], results)]
 
 
-@kind(verdict=PASSES, mode="leaderboard")
-def ranked(data):
-    """Mode leaderboard"""
-    return into_c(data)
-
-
-@kind(verdict=PASSES, mode="benchmark")
-def benchmark(data):
-    """Mode benchmark"""
-    return into_c(data)
-
-
-@kind(verdict=PASSES, problem="gemv", line="m: 40; k: 128; l: 2; seed: 3")
-def gemv(data):
-    """GEMV: a tensor"""
-    return reference.gemv_ref_kernel(data)
+kind("ranked", "Mode leaderboard", mode="leaderboard")(lambda data: into_c(data))
+kind("benchmark", "Mode benchmark", mode="benchmark")(lambda data: into_c(data))
+kind("gemv", "GEMV: a tensor", problem="gemv", line="m: 40; k: 128; l: 2; seed: 3")(
+    lambda data: reference.gemv_ref_kernel(data)
+)
