@@ -164,3 +164,25 @@ def _directed(kind: str, nearest: np.ndarray, sources: tuple[np.ndarray, ...], r
             toward = {"rm": -inf, "rp": inf, "rz": 0.0}[rounding]
             result[i] = np.nextafter(number, nearest.dtype.type(toward))
     return result
+
+
+FORMATS = {"f16": (11, -14, 15), "bf16": (8, -126, 127), "tf32": (11, -126, 127), "f32": (24, -126, 127)}
+FORMATS["f64"] = (53, -1022, 1023)
+"""Format -> bits of the significand, least and greatest exponent of normal numbers."""
+
+
+def round_exactly(value: Fraction, name: str, rounding: str) -> float:
+    """A rational number other than 0, rounded to a format of FORMATS: rn, rna, rz, rm or rp."""
+    precision, low, high = FORMATS[name]
+    magnitude = abs(Fraction(value))
+    exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
+    exponent -= magnitude < Fraction(2) ** exponent
+    unit = Fraction(2) ** (max(exponent, low) - precision + 1)
+    count, rest = divmod(magnitude, unit)
+    outwards = {"rz": False, "rm": value < 0, "rp": value > 0}
+    up = {"rn": 2 * rest > unit or (2 * rest == unit and count % 2 == 1), "rna": 2 * rest >= unit}
+    result = (count + (outwards | up)[rounding] if rest else count) * unit
+    largest = Fraction(2) ** (high + 1) - Fraction(2) ** (high - precision + 1)
+    if result > largest:
+        result = inf if outwards.get(rounding, True) else largest
+    return float(result) if value > 0 else -float(result)
