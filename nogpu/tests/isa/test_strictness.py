@@ -14,6 +14,7 @@ import pytest
 import nogpu
 from nogpu import errors
 from nogpu.errors import EmulatorError
+from tests.support import tables
 from tests.support.encoding import block_scaled_idesc, f16_idesc, smem_descriptor, tensor_map
 from tests.support.small_kernels import launch
 
@@ -68,6 +69,25 @@ def run(family, text, map_fields=None):
     launch(family.frame.replace("{}", text), words, encoded, tensor, **{"shared": SHARED_BYTES} | family.options)
 
 
+# Names in the tables, behind a $
+BULK = "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes"
+TILE = "cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes"
+MULTICAST = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+BULK_STORE = "cp.async.bulk.global.shared::cta.bulk_group"
+TILE_STORE = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group"
+CP_ASYNC_CA, CP_ASYNC_CG = "cp.async.ca.shared.global", "cp.async.cg.shared.global"
+T_ALLOC = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32"
+T_FREE = "tcgen05.dealloc.cta_group::1.sync.aligned.b32"
+T_LD, T_WAIT = "tcgen05.ld.sync.aligned", "tcgen05.wait::ld.sync.aligned;"
+T_COMMIT = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64"
+RELINQUISH = "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;"
+
+
+def rules(table, **fields):
+    """Rules of a table of `support.tables`; tuples, if they have no fields of their own."""
+    return [Rule(*row, **fields) if fields else row for row in tables.rows(table, names=globals())]
+
+
 BEGIN = """
     mov.u32 %r10, smem; add.u32 %r11, %r10, 8192; setp.ne.u32 %p1, %tid, 0; mov.u32 %r1, 0; mov.u32 %r2, 2;
     mov.u64 %rd3, 0; mov.b16 %h1, 1;
@@ -76,135 +96,44 @@ INIT = (
     "@%p1 bra READY; mbarrier.init.shared.b64 [%r11], {count}; fence.mbarrier_init.release.cluster;\nREADY: bar.sync 0;"
 )
 WAIT = "W: mbarrier.try_wait.parity.shared.b64 %p9, [%r11], 0; @!%p9 bra W;"
-MEET = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+INIT_FENCE = "fence.mbarrier_init.release.cluster;"
+ARRIVED, MET = "barrier.cluster.arrive.aligned;", "barrier.cluster.wait.aligned;"
+MEET = f"{ARRIVED} {MET}"
 DRAIN = "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;"
 
 ADDRESSES = Family(
     BEGIN + ".local .align 16 .b8 stack[32]; {}",
     [
-        ("load alignment", "misaligned by 2 bytes", "ld.global.b32 %r1, [%a0+2];", "ld.global.b32 %r1, [%a0+4];"),
-        ("store alignment", "misaligned by 1 bytes", "st.global.b16 [%a0+1], %h1;", "st.global.b16 [%a0+2], %h1;"),
-        (
-            "vector alignment",
-            "misaligned by 8 bytes",
-            "st.global.v4.b32 [%a0+8], {%r1, %r1, %r1, %r1};",
-            "st.global.v4.b32 [%a0+16], {%r1, %r1, %r1, %r1};",
-        ),
-        (
-            "alignment by lane",
-            "misaligned",
-            "mad.wide.u32 %rd1, %tid, 3, %a0; ld.global.b16 %h1, [%rd1];",
-            "mad.wide.u32 %rd1, %tid, 4, %a0; ld.global.b16 %h1, [%rd1];",
-        ),
-        ("shared alignment", "misaligned by 4 bytes", "ld.shared.b64 %rd1, [%r10+4];", "ld.shared.b64 %rd1, [%r10+8];"),
-        (
-            "shared vector alignment",
-            "misaligned by 8 bytes",
-            "st.shared.v2.b64 [%r10+8], {%rd3, %rd3};",
-            "st.shared.v2.b64 [%r10+16], {%rd3, %rd3};",
-        ),
-        (
-            "local alignment",
-            "local address 0x2: misaligned",
-            "ld.local.b32 %r1, [stack+2];",
-            "ld.local.b32 %r1, [stack+4];",
-        ),
-        (
-            "atomic alignment",
-            "misaligned by 2 bytes",
-            "atom.global.add.u32 %r3, [%a0+2], 1;",
-            "atom.global.add.u32 %r3, [%a0+4], 1;",
-        ),
-        ("one byte before an allocation", "load of 1 bytes", "ld.global.b8 %r1, [%a0+-1];", "ld.global.b8 %r1, [%a0];"),
-        (
-            "one byte past an allocation",
-            "past the end of a0",
-            "ld.global.b8 %r1, [%a0+128];",
-            "ld.global.b8 %r1, [%a0+127];",
-        ),
-        (
-            "store past an allocation",
-            "past the end of a0",
-            "st.global.b8 [%a0+128], %r1;",
-            "st.global.b8 [%a0+127], %r1;",
-        ),
-        (
-            "store past an allocation by a lane",
-            "past the end of a0",
-            "mad.wide.u32 %rd1, %tid, 4, %a0; st.global.b32 [%rd1+4], %r1;",
-            "mad.wide.u32 %rd1, %tid, 4, %a0; st.global.b32 [%rd1], %r1;",
-        ),
-        (
-            "shared memory past the launch's size",
-            "the launch's shared memory is",
-            f"ld.shared.b8 %r1, [%r10+{SHARED_BYTES}];",
-            f"ld.shared.b8 %r1, [%r10+{SHARED_BYTES - 1}];",
-        ),
-        (
-            "the system's shared memory",
-            "the launch's shared memory is",
-            "ld.shared.b8 %r1, [%r10+-1];",
-            "ld.shared.b8 %r1, [%r10];",
-        ),
-        (
-            "shared memory of a CTA that is not there",
-            "CTA rank 1 of a cluster of 1",
-            "ld.shared::cluster.b32 %r1, [%r10+0x1000000];",
-            "ld.shared::cluster.b32 %r1, [%r10];",
-        ),
-        (
-            "local memory past its end",
-            "local address .* past 0x20",
-            "ld.local.b32 %r1, [stack+4096];",
-            "ld.local.b32 %r1, [stack+28];",
-        ),
-        (
-            "cp.async alignment",
-            "must be a multiple of the copy's 16 bytes",
-            "cp.async.cg.shared.global [%r10], [%a0+8], 16; cp.async.wait_all;",
-            "cp.async.cg.shared.global [%r10], [%a0+16], 16; cp.async.wait_all;",
-        ),
-        (
-            "cp.async source size",
-            "src-size 8 is larger than cp-size 4",
-            "cp.async.ca.shared.global [%r10], [%a0], 4, 8; cp.async.wait_all;",
-            "cp.async.ca.shared.global [%r10], [%a0], 8, 4; cp.async.wait_all;",
-        ),
-        (
-            "ldmatrix alignment",
-            "misaligned by 4 bytes",
-            "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r3}, [%r10+4];",
-            "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r3}, [%r10+16];",
-        ),
-        (
-            "st.bulk size",
-            "st.bulk: size 0xc is not a multiple of 8",
-            "@!%p1 st.bulk.shared::cta [%r10], 12, 0;",
-            "@!%p1 st.bulk.shared::cta [%r10], 16, 0;",
-        ),
+        *rules(r"""
+load alignment | misaligned by 2 bytes | ld.global.b32 %r1, [%a0+<2 -> 4>];
+store alignment | misaligned by 1 bytes | st.global.b16 [%a0+<1 -> 2>], %h1;
+vector alignment | misaligned by 8 bytes | st.global.v4.b32 [%a0+<8 -> 16>], {%r1, %r1, %r1, %r1};
+alignment by lane | misaligned | mad.wide.u32 %rd1, %tid, <3 -> 4>, %a0; ld.global.b16 %h1, [%rd1];
+shared alignment | misaligned by 4 bytes | ld.shared.b64 %rd1, [%r10+<4 -> 8>];
+shared vector alignment | misaligned by 8 bytes | st.shared.v2.b64 [%r10+<8 -> 16>], {%rd3, %rd3};
+local alignment | local address 0x2: misaligned | ld.local.b32 %r1, [stack+<2 -> 4>];
+atomic alignment | misaligned by 2 bytes | atom.global.add.u32 %r3, [%a0+<2 -> 4>], 1;
+one byte before an allocation | load of 1 bytes | ld.global.b8 %r1, [%a0<+-1 -> >];
+one byte past an allocation | past the end of a0 | ld.global.b8 %r1, [%a0+<128 -> 127>];
+store past an allocation | past the end of a0 | st.global.b8 [%a0+<128 -> 127>], %r1;
+store past an allocation by a lane | past the end of a0
+    | mad.wide.u32 %rd1, %tid, 4, %a0; st.global.b32 [%rd1<+4 -> >], %r1;
+shared memory past the launch's size | the launch's shared memory is | ld.shared.b8 %r1, [%r10+<16384 -> 16383>];
+the system's shared memory | the launch's shared memory is | ld.shared.b8 %r1, [%r10<+-1 -> >];
+shared memory of a CTA that is not there | CTA rank 1 of a cluster of 1
+    | ld.shared::cluster.b32 %r1, [%r10<+0x1000000 -> >];
+local memory past its end | local address .* past 0x20 | ld.local.b32 %r1, [stack+<4096 -> 28>];
+cp.async alignment | must be a multiple of the copy's 16 bytes
+    | $CP_ASYNC_CG [%r10], [%a0+<8 -> 16>], 16; cp.async.wait_all;
+cp.async source size | src-size 8 is larger than cp-size 4
+    | $CP_ASYNC_CA [%r10], [%a0], <4, 8 -> 8, 4>; cp.async.wait_all;
+ldmatrix alignment | misaligned by 4 bytes | ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r3}, [%r10+<4 -> 16>];
+st.bulk size | st.bulk: size 0xc is not a multiple of 8 | @!%p1 st.bulk.shared::cta [%r10], <12 -> 16>, 0;
+"""),
     ],
 )
 
-BULK = "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [{to}], [{source}], {size}, [{barrier}];"
-TILE = (
-    "cp.async.bulk.tensor.{rank}d.shared::cta.global.tile.mbarrier::complete_tx::bytes [{to}], [{map}, "
-    "{{{coordinates}}}], [%r11];"
-)
-MULTICAST = (
-    "mov.b16 %h2, {mask}; "
-    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r10], [%a0], 128, "
-    "[%r11], %h2;"
-)
-
-
-def bulk(to="%r10", source="%a0", size=128, barrier="%r11"):
-    return BULK.format(to=to, source=source, size=size, barrier=barrier)
-
-
-def tile(to="%r10", address="%a1", coordinates="%r1, %r1"):
-    return TILE.format(to=to, map=address, coordinates=coordinates, rank=coordinates.count(",") + 1)
-
-
+LOAD_TILE = f"{TILE} [%r10], [%a1, {{%r1, %r1}}], [%r11];"
 LOAD_FRAME = (
     BEGIN
     + INIT.format(count=1)
@@ -214,118 +143,56 @@ LOAD_FRAME = (
 LOADS = Family(
     LOAD_FRAME,
     [
-        ("bulk size", "size 0x18 is not a multiple of 16", bulk(size=24), bulk()),
-        ("bulk global address", "is not a multiple of 16", bulk(source="%a0+8", size=64), bulk()),
-        ("bulk shared address", "is not a multiple of 16", bulk(to="%r10+8"), bulk(to="%r10+16")),
-        ("bulk past an allocation", "past the end of a0", bulk(source="%a0+16"), bulk()),
-        (
-            "bulk past shared memory",
-            "store of 128 bytes at shared offset",
-            bulk(to=f"%r10+{SHARED_BYTES - 112}"),
-            bulk(to=f"%r10+{SHARED_BYTES - 128}"),
-        ),
-        ("bulk over a live barrier", "touches a live barrier", bulk(to="%r11"), bulk(to="%r11+16")),
-        ("barrier of a copy is initialised", "was not initialised", bulk(barrier="%r11+8"), bulk()),
-        ("barrier of a copy is aligned", "must be 8-byte aligned", bulk(barrier="%r11+4"), bulk()),
-        (
-            "multicast to a CTA that is not there",
-            "multicast mask 0x0002 for a cluster of 1",
-            MULTICAST.format(mask=2),
-            MULTICAST.format(mask=1),
-        ),
-        ("multicast to nobody", "multicast mask 0x0000", MULTICAST.format(mask=0), MULTICAST.format(mask=1)),
-        ("tile shared address", "is not a multiple of 128", tile(to="%r10+64"), tile(to="%r10+128")),
-        (
-            "tile past shared memory",
-            "store of 128 bytes at shared offset",
-            tile(to=f"%r10+{SHARED_BYTES}"),
-            tile(to=f"%r10+{SHARED_BYTES - 128}"),
-        ),
-        ("tile over a live barrier", "touches a live barrier", tile(to="%r11"), tile(to="%r11+128")),
-        (
-            "coordinates are as many as the map's rank",
-            "1 coordinates for a tensor map of rank 2",
-            tile(coordinates="%r1"),
-            tile(),
-        ),
-        ("tensor map address", "must be 64-byte aligned", tile(address="%a1+16"), tile()),
-        (
-            "tensor map in shared memory",
-            "a tensor map in shared memory",
-            "cvt.u64.u32 %rd4, %r10; cvta.shared.u64 %rd4, %rd4;" + tile(address="%rd4"),
-            tile(),
-        ),
-        ("what is used as a map is one", "tensor map", tile(address="%a2"), tile()),
-        (
-            "tensormap prefetch address",
-            "must be a 64-byte aligned",
-            "prefetch.tensormap [%a1+16];" + tile(),
-            "prefetch.tensormap [%a1];" + tile(),
-        ),
-        (
-            "bulk prefetch size",
-            "size 0x8 is not a multiple of 16",
-            "cp.async.bulk.prefetch.L2.global [%a0], 8;" + tile(),
-            "cp.async.bulk.prefetch.L2.global [%a0], 16;" + tile(),
-        ),
+        *rules(r"""
+bulk size | size 0x18 is not a multiple of 16 | $BULK [%r10], [%a0], <24 -> 128>, [%r11];
+bulk global address | is not a multiple of 16 | $BULK [%r10], [%a0<+8], 64 -> ], 128>, [%r11];
+bulk shared address | is not a multiple of 16 | $BULK [%r10+<8 -> 16>], [%a0], 128, [%r11];
+bulk past an allocation | past the end of a0 | $BULK [%r10], [%a0<+16 -> >], 128, [%r11];
+bulk past shared memory | store of 128 bytes at shared offset | $BULK [%r10+<16272 -> 16256>], [%a0], 128, [%r11];
+bulk over a live barrier | touches a live barrier | $BULK [%r11< -> +16>], [%a0], 128, [%r11];
+barrier of a copy is initialised | was not initialised | $BULK [%r10], [%a0], 128, [%r11<+8 -> >];
+barrier of a copy is aligned | must be 8-byte aligned | $BULK [%r10], [%a0], 128, [%r11<+4 -> >];
+multicast to a CTA that is not there | multicast mask 0x0002 for a cluster of 1
+    | mov.b16 %h2, <2 -> 1>; $MULTICAST [%r10], [%a0], 128, [%r11], %h2;
+multicast to nobody | multicast mask 0x0000 | mov.b16 %h2, <0 -> 1>; $MULTICAST [%r10], [%a0], 128, [%r11], %h2;
+tile shared address | is not a multiple of 128 | $TILE [%r10+<64 -> 128>], [%a1, {%r1, %r1}], [%r11];
+tile past shared memory | store of 128 bytes at shared offset
+    | $TILE [%r10+<16384 -> 16256>], [%a1, {%r1, %r1}], [%r11];
+tile over a live barrier | touches a live barrier | $TILE [%r11< -> +128>], [%a1, {%r1, %r1}], [%r11];
+coordinates are as many as the map's rank | 1 coordinates for a tensor map of rank 2 |
+    <cp.async.bulk.tensor.1d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r10], [%a1, { -> $TILE [%r10],
+    [%a1, {%r1, >%r1}], [%r11];
+tensor map address | must be 64-byte aligned | $TILE [%r10], [%a1<+16 -> >, {%r1, %r1}], [%r11];
+tensor map in shared memory | a tensor map in shared memory | <cvt.u64.u32 %rd4, %r10; cvta.shared.u64 %rd4, %rd4; $TILE
+    [%r10], [%rd4 -> $TILE [%r10], [%a1>, {%r1, %r1}], [%r11];
+what is used as a map is one | tensor map | $TILE [%r10], [%<a2 -> a1>, {%r1, %r1}], [%r11];
+tensormap prefetch address | must be a 64-byte aligned
+    | prefetch.tensormap [%a1<+16 -> >]; $TILE [%r10], [%a1, {%r1, %r1}], [%r11];
+bulk prefetch size | size 0x8 is not a multiple of 16
+    | cp.async.bulk.prefetch.L2.global [%a0], <8 -> 16>; $TILE [%r10], [%a1, {%r1, %r1}], [%r11];
+"""),
     ],
 )
 
-STORE = "cp.async.bulk.global.shared::cta.bulk_group [{to}], [{source}], {size};"
-TILE_STORE = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%a1, {{{coordinates}}}], [{source}];"
-REDUCE = "cp.reduce.async.bulk.global.shared::cta.bulk_group.{what} [%a0], [%r10], 128;"
 STORES = Family(
     BEGIN + "@%p1 bra ISSUED; {} " + DRAIN + "\nISSUED:",
     [
-        (
-            "bulk store size",
-            "size 0x8 is not a multiple of 16",
-            STORE.format(to="%a0", source="%r10", size=8),
-            STORE.format(to="%a0", source="%r10", size=16),
-        ),
-        (
-            "bulk store global address",
-            "is not a multiple of 16",
-            STORE.format(to="%a0+4", source="%r10", size=16),
-            STORE.format(to="%a0+16", source="%r10", size=16),
-        ),
-        (
-            "bulk store shared address",
-            "is not a multiple of 16",
-            STORE.format(to="%a0", source="%r10+8", size=16),
-            STORE.format(to="%a0", source="%r10+16", size=16),
-        ),
-        (
-            "bulk store past an allocation",
-            "store of 144 bytes .*past the end of a0",
-            STORE.format(to="%a0", source="%r10", size=144),
-            STORE.format(to="%a0", source="%r10", size=128),
-        ),
-        (
-            "bulk store from past shared memory",
-            "load of 32 bytes at shared offset",
-            STORE.format(to="%a0", source=f"%r10+{SHARED_BYTES - 16}", size=32),
-            STORE.format(to="%a0", source=f"%r10+{SHARED_BYTES - 32}", size=32),
-        ),
-        (
-            "tile store shared address",
-            "is not a multiple of 128",
-            TILE_STORE.format(coordinates="%r1, %r1", source="%r10+16"),
-            TILE_STORE.format(coordinates="%r1, %r1", source="%r10+128"),
-        ),
-        (
-            "tile store coordinates",
-            "must not be negative",
-            TILE_STORE.format(coordinates="-1, %r1", source="%r10"),
-            TILE_STORE.format(coordinates="%r1, 3", source="%r10"),
-        ),
+        *rules(r"""
+bulk store size | size 0x8 is not a multiple of 16 | $BULK_STORE [%a0], [%r10], <8 -> 16>;
+bulk store global address | is not a multiple of 16 | $BULK_STORE [%a0+<4 -> 16>], [%r10], 16;
+bulk store shared address | is not a multiple of 16 | $BULK_STORE [%a0], [%r10+<8 -> 16>], 16;
+bulk store past an allocation | store of 144 bytes .*past the end of a0 | $BULK_STORE [%a0], [%r10], <144 -> 128>;
+bulk store from past shared memory | load of 32 bytes at shared offset | $BULK_STORE [%a0], [%r10+<16368 -> 16352>], 32;
+tile store shared address | is not a multiple of 128 | $TILE_STORE [%a1, {%r1, %r1}], [%r10+<16 -> 128>];
+tile store coordinates | must not be negative | $TILE_STORE [%a1, {<-1, %r1 -> %r1, 3>}], [%r10];
+"""),
     ],
 )
 
 MAPS = Family(
     LOAD_FRAME,
     [
-        Rule(name, words, tile(), tile(), map_fields=fields)
+        Rule(name, words, LOAD_TILE, LOAD_TILE, map_fields=fields)
         for name, words, fields in [
             ("map address", "is not a multiple of 16", {"moved": 8}),
             ("map inner row of 16 bytes", "in a row are no multiple of 16 bytes", {"box": (3, 2)}),
@@ -353,12 +220,33 @@ MAPS = Family(
 MBARRIERS = Family(
     BEGIN + INIT.format(count=2) + "@%p1 bra END; {}\nEND:",
     [
-        (
-            "re-initialised while live",
-            "of a live barrier without mbarrier.inval",
-            "mbarrier.arrive.shared.b64 _, [%r11]; mbarrier.init.shared.b64 [%r11], 1;",
-            "mbarrier.inval.shared.b64 [%r11]; mbarrier.init.shared.b64 [%r11], 1;",
-        ),
+        *rules(r"""
+re-initialised while live | of a live barrier without mbarrier.inval
+    | mbarrier.<arrive.shared.b64 _, -> inval.shared.b64> [%r11]; mbarrier.init.shared.b64 [%r11], 1;
+count of 0 | must be 1 to 1048575 | mbarrier.init.shared.b64 [%r11+8], <0 -> 1>;
+count overflow | count 1048576: must be 1 to 1048575 | mbarrier.init.shared.b64 [%r11+8], <1048576 -> 1048575>;
+pending count overflow | would exceed 1048575 | mbarrier.init.shared.b64 [%r11+8], 1048575;
+    cp.async.mbarrier.arrive.<shared.b64 [%r11+8] -> noinc.shared.b64 [%r11+8]; cp.async.wait_all>;
+arrivals underflow | 2 pending of 2: the count would underflow | mbarrier.arrive.shared.b64 _, [%r11], <3 -> 2>;
+noComplete completes | would complete the phase | mbarrier.arrive.noComplete.shared.b64 %rd4, [%r11], <2 -> 1>;
+transaction bytes overflow | tx-count of mbarrier .* would be 1048576
+    | mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r11], <1048576 -> 1048575>;
+used before init | was not initialised | mbarrier.arrive.shared.b64 _, [%r11<+8 -> >];
+used after inval | was not initialised
+    | mbarrier.<inval.shared.b64 [%r11]; mbarrier. -> >test_wait.parity.shared.b64 %p2, [%r11], 0;
+invalidated in use | mbarrier.inval of a barrier in use
+    | mbarrier.<expect_tx.relaxed.cta.shared::cta.b64 [%r11], 16; mbarrier. -> >inval.shared.b64 [%r11];
+barrier alignment | must be 8-byte aligned | mbarrier.init.shared.b64 [%r11+<12 -> 16>], 1;
+barrier outside of shared memory | inside of the launch's shared memory
+    | mbarrier.init.shared.b64 [%r10+<16384 -> 16376>], 1;
+phase parity | phase parity 2: must be 0 or 1 | mbarrier.test_wait.parity.shared.b64 %p2, [%r11], <2 -> 1>;
+old state token | the state token is of phase 0 | mbarrier.arrive.shared.b64 %rd4, [%r11], 2;
+    mbarrier.<arrive.shared.b64 _, [%r11], 2; mbarrier. -> >test_wait.shared.b64 %p2, [%r11], %rd4;
+stored over | store of 4 bytes .* touches a live barrier | st.shared.b32 [%r11+<4 -> 8>], %r1;
+read as data | load of 8 bytes .* touches a live barrier | ld.shared.b64 %rd4, [%r11< -> +-8>];
+arrival at a CTA that is not there | names CTA rank 1 of a cluster of 1
+    | mbarrier.arrive.shared::cluster.b64 _, [%r11<+0x1000000 -> >];
+"""),
         Rule(
             "re-initialised while live and untouched",
             "of a live barrier without mbarrier.inval",
@@ -368,129 +256,19 @@ MBARRIERS = Family(
             + WAIT,
             strict=True,
         ),
-        (
-            "count of 0",
-            "must be 1 to 1048575",
-            "mbarrier.init.shared.b64 [%r11+8], 0;",
-            "mbarrier.init.shared.b64 [%r11+8], 1;",
-        ),
-        (
-            "count overflow",
-            "count 1048576: must be 1 to 1048575",
-            "mbarrier.init.shared.b64 [%r11+8], 1048576;",
-            "mbarrier.init.shared.b64 [%r11+8], 1048575;",
-        ),
-        (
-            "pending count overflow",
-            "would exceed 1048575",
-            "mbarrier.init.shared.b64 [%r11+8], 1048575; cp.async.mbarrier.arrive.shared.b64 [%r11+8];",
-            (
-                "mbarrier.init.shared.b64 [%r11+8], 1048575; cp.async.mbarrier.arrive.noinc.shared.b64 [%r11+8]; "
-                "cp.async.wait_all;"
-            ),
-        ),
-        (
-            "arrivals underflow",
-            "2 pending of 2: the count would underflow",
-            "mbarrier.arrive.shared.b64 _, [%r11], 3;",
-            "mbarrier.arrive.shared.b64 _, [%r11], 2;",
-        ),
-        (
-            "noComplete completes",
-            "would complete the phase",
-            "mbarrier.arrive.noComplete.shared.b64 %rd4, [%r11], 2;",
-            "mbarrier.arrive.noComplete.shared.b64 %rd4, [%r11], 1;",
-        ),
-        (
-            "transaction bytes overflow",
-            "tx-count of mbarrier .* would be 1048576",
-            "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r11], 1048576;",
-            "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r11], 1048575;",
-        ),
-        (
-            "used before init",
-            "was not initialised",
-            "mbarrier.arrive.shared.b64 _, [%r11+8];",
-            "mbarrier.arrive.shared.b64 _, [%r11];",
-        ),
-        (
-            "used after inval",
-            "was not initialised",
-            "mbarrier.inval.shared.b64 [%r11]; mbarrier.test_wait.parity.shared.b64 %p2, [%r11], 0;",
-            "mbarrier.test_wait.parity.shared.b64 %p2, [%r11], 0;",
-        ),
-        (
-            "invalidated in use",
-            "mbarrier.inval of a barrier in use",
-            "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r11], 16; mbarrier.inval.shared.b64 [%r11];",
-            "mbarrier.inval.shared.b64 [%r11];",
-        ),
-        (
-            "barrier alignment",
-            "must be 8-byte aligned",
-            "mbarrier.init.shared.b64 [%r11+12], 1;",
-            "mbarrier.init.shared.b64 [%r11+16], 1;",
-        ),
-        (
-            "barrier outside of shared memory",
-            "inside of the launch's shared memory",
-            f"mbarrier.init.shared.b64 [%r10+{SHARED_BYTES}], 1;",
-            f"mbarrier.init.shared.b64 [%r10+{SHARED_BYTES - 8}], 1;",
-        ),
-        (
-            "phase parity",
-            "phase parity 2: must be 0 or 1",
-            "mbarrier.test_wait.parity.shared.b64 %p2, [%r11], 2;",
-            "mbarrier.test_wait.parity.shared.b64 %p2, [%r11], 1;",
-        ),
-        (
-            "old state token",
-            "the state token is of phase 0",
-            (
-                "mbarrier.arrive.shared.b64 %rd4, [%r11], 2; mbarrier.arrive.shared.b64 _, [%r11], 2; "
-                "mbarrier.test_wait.shared.b64 %p2, [%r11], %rd4;"
-            ),
-            "mbarrier.arrive.shared.b64 %rd4, [%r11], 2; mbarrier.test_wait.shared.b64 %p2, [%r11], %rd4;",
-        ),
-        (
-            "stored over",
-            "store of 4 bytes .* touches a live barrier",
-            "st.shared.b32 [%r11+4], %r1;",
-            "st.shared.b32 [%r11+8], %r1;",
-        ),
-        (
-            "read as data",
-            "load of 8 bytes .* touches a live barrier",
-            "ld.shared.b64 %rd4, [%r11];",
-            "ld.shared.b64 %rd4, [%r11+-8];",
-        ),
-        (
-            "arrival at a CTA that is not there",
-            "names CTA rank 1 of a cluster of 1",
-            "mbarrier.arrive.shared::cluster.b64 _, [%r11+0x1000000];",
-            "mbarrier.arrive.shared::cluster.b64 _, [%r11];",
-        ),
     ],
 )
 
 BARRIERS = Family(
     BEGIN + "{}",
     [
-        ("barrier number", "there are 16 per CTA", "bar.sync 16;", "bar.sync 15;"),
-        ("barrier threads", "must be a positive multiple of 32", "bar.sync 1, 48;", "bar.sync 1, 64;"),
-        ("cluster wait before arrive", "without a barrier.cluster.arrive", "barrier.cluster.wait.aligned;", MEET),
-        (
-            "cluster arrive twice",
-            "arrive twice",
-            "barrier.cluster.arrive.aligned; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;",
-            MEET,
-        ),
-        (
-            "membermask",
-            "are not in its membermask",
-            "vote.sync.any.pred %p2, %p1, 1;",
-            "vote.sync.any.pred %p2, %p1, -1;",
-        ),
+        *rules(r"""
+barrier number | there are 16 per CTA | bar.sync <16 -> 15>;
+barrier threads | must be a positive multiple of 32 | bar.sync 1, <48 -> 64>;
+cluster wait before arrive | without a barrier.cluster.arrive | $MET | $MEET
+cluster arrive twice | arrive twice | <$ARRIVED  -> >$MEET
+membermask | are not in its membermask | vote.sync.any.pred %p2, %p1, < -> ->1;
+"""),
     ],
     options={"threads": 64},
 )
@@ -529,8 +307,10 @@ DIVERGED = Family(
     ],
 )
 
-ALLOC = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r10], 64; ld.shared.b32 %r12, [%r10];"
-DEALLOC = "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r12, 64;"
+ALLOC = f"{T_ALLOC} [%r10], 64; ld.shared.b32 %r12, [%r10];"
+DEALLOC = f"{T_FREE} %r12, 64;"
+P_ALLOCATES, P_FREES = (text.replace("group::1", "group::2") for text in (ALLOC, DEALLOC))
+PAIRED = P_ALLOCATES + P_FREES
 LD = "tcgen05.ld.sync.aligned.{shape}.b32 {{{registers}}}, [{place}]; tcgen05.wait::ld.sync.aligned;"
 
 
@@ -541,47 +321,22 @@ def ld(place="%r12", shape="32x32b.x1", registers="%r3"):
 ALLOCATION = Family(
     BEGIN + "{}",
     [
-        (
-            "columns are a power of two",
-            "48 columns; must be a power of two",
-            ALLOC.replace("64", "48"),
-            ALLOC + DEALLOC,
-        ),
+        *rules(r"""
+columns are a power of two | 48 columns; must be a power of two | $T_ALLOC [%r10], 48; ld.shared.b32 %r12, [%r10];
+    | $ALLOC $DEALLOC
+columns to 512 | 1024 columns; must be a power of two
+    | $T_ALLOC [%r10], <1024; ld.shared.b32 %r12, [%r10] -> 512; ld.shared.b32 %r12, [%r10]; $T_FREE %r12, 512>;
+alloc after relinquish | after tcgen05.relinquish_alloc_permit | $RELINQUISH $ALLOC | $ALLOC $RELINQUISH $DEALLOC
+address of an allocation is aligned | must be in this CTA, 4-byte aligned
+    | $T_ALLOC [%r10+2], 64; ld.shared.b32 %r12, [%r10+2]; | $ALLOC $DEALLOC
+freed twice | is not an allocation of this CTA | $ALLOC $DEALLOC< $T_FREE %r12, 64; -> >
+freed in part | is not an allocation of this CTA | $ALLOC <$T_FREE %r12, 32; -> $DEALLOC>
+cta_group differs | cta_group::2 in a CTA that has used cta_group::1 | $ALLOC <$P_FREES -> $DEALLOC>
+pair without a cluster | cta_group::2 in a cluster of 1 | $P_ALLOCATES | $ALLOC $DEALLOC
+"""),
         ("columns from 32", "16 columns; must be a power of two", ALLOC.replace("64", "16"), ALLOC + DEALLOC),
-        (
-            "columns to 512",
-            "1024 columns; must be a power of two",
-            ALLOC.replace("64", "1024"),
-            (ALLOC + DEALLOC).replace("64", "512"),
-        ),
-        (
-            "alloc after relinquish",
-            "after tcgen05.relinquish_alloc_permit",
-            "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;" + ALLOC,
-            ALLOC + "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;" + DEALLOC,
-        ),
-        (
-            "address of an allocation is aligned",
-            "must be in this CTA, 4-byte aligned",
-            ALLOC.replace("[%r10]", "[%r10+2]"),
-            ALLOC + DEALLOC,
-        ),
         ("used before alloc", "column 0 .* is not allocated; allocated: none", ld("%r1"), ALLOC + ld() + DEALLOC),
         ("used after dealloc", "is not allocated", ALLOC + DEALLOC + ld(), ALLOC + ld() + DEALLOC),
-        ("freed twice", "is not an allocation of this CTA", ALLOC + DEALLOC + DEALLOC, ALLOC + DEALLOC),
-        ("freed in part", "is not an allocation of this CTA", ALLOC + DEALLOC.replace("64", "32"), ALLOC + DEALLOC),
-        (
-            "cta_group differs",
-            "cta_group::2 in a CTA that has used cta_group::1",
-            ALLOC + DEALLOC.replace("group::1", "group::2"),
-            ALLOC + DEALLOC,
-        ),
-        (
-            "pair without a cluster",
-            "cta_group::2 in a cluster of 1",
-            ALLOC.replace("group::1", "group::2"),
-            ALLOC + DEALLOC,
-        ),
         Rule("left allocated", "exits with tensor memory allocated", ALLOC, ALLOC + DEALLOC, at="ret"),
         Rule(
             "more columns than are free",
@@ -595,42 +350,17 @@ ALLOCATION = Family(
 TENSOR_MEMORY = Family(
     BEGIN + ALLOC + "{}" + DEALLOC,
     [
-        (
-            "outside of the allocation",
-            "column 64 .* is not allocated",
-            ld("%r12+63", "32x32b.x2", "%r3, %r4"),
-            ld("%r12+62", "32x32b.x2", "%r3, %r4"),
-        ),
-        (
-            "stored outside of the allocation",
-            "column 64 .* is not allocated",
-            "tcgen05.st.sync.aligned.32x32b.x1.b32 [%r12+64], %r1;",
-            "tcgen05.st.sync.aligned.32x32b.x1.b32 [%r12+63], %r1;",
-        ),
-        (
-            "lanes of another warp",
-            "lane 32 of warp 0 of its group; the warp reaches lanes 0 to 31",
-            "add.u32 %r13, %r12, 0x200000;" + ld("%r13"),
-            "add.u32 %r13, %r12, 0;" + ld("%r13"),
-        ),
-        (
-            "lane of a 16-lane shape",
-            "an access of 16 lanes starts at a multiple of 16",
-            "add.u32 %r13, %r12, 0x80000;" + ld("%r13", "16x64b.x1"),
-            "add.u32 %r13, %r12, 0x100000;" + ld("%r13", "16x64b.x1"),
-        ),
-        (
-            "columns past 511",
-            "limit 511",
-            ld("%r12+511", "32x32b.x2", "%r3, %r4"),
-            ld("%r12+62", "32x32b.x2", "%r3, %r4"),
-        ),
-        (
-            "copy by the whole warp",
-            "tcgen05.cp is executed by 32 lanes",
-            "tcgen05.cp.cta_group::1.32x128b.warpx4 [%r12], %rd3;",
-            "",
-        ),
+        *rules(r"""
+outside of the allocation | column 64 .* is not allocated | $T_LD.32x32b.x2.b32 {%r3, %r4}, [%r12+<63 -> 62>]; $T_WAIT
+stored outside of the allocation | column 64 .* is not allocated
+    | tcgen05.st.sync.aligned.32x32b.x1.b32 [%r12+<64 -> 63>], %r1;
+lanes of another warp | lane 32 of warp 0 of its group; the warp reaches lanes 0 to 31
+    | add.u32 %r13, %r12, <0x200000 -> 0>; $T_LD.32x32b.x1.b32 {%r3}, [%r13]; $T_WAIT
+lane of a 16-lane shape | an access of 16 lanes starts at a multiple of 16
+    | add.u32 %r13, %r12, <0x80000 -> 0x100000>; $T_LD.16x64b.x1.b32 {%r3}, [%r13]; $T_WAIT
+columns past 511 | limit 511 | $T_LD.32x32b.x2.b32 {%r3, %r4}, [%r12+<511 -> 62>]; $T_WAIT
+copy by the whole warp | tcgen05.cp is executed by 32 lanes | <tcgen05.cp.cta_group::1.32x128b.warpx4 [%r12], %rd3; -> >
+"""),
         (
             "commit to a barrier that is none",
             "was not initialised",
@@ -765,23 +495,22 @@ REMOTE_BYTES = "@!%p1 mbarrier.{}_tx.relaxed.cluster.shared::cluster.b64 [%r7], 
 CLUSTERS = Family(
     BEGIN + INIT.format(count=1) + MEET + REMOTE + "{}" + MEET,
     [
-        (
-            "barrier of another CTA is waited for",
-            "the instruction takes this CTA's only",
-            "mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r7], 1;",
-            "mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r11], 1;",
-        ),
-        (
-            "another CTA's barrier is stored over",
-            "touches a live barrier",
-            "st.shared::cluster.b32 [%r7], %r1;",
-            "st.shared::cluster.b32 [%r6], %r1;",
-        ),
-        Rule(
-            "data and barrier of a copy in one CTA",
-            "the barrier is in CTA rank 1, the destination in rank 0",
-            EXPECT_16 + PEER_COPY.format(space="cluster", to="%r10", barrier="%r7"),
-            EXPECT_16 + PEER_COPY.format(space="cluster", to="%r6", barrier="%r7") + WAIT,
+        *rules(r"""
+barrier of another CTA is waited for | the instruction takes this CTA's only
+    | mbarrier.try_wait.parity.shared::cta.b64 %p2, [%<r7 -> r11>], 1;
+another CTA's barrier is stored over | touches a live barrier | st.shared::cluster.b32 [%<r7 -> r6>], %r1;
+"""),
+        *rules(
+            r"""
+data and barrier of a copy in one CTA | the barrier is in CTA rank 1, the destination in rank 0 | $EXPECT_16 @!%p1
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%<r10], [%a0], 16, [%r7]; -> r6], [%a0], 16,
+    [%r7]; $WAIT>
+an arrival in flight to an invalidated barrier | arrival of .* reaches the mbarrier .* after mbarrier.inval | @!%p1
+    mbarrier.init.shared.b64 [%r11+8], 1; $INIT_FENCE$MEET$REMOTE_ARRIVAL@!%p1
+    mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r7+8];$MEET< -> $WAIT>$INVALIDATE X:
+    mbarrier.try_wait.parity.shared.b64 %p9, [%r11+8], 0; @!%p9 bra X;
+""",
+            cta=(0, 0, 0),
         ),
         Rule(
             "destination of .shared::cta in the CTA",
@@ -794,12 +523,6 @@ CLUSTERS = Family(
             "reaches CTA .0, 0, 0., which has exited",
             OUTLIVED,
             OUTLIVED.replace("ret", "bra END") + "END:",
-        ),
-        Rule(
-            "an arrival in flight to an invalidated barrier",
-            "arrival of .* reaches the mbarrier .* after mbarrier.inval",
-            ANOTHER.format(REMOTE_ARRIVAL, ""),
-            ANOTHER.format(REMOTE_ARRIVAL, WAIT),
         ),
         Rule(
             "expected bytes in flight to an invalidated barrier",
@@ -821,9 +544,10 @@ OTHER: bar.sync 1, 64; setp.ne.u32 %p4, %tid, 32; @%p4 bra END; mbarrier.arrive.
 END:
 """
 EXPECT = "@!%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r11], {};"
+EXPECT_128 = EXPECT.format(128)
 COMPLETE = "@!%p1 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r11], {};"
-FILL, EMPTY = "@!%p1 " + bulk(), "@!%p1 " + STORE.format(to="%a0", source="%r10", size=128)
-COMMIT = "@!%p1 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r11];"
+FILL, EMPTY = f"@!%p1 {BULK} [%r10], [%a0], 128, [%r11];", f"@!%p1 {BULK_STORE} [%a0], [%r10], 128;"
+COMMIT = f"@!%p1 {T_COMMIT} [%r11];"
 CP_ASYNC = "@!%p1 cp.async.cg.shared.global [%r10], [%a0], 16; @!%p1 cp.async.mbarrier.arrive.noinc.shared.b64 [%r11];"
 TRY_WAIT = "mbarrier.try_wait.parity.shared.b64"
 ENDS = Family(
@@ -832,8 +556,8 @@ ENDS = Family(
         Rule(
             "bytes arrive at a dead CTA",
             "a bulk copy reaches CTA .*, which has exited",
-            EXPECT.format(128) + FILL,
-            EXPECT.format(128) + FILL + WAIT,
+            EXPECT_128 + FILL,
+            EXPECT_128 + FILL + WAIT,
             strict=True,
         ),
         Rule(
@@ -843,53 +567,6 @@ ENDS = Family(
             EMPTY + DRAIN,
             strict=True,
         ),
-        (
-            "a commit in flight to an invalidated barrier",
-            "tcgen05.commit of .* reaches the mbarrier .* after mbarrier.inval",
-            COMMIT + INVALIDATE,
-            COMMIT + WAIT + INVALIDATE,
-        ),
-        (
-            "bytes in flight to an invalidated barrier",
-            "bulk copy of .* reaches the mbarrier .* after mbarrier.inval",
-            FILL + INVALIDATE,
-            EXPECT.format(128) + FILL + WAIT + INVALIDATE,
-        ),
-        (
-            "a cp.async arrival in flight to an invalidated barrier",
-            "arrival of .* reaches the mbarrier .* after mbarrier.inval",
-            CP_ASYNC + INVALIDATE,
-            CP_ASYNC + WAIT + INVALIDATE,
-        ),
-        Rule(
-            "some of the expected bytes have come",
-            "the grid has ended, but mbarrier .* 64 bytes outstanding",
-            EXPECT.format(128) + COMPLETE.format(64),
-            EXPECT.format(128) + COMPLETE.format(128),
-            at=NOWHERE,
-        ),
-        Rule(
-            "more bytes come than are expected",
-            "the grid has ended, but mbarrier .* 64 bytes more than were expected",
-            COMPLETE.format(64),
-            "",
-            at=NOWHERE,
-        ),
-        Rule(
-            "expected bytes never come",
-            r"kernel hangs[\s\S]*no copy is outstanding that would bring the 128 bytes",
-            EXPECT.format(256) + FILL + WAIT,
-            EXPECT.format(128) + FILL + WAIT,
-            at=TRY_WAIT,
-        ),
-        Rule(
-            "an arrival is missing",
-            r"kernel hangs[\s\S]*nobody has ever arrived",
-            "setp.gt.u32 %p2, %tid, 31; @%p2 ret;" + WAIT,
-            "setp.gt.u32 %p2, %tid, 31; setp.eq.u32 %p3, %tid, 32; @%p3 mbarrier.arrive.shared.b64 _, [%r11]; @%p2 ret;"
-            + WAIT,
-            at=TRY_WAIT,
-        ),
         Rule(
             "a phase is missed",
             "phase 0 was waited for and missed",
@@ -897,46 +574,58 @@ ENDS = Family(
             MISSED.format(second=""),
             at=TRY_WAIT,
         ),
-        (
-            "a warp does not come to a barrier",
-            r"kernel hangs[\s\S]*has not arrived: warp 1",
-            "setp.gt.u32 %p2, %tid, 31; @%p2 ret; bar.sync 1, 64;",
-            "bar.sync 1, 64;",
+        *rules(r"""
+a commit in flight to an invalidated barrier | tcgen05.commit of .* reaches the mbarrier .* after mbarrier.inval
+    | $COMMIT< ->  $WAIT>$INVALIDATE
+bytes in flight to an invalidated barrier | bulk copy of .* reaches the mbarrier .* after mbarrier.inval
+    | <$FILL -> $EXPECT_128$FILL $WAIT>$INVALIDATE
+a cp.async arrival in flight to an invalidated barrier | arrival of .* reaches the mbarrier .* after mbarrier.inval
+    | $CP_ASYNC< ->  $WAIT>$INVALIDATE
+a warp does not come to a barrier | kernel hangs[\s\S]*has not arrived: warp 1
+    | <setp.gt.u32 %p2, %tid, 31; @%p2 ret;  -> >bar.sync 1, 64;
+"""),
+        *rules(
+            r"""
+some of the expected bytes have come | the grid has ended, but mbarrier .* 64 bytes outstanding
+    | $EXPECT_128@!%p1 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r11], <64 -> 128>;
+more bytes come than are expected | the grid has ended, but mbarrier .* 64 bytes more than were expected
+    | <@!%p1 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r11], 64; -> >
+""",
+            at=NOWHERE,
+        ),
+        *rules(
+            r"""
+expected bytes never come | kernel hangs[\s\S]*no copy is outstanding that would bring the 128 bytes
+    | <@!%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 256; -> $EXPECT_128>$FILL $WAIT
+an arrival is missing | kernel hangs[\s\S]*nobody has ever arrived | setp.gt.u32 %p2, %tid, 31; < -> setp.eq.u32 %p3,
+    %tid, 32; @%p3 mbarrier.arrive.shared.b64 _, [%r11]; >@%p2 ret; $WAIT
+""",
+            at=TRY_WAIT,
         ),
     ],
     {"threads": 64},
 )
 
 BY_WARP = "setp.gt.u32 %p2, %tid, 31; @%p2 bra OTHER; {0} bra END;\nOTHER: {1}\nEND:"
-INIT_FENCE = "fence.mbarrier_init.release.cluster;"
 UNFENCED = INIT.format(count=1).replace(INIT_FENCE, "{}")
-P_ALLOCATES, P_FREES = (text.replace("group::1", "group::2") for text in (ALLOC, DEALLOC))
-PAIRED = P_ALLOCATES + P_FREES
 P_ALLOC = "tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32"
 NOT_HEARD = r"tcgen05\.{}\.cta_group::2 where this warp has not heard of the other CTA"
-ARRIVED, MET = "barrier.cluster.arrive.aligned;", "barrier.cluster.wait.aligned;"
 FENCES = [
     Family(
         BEGIN + "mad.lo.u32 %r5, %tid, 4, %r10; st.shared.b32 [%r5], %r1; {} bar.sync 0;" + EMPTY + DRAIN,
         [
-            (
-                "fence.proxy.async before a bulk store",
-                "fence.proxy.async is missing",
-                "",
-                "fence.proxy.async.shared::cta;",
-            ),
-            (
-                "no other fence does before a bulk store",
-                "fence.proxy.async is missing",
-                "fence.acq_rel.cluster;",
-                "fence.proxy.async;",
-            ),
+            *rules(r"""
+fence.proxy.async before a bulk store | fence.proxy.async is missing |  | fence.proxy.async.shared::cta;
+no other fence does before a bulk store | fence.proxy.async is missing | fence.<acq_rel.cluster -> proxy.async>;
+"""),
         ],
         at="cp.async.bulk.global.shared::cta.bulk_group",
     ),
     Family(
-        BEGIN + UNFENCED + EXPECT.format(128) + FILL + WAIT,
-        [("fence.mbarrier_init before a copy", "fence.mbarrier_init is missing", "", INIT_FENCE)],
+        BEGIN + UNFENCED + EXPECT_128 + FILL + WAIT,
+        [
+            ("fence.mbarrier_init before a copy", "fence.mbarrier_init is missing", "", INIT_FENCE),
+        ],
         at="cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes",
         strict=True,
     ),
@@ -949,7 +638,9 @@ FENCES = [
         + "@!%p3 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
         + ".multicast::cluster [%r10], [%a0], 128, [%r11], %h2;"
         + WAIT,
-        [("fence.mbarrier_init before another CTA's copy", "fence.mbarrier_init is missing", "", INIT_FENCE)],
+        [
+            ("fence.mbarrier_init before another CTA's copy", "fence.mbarrier_init is missing", "", INIT_FENCE),
+        ],
         {"grid": 2, "cluster": 2},
         at="cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster",
     ),
@@ -961,7 +652,9 @@ FENCES = [
         + "@!%p1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r7];"
         + WAIT
         + MEET,
-        [("fence.mbarrier_init before a remote arrival", "fence.mbarrier_init is missing", "", INIT_FENCE)],
+        [
+            ("fence.mbarrier_init before a remote arrival", "fence.mbarrier_init is missing", "", INIT_FENCE),
+        ],
         {"grid": 2, "cluster": 2},
         at="mbarrier.arrive.release.cluster.shared::cluster.b64",
         cta=(1, 0, 0),
@@ -970,7 +663,9 @@ FENCES = [
         BEGIN
         + "cvt.u64.u32 %rd2, %tid; mul.lo.u64 %rd2, %rd2, 4; add.s64 %rd2, %rd2, %a0; mad.lo.u32 %r5, %tid, 4, %r10;"
         "cp.async.ca.shared.global [%r5], [%rd2], 4; cp.async.wait_all; {} bar.sync 0;" + EMPTY + DRAIN,
-        [("fence.proxy.async behind cp.async", "fence.proxy.async is missing", "", "fence.proxy.async.shared::cta;")],
+        [
+            ("fence.proxy.async behind cp.async", "fence.proxy.async is missing", "", "fence.proxy.async.shared::cta;"),
+        ],
         at="cp.async.bulk.global.shared::cta.bulk_group",
     ),
     Family(
@@ -1004,7 +699,9 @@ FENCES = [
     Family(
         BEGIN + "xor.b32 %r2, %rank, 1; mapa.shared::cluster.u32 %r7, %r10, %r2; {}"
         "st.shared::cluster.b32 [%r7], 1;" + MEET,
-        [("another CTA is accessed once it has started", "where this warp has not heard of that CTA", "", MEET)],
+        [
+            ("another CTA is accessed once it has started", "where this warp has not heard of that CTA", "", MEET),
+        ],
         {"grid": 2, "cluster": 2},
         at="st.shared::cluster.b32",
     ),
@@ -1080,7 +777,7 @@ UNCOMMITTED = Family(
             "no tcgen05.commit behind it has arrived",
             COPIED_OVER.format(**ORDERED | {"commit": "", "told": ORDERED["after"]}),
             COPIED_OVER.format(**ORDERED),
-        )
+        ),
     ],
     {"threads": 64, "schedule": "eager"},
 )
@@ -1138,7 +835,7 @@ REGISTERS = [
                 "have asked for 98304 registers, an SM has 65536",
                 SETMAXNREG.format("inc", 256),
                 SETMAXNREG.format("inc", 168),
-            )
+            ),
         ],
         {"threads": 384},
         warp=8,
@@ -1148,62 +845,24 @@ REGISTERS = [
 TRANSLATION = Family(
     BEGIN + "{}",
     [
-        ("an instruction that is not modelled", "wgmma.fence", "wgmma.fence.sync.aligned;", ""),
-        (
-            "a modifier that does not exist",
-            "ld has no .release",
-            "ld.release.gpu.global.b32 %r1, [%a0];",
-            "ld.acquire.gpu.global.b32 %r1, [%a0];",
-        ),
-        ("too many operands", "add.f32", "add.f32 %r3, %r1, %r1, %r1;", "add.f32 %r3, %r1, %r1;"),
-        (
-            "register sizes",
-            "register %h1 has 16 bits, the access 32",
-            "ld.global.b32 %h1, [%a0];",
-            "ld.global.b16 %h1, [%a0];",
-        ),
-        (
-            "vector sizes",
-            ".v8 of 16 bits",
-            "ld.global.v8.b16 {%h1, %h2, %h3, %h4, %h5, %h6, %h7, %h8}, [%a0];",
-            "ld.global.v4.b16 {%h1, %h2, %h3, %h4}, [%a0];",
-        ),
-        (
-            "cp.async size",
-            "cp.async",
-            "cp.async.cg.shared.global [%r10], [%a0], 8; cp.async.wait_all;",
-            "cp.async.ca.shared.global [%r10], [%a0], 8; cp.async.wait_all;",
-        ),
-        (
-            "setmaxnreg count",
-            "an immediate from 24 to 256 in steps of 8",
-            "setmaxnreg.dec.sync.aligned.u32 20;",
-            "setmaxnreg.dec.sync.aligned.u32 24;",
-        ),
-        (
-            "types of a bulk reduction",
-            "add.s64 is no reduction in global memory",
-            "@!%p1 " + REDUCE.format(what="add.s64") + DRAIN,
-            "@!%p1 " + REDUCE.format(what="add.u64") + DRAIN,
-        ),
-        (
-            "shape of a tensor memory load",
-            "is not modelled",
-            ld("%r1", "32x32b.x3", "%r3, %r4, %r5"),
-            ALLOC + ld("%r12", "32x32b.x2", "%r3, %r4") + DEALLOC,
-        ),
-        (
-            "kinds with block scaling",
-            "kind::mxf4 needs .block_scale",
-            "tcgen05.mma.cta_group::1.kind::mxf4 [%r1], %rd3, %rd3, %r1, %p1;",
-            "",
-        ),
-        (
-            "scale vector of a kind",
-            "mxf4 with .block16; must be",
-            "tcgen05.mma.cta_group::1.kind::mxf4.block_scale.block16 [%r1], %rd3, %rd3, %r1, [%r1], [%r1], %p1;",
-            "",
-        ),
+        *rules(r"""
+an instruction that is not modelled | wgmma.fence | <wgmma.fence.sync.aligned; -> >
+a modifier that does not exist | ld has no .release | ld.<release -> acquire>.gpu.global.b32 %r1, [%a0];
+too many operands | add.f32 | add.f32 %r3, %r1, %r1<, %r1 -> >;
+register sizes | register %h1 has 16 bits, the access 32 | ld.global.<b32 -> b16> %h1, [%a0];
+vector sizes | .v8 of 16 bits
+    | ld.global.<v8.b16 {%h1, %h2, %h3, %h4, %h5, %h6, %h7, %h8 -> v4.b16 {%h1, %h2, %h3, %h4>}, [%a0];
+cp.async size | cp.async | <$CP_ASYNC_CG -> $CP_ASYNC_CA> [%r10], [%a0], 8; cp.async.wait_all;
+setmaxnreg count | an immediate from 24 to 256 in steps of 8 | setmaxnreg.dec.sync.aligned.u32 <20 -> 24>;
+types of a bulk reduction | add.s64 is no reduction in global memory
+    | @!%p1 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.<s64 -> u64> [%a0], [%r10], 128; $DRAIN
+shape of a tensor memory load | is not modelled | $T_LD.32x32b.x3.b32 {%r3, %r4, %r5}, [%r1]; $T_WAIT
+    | $ALLOC $T_LD.32x32b.x2.b32 {%r3, %r4}, [%r12]; $T_WAIT $DEALLOC
+kinds with block scaling | kind::mxf4 needs .block_scale
+    | <tcgen05.mma.cta_group::1.kind::mxf4 [%r1], %rd3, %rd3, %r1, %p1; -> >
+scale vector of a kind | mxf4 with .block16; must be
+    | <tcgen05.mma.cta_group::1.kind::mxf4.block_scale.block16 [%r1], %rd3, %rd3, %r1, [%r1], [%r1], %p1; -> >
+"""),
     ],
     warp=None,
 )
