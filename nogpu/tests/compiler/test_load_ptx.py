@@ -351,10 +351,7 @@ def test_what_is_left_of_calls():
     text = f"{head}.entry k(.param .u64 out) {{ {REGISTERS} {LOAD_OUT} {body} ret; }}"
     linked = link(ptx.parse(text).entries["k"])
     left = {i.opcode: i.text for i in linked.instructions if i.opcode.startswith(("call", "brx"))}
-    assert left == {
-        "call.vprintf": "call (%r2), vprintf, (%rd1, %rd1)",
-        "call.unknown": "call (%r3), %rd1, (%r1, %r2)",
-    }
+    assert left == {"call.vprintf": "call (%r2), vprintf, (%rd1, %rd1)", "call.unknown": "call (%r3), %rd1, (%r1, %r2)"}
     assert sum(instruction.text == "ld.param.b32 %r2, [y]" for instruction in linked.instructions) == 2
 
 
@@ -489,23 +486,6 @@ def test_torch_tensors():
 # Directives and special registers
 
 
-@pytest.mark.parametrize(
-    "directives,options,reason",
-    [
-        (".maxntid 32, 2", {"block": 65}, r"65 threads, more than the 64 that the kernel allows \(\.maxntid"),
-        (".reqntid 32, 2", {"block": 64}, r"block \(64, 1, 1\) is not the \(32, 2, 1\)"),
-        (".reqnctapercluster 2", {"grid": 3}, "not a multiple of cluster"),
-        (".reqnctapercluster 2", {"grid": 4, "cluster": 4}, r"cluster \(4, 1, 1\) is not the \(2, 1, 1\)"),
-        (".maxclusterrank 2", {"grid": 4, "cluster": 4}, "4 CTAs, the kernel allows 2"),
-        (".blocksareclusters", {}, "directive .blocksareclusters not understood"),
-    ],
-)
-def test_launches_against_the_directives(directives, options, reason):
-    arguments = {"grid": 1, "block": 32} | options
-    with pytest.raises(EmulatorError, match=reason):
-        load("", directives=directives)["k"].launch(args=[0], **arguments)
-
-
 def test_launches_within_the_directives():
     directives = ".maxntid 64 .minnctapersm 2 .maxnreg 128 .explicitcluster .reqnctapercluster 2, 1, 1"
     body = "mov.u32 %r3, %cluster_nctarank; mov.u32 %r4, %cluster_ctarank; mad.lo.u32 %r2, %r3, 10, %r4;" + STORE
@@ -530,22 +510,6 @@ def test_special_registers_of_shared_memory():
     with pytest.raises(EmulatorError, match="special register %envreg0 is not modelled") as error:
         run("mov.b32 %r2, %envreg0;")
     assert error.value.ptx_text == "mov.b32 %r2, %envreg0"
-
-
-@pytest.mark.parametrize("count", ["24", "256"])
-def test_setmaxnreg(count):
-    assert run(f"setmaxnreg.dec.sync.aligned.u32 {count}; mov.u32 %r2, 1;" + STORE) == [1] * 32
-
-
-@pytest.mark.parametrize("count", ["16", "20", "264", "%r1"])
-def test_register_counts_that_are_refused(count):
-    with pytest.raises(EmulatorError, match="register count .* from 24 to 256 in steps of 8"):
-        run(f"setmaxnreg.inc.sync.aligned.u32 {count};")
-
-
-def test_setmaxnreg_of_a_diverged_warp():
-    with pytest.raises(EmulatorError, match="the warp has diverged"):
-        run("setp.eq.u32 %p1, %r1, 0; @%p1 setmaxnreg.dec.sync.aligned.u32 24;")
 
 
 def test_arrays_keep_no_registration_behind():

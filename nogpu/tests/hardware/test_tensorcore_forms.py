@@ -4,24 +4,17 @@ import numpy as np
 import pytest
 
 from nogpu.errors import Fault
-from nogpu.hardware.memory import GlobalMemory
 from nogpu.hardware.shared_memory import SharedMemory
 from nogpu.hardware.tensor.tmem import TensorMemory
-from nogpu.hardware.tma import boxes as tma
-from nogpu.hardware.tma.tensor_map import TensorMap
-from tests.support.encoding import tensor_map
 from tests.support.tensor_operands import (
-    DTYPES,
     LAYOUTS,
     NARROW_BITS,
-    SF,
     SFA,
     SFB,
     A,
     B,
     D,
     assert_close,
-    copy,
     decoded,
     descriptor,
     instruction,
@@ -31,7 +24,6 @@ from tests.support.tensor_operands import (
     packed_rows,
     put_operand,
     put_scales,
-    scale_values,
 )
 from tests.support.tensor_problem import Problem
 
@@ -297,40 +289,3 @@ def test_observers_see_every_chunk_read():
         )
 
     assert seen == [("load", "async", chunks(start, rows), (16,), (1,), "me") for start, rows in ((B, 64), (A, 128))]
-
-
-def test_a_tile_from_global_memory_to_registers():
-    """Tensor and bulk loads, tcgen05.cp, four MMAs over a K tile of 256, tcgen05.ld: against the product in float64."""
-    rng = np.random.default_rng(9)
-    shared, tmem = cta = make_cta()
-    rows, n, blocks = 128, 64, 16
-    elements = [rng.integers(0, 16, (size, 256), dtype=np.uint8) for size in (rows, n)]
-    codes = [rng.integers(0x30, 0x40, (128, blocks), dtype=np.uint8) for _ in range(2)]
-    memory, storage = GlobalMemory(), []
-
-    def publish(data: np.ndarray) -> int:
-        storage.append(np.zeros(data.size + 128, np.uint8))
-        start = -storage[-1].ctypes.data % 128
-        storage[-1][start : start + data.size] = data.ravel()
-        memory.register(storage[-1].ctypes.data + start, data.size)
-        return storage[-1].ctypes.data + start
-
-    for offset, matrix in zip((A, B), elements, strict=True):
-        packed = matrix[:, ::2] | matrix[:, 1::2] << 4
-        raw = tensor_map(publish(packed), (256, len(matrix)), (128,), (256, len(matrix)), "b4x16", 128)
-        tma.load_tile(TensorMap.decode(raw), (0, 0), memory, shared, offset)
-    for offset, matrix, column in ((SF, codes[0], SFA), (SF + 2048, codes[1], SFB)):
-        # 512-byte atoms of 128 rows by 4 blocks: [block / 4][row % 32][row / 32][block % 4]
-        atoms = matrix.reshape(4, 32, blocks // 4, 4).transpose(2, 1, 0, 3)
-        tma.load_bulk(memory, publish(np.ascontiguousarray(atoms)), shared, offset, 2048)
-        for k in range(4):
-            copy([cta], "32x128b", "warpx4", None, column + 4 * k, descriptor(offset + 512 * k, 128))
-    for k in range(4):
-        descriptors = descriptor(A + 32 * k, 1024, 128), descriptor(B + 32 * k, 1024, 128)
-        scales = SFA + 4 * k, SFB + 4 * k
-        mma([cta], "mxf4nvf4", 1, 16, D, *descriptors, instruction("mxf4nvf4", rows, n), *scales, k > 0)
-    values = [matrix.view(DTYPES["e2m1"]).astype(np.float64) for matrix in elements]
-    a_values = values[0] * scale_values(codes[0], "ue4m3", 16)
-    b_values = values[1] * scale_values(codes[1][:n], "ue4m3", 16)
-    quadrants = [tmem.load("32x32b", n, warp, 32 * warp << 16).T.copy().view(np.float32) for warp in range(4)]
-    assert np.array_equal(np.concatenate(quadrants), a_values @ b_values.T)

@@ -99,10 +99,7 @@ GOOD = {"address": 0x1000, "dims": (64, 64, 8), "strides": (256, 65536), "box": 
             {"address": 0x1010, "dims": (128, 64, 8), "box": (128, 8, 1), "element": "b4x16_p64"},
             r"not a multiple of 32",
         ),
-        (
-            {"address": 0x1020, "dims": (256, 64, 8), "box": (64, 8, 1), "element": "b6x16_p32"},
-            r"its box 64; must be",
-        ),
+        ({"address": 0x1020, "dims": (256, 64, 8), "box": (64, 8, 1), "element": "b6x16_p32"}, r"its box 64; must be"),
         (
             {"dims": (128, 64, 8), "box": (128, 8, 1), "element": "b6x16_p32", "swizzle": 64},
             r"swizzle of 64 bytes: must be none or 128",

@@ -272,24 +272,6 @@ def test_lane_masks_and_clocks():
 
 
 @pytest.mark.parametrize(
-    "instruction,reason",
-    [
-        ("bar.sync 0;", "the warp has diverged"),
-        ("shfl.sync.idx.b32 %r1, %tid, 0, 31, -1;", "have diverged and are elsewhere"),
-        ("elect.sync %r1|%p2, -1;", "have diverged and are elsewhere"),
-        ("vote.sync.any.pred %p2, %p1, 1;", "are not in its membermask"),
-        ("tcgen05.wait::ld.sync.aligned;", "the warp has diverged"),
-        ("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;", "the warp has diverged"),
-        ("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;", "the warp has diverged"),
-    ],
-)
-def test_divergence_where_the_whole_warp_is_needed(instruction, reason):
-    with pytest.raises(EmulatorError, match=reason) as error:
-        lanes(f"mov.u32 %r1, 0; setp.ge.u32 %p1, %tid, 8; @%p1 bra SKIP;\n{instruction}\nSKIP:")
-    assert error.value.ptx_text == instruction.rstrip(";") and error.value.warp == 0 and error.value.cta == (0, 0, 0)
-
-
-@pytest.mark.parametrize(
     "lane,reason",
     [("31", "shfl.sync reads lane 31, which"), ("%tid", None), ("%r2", "shfl.sync: lane 0 reads lane 31, which")],
 )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nogpu.errors import EmulatorError
-from tests.support.encoding import f16_idesc, smem_descriptor, tensor_map
+from tests.support.encoding import tensor_map
 from tests.support.small_kernels import launch
 
 SCHEDULES = ["late", "eager", "random:4"]
@@ -176,28 +176,6 @@ def test_a_lenient_run_reads_an_edited_map_when_a_load_is_issued(schedule, monke
     assert edited_twice(schedule, "") == [*range(1032, 1064), *range(2032, 2064)]
 
 
-@pytest.mark.parametrize(
-    "address,reason",
-    [
-        ("add.s64 %rd2, %a0, 32;", "must be 64-byte aligned"),
-        ("cvt.u64.u32 %rd3, %r10; cvta.shared.u64 %rd2, %rd3;", "a tensor map in shared memory"),
-    ],
-)
-def test_tensor_maps_that_are_refused(address, reason):
-    source = aligned(np.zeros((4, 16), np.uint32))
-    body = (
-        SETUP
-        + f"""
-        {address} @%p1 bra A; mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 128;
-        cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r10], [%rd2, {{%r1, %r2}}],
-        [%r11];
-    A:"""
-        + WAIT.format(n=0, place="%r11", parity=0)
-    )
-    with pytest.raises(EmulatorError, match=reason):
-        launch(body, map_of(source, (2, 16)), source, shared=16384)
-
-
 STAGED = """
     mad.wide.u32 %rd1, %tid, 4, %a1; ld.global.b32 %r4, [%rd1]; mad.lo.u32 %r3, %tid, 4, %r10; st.shared.b32 [%r3], %r4;
     fence.proxy.async; bar.sync 0;
@@ -304,15 +282,6 @@ def test_stores_with_a_byte_mask(hint):
     assert np.array_equal(out, np.where(kept, data, 0xEE))
 
 
-def test_bytes_that_are_left_at_the_end():
-    """A part of the expected bytes is an error; bytes of copies that no thread has issued are not counted."""
-    body = f"{SETUP} @%p1 bra A; mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 128; {{}}\nA:"
-    launch(body.format(""), np.zeros(1, np.uint32), shared=16384)
-    with pytest.raises(EmulatorError, match="the grid has ended, but mbarrier .* 64 bytes outstanding"):
-        some = "mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r11], 64;"
-        launch(body.format(some), np.zeros(1, np.uint32), shared=16384)
-
-
 LATE_ERRORS = {
     "size 0x18 is not a multiple of 16": (
         "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [%a1], 24, [%r11];"
@@ -411,81 +380,3 @@ def test_prefetches_have_no_effect():
         cp.async.bulk.prefetch.tensor.2d.L2.global.tile.L2::cache_hint [%a0, {{%r1, %r1}}], %rd9;"""
     counters = launch(body, map_of(source, (2, 16)), source, shared=16384)
     assert counters.tma_load_requested_bytes == 0 and not source.any()
-
-
-MMA = """
-    shr.u32 %r13, %tid, 5; setp.ne.u32 %p2, %r13, 0; @%p2 bra ALLOCATED;
-    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r11+16], 32;
-ALLOCATED: mad.wide.u32 %rd1, %tid, 32, %a1; mad.lo.u32 %r3, %tid, 32, %r10;
-    ld.global.v8.b32 {{%r20, %r21, %r22, %r23, %r24, %r25, %r26, %r27}}, [%rd1];
-    st.shared.v4.b32 [%r3], {{%r20, %r21, %r22, %r23}}; st.shared.v4.b32 [%r3+16], {{%r24, %r25, %r26, %r27}};
-    fence.proxy.async.shared::cta;
-    bar.sync 0; ld.shared.b32 %r12, [%r11+16]; @%p1 bra ISSUED;
-    shr.u32 %r14, %r10, 4; cvt.u64.u32 %rd2, %r14; or.b64 %rd2, %rd2, {a}; or.b64 %rd3, %rd2, 0; mov.b32 %r15, {idesc};
-    setp.ne.u32 %p3, %r1, 0; setp.eq.u32 %p4, %r1, 0;
-    tcgen05.mma.cta_group::1.kind::f16.collector::a::discard [%r12], %rd2, %rd3, %r15, {{%r1, %r1, %r1, {disabled}}},
-    %p3; tcgen05.mma.cta_group::1.kind::f16 [%r12], %rd2, %rd3, %r15, %p4;
-    tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%r11], %h1;
-ISSUED:
-"""
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_products_of_the_tensor_core(schedule):
-    """D = A B^T twice, A and B the same 128 x 16 tile, of which B is the first 16 rows."""
-    a = aligned(np.random.default_rng(1).integers(-3, 4, (128, 16)).astype(np.float16))
-    # 8x8 core matrices: two 16-byte chunks of a row are 128 bytes apart, groups of eight rows 256
-    tile = aligned(a.reshape(16, 8, 2, 8).transpose(0, 2, 1, 3).copy().reshape(128, 16))
-    out = np.zeros((128, 16), np.float32)
-    descriptor = smem_descriptor(0, 256, leading=128)
-    registers = ", ".join(f"%r{30 + i}" for i in range(16))
-    stores = "".join(f"st.global.b32 [%rd1+{4 * i}], %r{30 + i};" for i in range(16))
-    body = (
-        SETUP
-        + "mov.b16 %h1, 1;"
-        + MMA.format(a=descriptor, idesc=f16_idesc(128, 16), disabled="%r1")
-        + WAIT.format(n=0, place="%r11", parity=0)
-    )
-    body += f"""
-        tcgen05.fence::after_thread_sync; shl.b32 %r15, %r13, 21; add.u32 %r15, %r15, %r12;
-        tcgen05.ld.sync.aligned.32x32b.x16.b32 {{{registers}}}, [%r15]; tcgen05.wait::ld.sync.aligned;
-        mad.wide.u32 %rd1, %tid, 64, %a0; {stores}
-        bar.sync 0; @%p2 bra END; tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r12, 32;
-    END:
-    """
-    counters = launch(body, out, tile, threads=128, shared=16384, schedule=schedule)
-    wide = a.astype(np.float64)
-    np.testing.assert_array_equal(out, 2 * wide @ wide[:16].T)
-    assert counters.mma == 2 and counters.mma_flops == 2 * 2 * 128 * 16 * 16
-
-
-@pytest.mark.parametrize(
-    "instruction,reason",
-    [
-        ("tcgen05.mma.cta_group::2.kind::f16 [%r1], %rd2, %rd3, %r1, %p1;", "in a cluster of 1 CTA"),
-        ("tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%r10];", "was not initialised"),
-        (
-            (
-                "mov.b16 %h1, 4; "
-                "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%r11], %h1;"
-            ),
-            "multicast mask 0x0004",
-        ),
-    ],
-)
-def test_tensor_core_operations_that_are_refused(instruction, reason):
-    with pytest.raises(EmulatorError, match=reason):
-        launch(
-            SETUP + f"mov.u64 %rd2, 0; mov.u64 %rd3, 0; @%p1 bra A; {instruction}\nA:",
-            np.zeros(1, np.uint32),
-            shared=16384,
-        )
-
-
-def test_pairs_are_led_by_the_even_cta():
-    body = SETUP + (
-        "mov.u64 %rd2, 0; @%p1 bra A; setp.eq.u32 %p2, %rank, 0; @%p2 bra A; "
-        f"tcgen05.mma.cta_group::2.kind::f16 [%r1], %rd2, %rd2, %r1, %p2;\nA: {SYNC}"
-    )
-    with pytest.raises(EmulatorError, match="issued by CTA rank 1: the even CTA of the pair"):
-        launch(body, np.zeros(1, np.uint32), grid=2, cluster=2, shared=16384)

@@ -144,8 +144,8 @@ def test_a_matrix_in_registers():
     "instruction,reason",
     [
         ("ldmatrix.sync.aligned.m16n16.x1.shared.b8 {%r1, %r3}, [%r2];", "is not modelled"),
-        ("ldmatrix.sync.aligned.m16n16.x4.trans.shared.b8 {%r1, %r3}, [%r2];", "is not modelled"),
-        ("ldmatrix.sync.aligned.m8n16.x1.trans.shared.b8x16.b4x16_p64 {%r1}, [%r2];", "is not modelled"),
+        ("ldmatrix.sync.aligned.m16n16.x4.trans.b8 {%r1, %r3}, [%r2];", "is not modelled"),
+        ("ldmatrix.sync.aligned.m8n16.x1.trans.b8x16.b4x16_p64 {%r1}, [%r2];", "is not modelled"),
         ("ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r1}, [%r2];", "1 registers for .m16n16.x1, 2 expected"),
         (
             "ldmatrix.sync.aligned.m8n16.x2.shared.b8x16.b4x16_p64 {%r1}, [%r2];",

@@ -25,11 +25,7 @@ FORMS = [
         "cta_group::1 kind::mxf4nvf4 block_scale scale_vec::4X collector::a::use",
         "[%r1], %rd1, %rd1, %r1, [%r1], [%r1], %p1",
     ),
-    (
-        "tcgen05.commit",
-        "cta_group::1 mbarrier::arrive::one shared::cluster multicast::cluster b64",
-        "[%r0], %h1",
-    ),
+    ("tcgen05.commit", "cta_group::1 mbarrier::arrive::one shared::cluster multicast::cluster b64", "[%r0], %h1"),
     ("tcgen05.ld", "sync aligned 16x64b x2 pack::16b b32", "{%r3, %r4}, [%r1]"),
     ("tcgen05.alloc", "cta_group::1 sync aligned shared::cta b32", "[%r0], 32"),
     ("mbarrier.arrive.expect_tx", "release cluster shared::cluster b64", "_, [%r0], %r1"),
@@ -56,7 +52,7 @@ DECLARED = """
 TWINS = [
     ("cp.async.bulk.tensor", "2d global shared::cluster tile mbarrier::complete_tx::bytes", FORMS[0][2]),
     ("cvt", "rn f32 f16x2", "%r3, %f1, %f1"),
-    ("ldmatrix", "sync aligned m16n16 x1 trans shared b4x16_p64 b8x16", "{%r3, %r4}, [%r0]"),
+    ("ldmatrix", "sync aligned m16n16 x1 trans b4x16_p64 b8x16", "{%r3, %r4}, [%rd0]"),
     ("mbarrier.try_wait", "acquire parity cta shared::cta b64", "%p1, [%r0], %r1"),
     ("barrier.cluster", "aligned arrive", ""),
     ("shf", "wrap l b32", "%r3, %r1, %r1, %r1"),
@@ -68,8 +64,12 @@ TWINS = [
 
 def shuffled(modifiers, seed):
     """Some orders of the modifiers that keep the order inside of each class."""
-    source, classes = random.Random(seed), ("global", "shared", "f16x2", "f32", "b8x16", "b4x16_p64", "u32", "s32")
-    for _ in range(6):
+    source, count, classes = (
+        random.Random(seed),
+        max(2, 8 - modifiers.count(" ")),
+        ("global", "shared", "f16x2", "f32", "b8x16", "b4x16_p64", "u32", "s32"),
+    )
+    for _ in range(count):
         order = modifiers.split()
         source.shuffle(order)
         kept = iter([part for part in modifiers.split() if part.startswith(classes)])

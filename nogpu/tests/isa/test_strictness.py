@@ -129,7 +129,7 @@ cp.async source size | src-size 8 is larger than cp-size 4
     | $CP_ASYNC_CA [%r10], [%a0], <4, 8 -> 8, 4>; cp.async.wait_all;
 ldmatrix alignment | misaligned by 4 bytes | ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r3}, [%r10+<4 -> 16>];
 st.bulk size | st.bulk: size 0xc is not a multiple of 8 | @!%p1 st.bulk.shared::cta [%r10], <12 -> 16>, 0;
-"""),
+""")
     ],
 )
 
@@ -170,7 +170,7 @@ tensormap prefetch address | must be a 64-byte aligned
     | prefetch.tensormap [%a1<+16 -> >]; $TILE [%r10], [%a1, {%r1, %r1}], [%r11];
 bulk prefetch size | size 0x8 is not a multiple of 16
     | cp.async.bulk.prefetch.L2.global [%a0], <8 -> 16>; $TILE [%r10], [%a1, {%r1, %r1}], [%r11];
-"""),
+""")
     ],
 )
 
@@ -185,7 +185,7 @@ bulk store past an allocation | store of 144 bytes .*past the end of a0 | $BULK_
 bulk store from past shared memory | load of 32 bytes at shared offset | $BULK_STORE [%a0], [%r10+<16368 -> 16352>], 32;
 tile store shared address | is not a multiple of 128 | $TILE_STORE [%a1, {%r1, %r1}], [%r10+<16 -> 128>];
 tile store coordinates | must not be negative | $TILE_STORE [%a1, {<-1, %r1 -> %r1, 3>}], [%r10];
-"""),
+""")
     ],
 )
 
@@ -268,16 +268,14 @@ barrier threads | must be a positive multiple of 32 | bar.sync 1, <48 -> 64>;
 cluster wait before arrive | without a barrier.cluster.arrive | $MET | $MEET
 cluster arrive twice | arrive twice | <$ARRIVED  -> >$MEET
 membermask | are not in its membermask | vote.sync.any.pred %p2, %p1, < -> ->1;
-"""),
+""")
     ],
     options={"threads": 64},
 )
 
 NAMED = Family(
     BEGIN + "shr.u32 %r5, %tid, 5; setp.ne.u32 %p2, %r5, 0; @%p2 bra OTHER; bar.arrive 1, 96;\nOTHER: {}",
-    [
-        ("barrier threads differ", "is used with 64 threads while", "@%p2 bar.sync 1, 64;", "@%p2 bar.sync 1, 96;"),
-    ],
+    [("barrier threads differ", "is used with 64 threads while", "@%p2 bar.sync 1, 64;", "@%p2 bar.sync 1, 96;")],
     {"threads": 96},
     warp=1,
 )
@@ -498,6 +496,8 @@ CLUSTERS = Family(
         *rules(r"""
 barrier of another CTA is waited for | the instruction takes this CTA's only
     | mbarrier.try_wait.parity.shared::cta.b64 %p2, [%<r7 -> r11>], 1;
+barrier of another CTA is tested | the instruction takes this CTA's only
+    | cvt.u64.u32 %rd1, %<r7 -> r11>; cvta.shared::cluster.u64 %rd1, %rd1; mbarrier.test_wait.b64 %p2, [%rd1], %rd3;
 another CTA's barrier is stored over | touches a live barrier | st.shared::cluster.b32 [%<r7 -> r6>], %r1;
 """),
         *rules(
@@ -581,6 +581,8 @@ bytes in flight to an invalidated barrier | bulk copy of .* reaches the mbarrier
     | <$FILL -> $EXPECT_128$FILL $WAIT>$INVALIDATE
 a cp.async arrival in flight to an invalidated barrier | arrival of .* reaches the mbarrier .* after mbarrier.inval
     | $CP_ASYNC< ->  $WAIT>$INVALIDATE
+a commit to a CTA that is not there | multicast mask 0x0004 | mov.b16 %h1, <4 -> 1>; @!%p1
+    tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%r11], %h1;< ->  $WAIT>
 a warp does not come to a barrier | kernel hangs[\s\S]*has not arrived: warp 1
     | <setp.gt.u32 %p2, %tid, 31; @%p2 ret;  -> >bar.sync 1, 64;
 """),
@@ -589,7 +591,7 @@ a warp does not come to a barrier | kernel hangs[\s\S]*has not arrived: warp 1
 some of the expected bytes have come | the grid has ended, but mbarrier .* 64 bytes outstanding
     | $EXPECT_128@!%p1 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r11], <64 -> 128>;
 more bytes come than are expected | the grid has ended, but mbarrier .* 64 bytes more than were expected
-    | <@!%p1 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r11], 64; -> >
+    | @!%p1 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r11], 64; | $EXPECT_128
 """,
             at=NOWHERE,
         ),
@@ -617,15 +619,13 @@ FENCES = [
             *rules(r"""
 fence.proxy.async before a bulk store | fence.proxy.async is missing |  | fence.proxy.async.shared::cta;
 no other fence does before a bulk store | fence.proxy.async is missing | fence.<acq_rel.cluster -> proxy.async>;
-"""),
+""")
         ],
         at="cp.async.bulk.global.shared::cta.bulk_group",
     ),
     Family(
         BEGIN + UNFENCED + EXPECT_128 + FILL + WAIT,
-        [
-            ("fence.mbarrier_init before a copy", "fence.mbarrier_init is missing", "", INIT_FENCE),
-        ],
+        [("fence.mbarrier_init before a copy", "fence.mbarrier_init is missing", "", INIT_FENCE)],
         at="cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes",
         strict=True,
     ),
@@ -638,9 +638,7 @@ no other fence does before a bulk store | fence.proxy.async is missing | fence.<
         + "@!%p3 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
         + ".multicast::cluster [%r10], [%a0], 128, [%r11], %h2;"
         + WAIT,
-        [
-            ("fence.mbarrier_init before another CTA's copy", "fence.mbarrier_init is missing", "", INIT_FENCE),
-        ],
+        [("fence.mbarrier_init before another CTA's copy", "fence.mbarrier_init is missing", "", INIT_FENCE)],
         {"grid": 2, "cluster": 2},
         at="cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster",
     ),
@@ -652,9 +650,7 @@ no other fence does before a bulk store | fence.proxy.async is missing | fence.<
         + "@!%p1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r7];"
         + WAIT
         + MEET,
-        [
-            ("fence.mbarrier_init before a remote arrival", "fence.mbarrier_init is missing", "", INIT_FENCE),
-        ],
+        [("fence.mbarrier_init before a remote arrival", "fence.mbarrier_init is missing", "", INIT_FENCE)],
         {"grid": 2, "cluster": 2},
         at="mbarrier.arrive.release.cluster.shared::cluster.b64",
         cta=(1, 0, 0),
@@ -663,9 +659,7 @@ no other fence does before a bulk store | fence.proxy.async is missing | fence.<
         BEGIN
         + "cvt.u64.u32 %rd2, %tid; mul.lo.u64 %rd2, %rd2, 4; add.s64 %rd2, %rd2, %a0; mad.lo.u32 %r5, %tid, 4, %r10;"
         "cp.async.ca.shared.global [%r5], [%rd2], 4; cp.async.wait_all; {} bar.sync 0;" + EMPTY + DRAIN,
-        [
-            ("fence.proxy.async behind cp.async", "fence.proxy.async is missing", "", "fence.proxy.async.shared::cta;"),
-        ],
+        [("fence.proxy.async behind cp.async", "fence.proxy.async is missing", "", "fence.proxy.async.shared::cta;")],
         at="cp.async.bulk.global.shared::cta.bulk_group",
     ),
     Family(
@@ -699,9 +693,7 @@ no other fence does before a bulk store | fence.proxy.async is missing | fence.<
     Family(
         BEGIN + "xor.b32 %r2, %rank, 1; mapa.shared::cluster.u32 %r7, %r10, %r2; {}"
         "st.shared::cluster.b32 [%r7], 1;" + MEET,
-        [
-            ("another CTA is accessed once it has started", "where this warp has not heard of that CTA", "", MEET),
-        ],
+        [("another CTA is accessed once it has started", "where this warp has not heard of that CTA", "", MEET)],
         {"grid": 2, "cluster": 2},
         at="st.shared::cluster.b32",
     ),
@@ -777,7 +769,7 @@ UNCOMMITTED = Family(
             "no tcgen05.commit behind it has arrived",
             COPIED_OVER.format(**ORDERED | {"commit": "", "told": ORDERED["after"]}),
             COPIED_OVER.format(**ORDERED),
-        ),
+        )
     ],
     {"threads": 64, "schedule": "eager"},
 )
@@ -835,7 +827,7 @@ REGISTERS = [
                 "have asked for 98304 registers, an SM has 65536",
                 SETMAXNREG.format("inc", 256),
                 SETMAXNREG.format("inc", 168),
-            ),
+            )
         ],
         {"threads": 384},
         warp=8,
@@ -862,7 +854,7 @@ kinds with block scaling | kind::mxf4 needs .block_scale
     | <tcgen05.mma.cta_group::1.kind::mxf4 [%r1], %rd3, %rd3, %r1, %p1; -> >
 scale vector of a kind | mxf4 with .block16; must be
     | <tcgen05.mma.cta_group::1.kind::mxf4.block_scale.block16 [%r1], %rd3, %rd3, %r1, [%r1], [%r1], %p1; -> >
-"""),
+""")
     ],
     warp=None,
 )

@@ -223,11 +223,7 @@ FOUR, TWO = "{%r1, %r2, %r3, %r4}", "{%r5, %r6}"
         ("m16n8k16.row.col.f32.f16.bf16.f32", (FOUR, FOUR, TWO, FOUR), "no combination of shape and types"),
         ("m16n8k32.row.col.f32.f16.f16.f32", (FOUR, FOUR, TWO, FOUR), "no combination of shape and types"),
         ("m16n8k16.row.col.satfinite.f32.f16.f16.f32", (FOUR, FOUR, TWO, FOUR), ".satfinite is for integers"),
-        (
-            "m16n8k16.row.col.f32.f16.f16.f32",
-            (FOUR, "{%rd4, %r5, %r6, %r7}", TWO, FOUR),
-            "register %rd4 has 64 bits",
-        ),
+        ("m16n8k16.row.col.f32.f16.f16.f32", (FOUR, "{%rd4, %r5, %r6, %r7}", TWO, FOUR), "register %rd4 has 64 bits"),
         (
             "m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3",
             (FOUR, FOUR, TWO, FOUR),

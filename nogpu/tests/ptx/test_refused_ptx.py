@@ -218,7 +218,7 @@ exclusive clusters | exclude each other | .<maxclusterrank 2 . -> >reqnctaperclu
 cluster 0 | sizes must be 1 to | .reqnctapercluster 0 | .explicitcluster .reqnctapercluster 1
 unknown | directive .nonsense 3 not understood | .<nonsense -> minnctapersm> 3
 of functions | directive .noreturn not understood | .noreturn | .maxntid 1
-""",
+"""
 )
 def test_directives(reason, broken, legal):
     check(f"{HEADER}.entry e() {{}}\n{{{{ ret; }}}}\n".replace("{{ ret; }}", "{ ret; }"), reason, broken, legal)
@@ -290,7 +290,7 @@ octal digit | operand '08' not understood | mov.u32 %r1, <08 -> 010>;
 binary digit | operand '0b2' not understood | mov.u32 %r1, <0b2 -> 0b1>;
 short bits | operand '0f3F80000' not understood | mov.f32 %r1, <0f3F80000 -> 0f3F800000>;
 underscore | operand '1_000' not understood | mov.u32 %r1, <1_000 -> 1000>;
-""",
+"""
 )
 def test_literals(reason, broken, legal):
     check(f"{HEADER}.entry e() {{ {REGISTERS}\n{{}}\nret; }}\n", reason, broken, legal)

@@ -106,10 +106,7 @@ INTEGERS = {
         f"szext.{mode}": ("uu", lambda t, a, b, mode=mode: I.extend_bits(a, b, t.signed, mode == "clamp"))
         for mode in ("clamp", "wrap")
     },
-    "prmt": (
-        "ttt",
-        lambda t, a, b, c: I.permute_mode(a, b, c, t.ending) if t.ending else I.permute_bytes(a, b, c),
-    ),
+    "prmt": ("ttt", lambda t, a, b, c: I.permute_mode(a, b, c, t.ending) if t.ending else I.permute_bytes(a, b, c)),
     **{
         f"shf.{way}.{mode}": (
             "ttt",

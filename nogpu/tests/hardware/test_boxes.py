@@ -1,4 +1,4 @@
-"""Bulk and tensor copies in C against copies byte by byte, their marks of traffic, and the copies left to Python."""
+"""Bulk and tensor copies, in C and in Python, against copies byte by byte; their traffic; copies that are refused."""
 
 import itertools
 from contextlib import contextmanager
@@ -13,6 +13,7 @@ from nogpu.errors import Fault
 from nogpu.hardware.memory import GlobalMemory
 from nogpu.hardware.shared_memory import SharedMemory
 from nogpu.hardware.tma import boxes
+from nogpu.hardware.tma.swizzle import swizzle
 from nogpu.hardware.tma.tensor_map import TensorMap
 from nogpu.hardware.traffic import SECTOR, Traffic
 from tests.support.encoding import tensor_map
@@ -119,7 +120,7 @@ def copies(draw, store: bool) -> Copy:
     bits, rank = BITS[element], 2 if rows else draw(st.integers(1, 5))
     widest = min(swizzle[0] or 256, 256 * bits // 8)
     counts = [16 * draw(st.integers(1, widest // 16)) * 8 // bits]
-    counts += [1 if rows else draw(st.integers(1, 9 if rank < 4 else 3)) for _ in range(rank - 1)]
+    counts += [1 if rows else draw(st.integers(1, 5 if rank < 4 else 3)) for _ in range(rank - 1)]
     steps = [1] + [1 if rows else draw(st.integers(1, 3)) for _ in range(rank - 1)]
     dims = [
         2 * draw(st.integers(1, counts[0])),
@@ -252,30 +253,40 @@ def test_bulk_copies(start, nbytes):
 
 
 REFUSED = [
-    (plain(offset=0x840), None, "offset 0x840"),
-    (plain(offset=SHARED + 0x400 - 128), None, "shared memory is"),
-    (plain(offset=0x380), None, "shared memory is"),
+    (plain(offset=0x840), "", "shared memory offset 0x840 is not a multiple of 128"),
+    (plain(offset=SHARED + 0x400 - 128), "", r"of 256 bytes at shared offset 0xc380.* shared memory is"),
+    (plain(offset=0x380), "", "at shared offset 0x380.* shared memory is"),
     (plain(), "barrier", "live barrier"),
     (plain(), "release", "no live allocation"),
     (plain(), "shorten", "past the end"),
-    (plain(coords=[4]), None, "1 coordinates"),
-    (plain(element="b4x16", counts=[32, 4], coords=[3, 2]), None, "byte boundary"),
-    (plain(rows=True, coords=[0, 1, 2, 3, 4]), None, "the box one row high"),
+    (plain(coords=[4]), "", "1 coordinates for a tensor map of rank 2"),
+    (plain(element="b4x16", counts=[32, 4], coords=[3, 2]), "", "coordinate 3 of 4-bit elements.* byte boundary"),
+    (plain(rows=True, coords=[0, 1, 2, 3, 4]), "", "the rank must be 2 and the box one row high"),
+    (
+        plain(dims=[32, 8, 2], strides=[160, 1280], counts=[16, 1, 1], steps=[1, 1, 1], rows=True, coords=[0] * 5),
+        *("", "the rank must be 2 and the box one row high"),
+    ),
+    (plain(steps=[2, 1]), "", "element stride 2 in dimension 0"),
+    (plain(coords=[-4, 2]), "store", "must not be negative"),
+    (plain(coords=[0, -1]), "store", r"coordinates \(0, -1\), must not be negative"),
+    (plain(), "store, read-only", "read-only"),
 ]
 
 
-@pytest.mark.parametrize("run", [load, store])
-@pytest.mark.parametrize(("copy", "fault", "message"), REFUSED)
-def test_what_python_refuses(copy, fault, message, run):
+@pytest.mark.parametrize(
+    ("run", "copy", "fault", "message"),
+    [(run, *case) for case in REFUSED for run in (load, store) if run is store or "store" not in case[1]],
+)
+def test_copies_that_are_refused(run, copy, fault, message):
     setting = Setting(copy)
     address, size = setting.allocation.ctypes.data, len(setting.allocation)
     if fault == "barrier":
         setting.shared.place_barrier(copy.offset + 4 * 64 - 8, "a barrier")
-    elif fault is not None:
+    elif fault in ("release", "shorten", "store, read-only"):
         setting.memory.release(address)
-        if fault == "shorten":
-            setting.memory.register(address, size - 160 * 3)
-            setting.copied_before()
+        if fault != "release":
+            setting.memory.register(address, size - 160 * 3 * (fault == "shorten"), writable=fault == "shorten")
+            setting.memory.traffic = None
     before = setting.shared.data.copy(), setting.allocation.copy()
     with pytest.raises(Fault, match=message):
         run(setting, copy)
@@ -286,19 +297,70 @@ def test_what_python_refuses(copy, fault, message, run):
 
 
 @pytest.mark.parametrize(
-    ("coords", "writable", "message"), [((-4, 2), True, "not be negative"), ((4, 2), False, "read-only")]
+    ("address", "offset", "nbytes", "message"),
+    [
+        (8, 0x500, 64, "global address 0x.*8 is not a multiple of 16"),
+        (0, 0x508, 64, "shared memory offset 0x508 is not a multiple of 16"),
+        (0, 0x500, 24, "size 0x18 is not a multiple of 16"),
+        (1264, 0x500, 64, "past the end of tensor"),
+        (0, SHARED + 0x400 - 32, 64, "shared offset"),
+    ],
 )
-def test_stores_that_python_refuses(coords, writable, message):
-    copy = plain(coords=list(coords))
-    setting = Setting(copy)
-    if not writable:
-        address = setting.allocation.ctypes.data
-        setting.memory.release(address)
-        setting.memory.register(address, len(setting.allocation), writable=False)
-    before = setting.allocation.copy()
+def test_bulk_copies_that_are_refused(address, offset, nbytes, message):
+    setting = Setting(plain())
+    address += setting.allocation.ctypes.data
     with pytest.raises(Fault, match=message):
-        store(setting, copy)
-    assert np.array_equal(setting.allocation, before)
+        boxes.load_bulk(setting.memory, address, setting.shared, offset, nbytes)
+    with pytest.raises(Fault, match=message):
+        boxes.check_bulk(setting.memory, address, setting.shared, offset, nbytes, "load")
+        boxes.write_bulk(setting.memory, address, boxes.read_bulk(setting.shared, offset, nbytes))
+
+
+def test_a_map_with_interleave_is_refused_by_name():
+    raw = tensor_map(0x1000, dims=(128, 8, 4), strides=(256, 4096), box=(16, 8, 1), interleave=1)
+    with pytest.raises(Fault, match="interleave 16B is not modelled"):
+        boxes.load_tile(TensorMap.decode(raw), (0, 0, 0), GlobalMemory(), SharedMemory(SHARED), 0x400)
+
+
+def test_a_box_wholly_outside_touches_no_memory():
+    copy = plain(coords=[32, 0])
+    setting, empty = Setting(copy), GlobalMemory()
+    assert boxes.load_tile(setting.map, (32, 0), empty, setting.shared, copy.offset) == 0
+    assert not setting.shared.data[copy.offset : copy.offset + 256].any()
+    box = boxes.read_tile(setting.map, (0, 8), setting.shared, copy.offset)
+    assert boxes.write_tile(setting.map, (0, 8), empty, box) == 0
+
+
+def test_bytes_that_a_mask_leaves_out():
+    setting = Setting(plain(start=0))
+    data, before = np.arange(1, 65, dtype=np.uint8), setting.allocation[:64].copy()
+    assert boxes.write_bulk(setting.memory, setting.allocation.ctypes.data, data, byte_mask=0x8005) == 12
+    kept = np.array([i % 16 in (0, 2, 15) for i in range(64)])
+    assert np.array_equal(setting.allocation[:64], np.where(kept, data, before))
+
+
+def test_every_swizzle_is_its_own_inverse_and_stays_in_its_line():
+    chunks = np.arange(4096)
+    for span, atom in ((0, 16), (32, 16), (64, 16), (128, 16), (128, 32), (128, 64)):
+        places = swizzle(chunks, span, atom)
+        assert np.array_equal(swizzle(places, span, atom), chunks)
+        assert np.array_equal(places // 8, chunks // 8)
+        assert (span == 0) == np.array_equal(places, chunks)
+
+
+def test_observers_see_both_sides_of_a_copy():
+    copy = plain(swizzle=(64, "16B"))
+    setting, seen = Setting(copy), []
+    setting.memory.observer = lambda *access: seen.append(("global", *access))
+    setting.shared.observer = lambda *access: seen.append(("shared", *access))
+    box = ("async", setting.tensor.ctypes.data + 2 * 160 + 16, (4, 64), (160, 1), "me")
+    rows = ("async", copy.offset, (256,), (1,), "me")
+    boxes.load_tile(setting.map, (4, 2), setting.memory, setting.shared, copy.offset, "me")
+    assert sorted(seen) == [("global", "load", *box), ("shared", "store", *rows)]
+    seen.clear()
+    tile = boxes.read_tile(setting.map, (4, 2), setting.shared, copy.offset, "me")
+    boxes.write_tile(setting.map, (4, 2), setting.memory, tile, "me")
+    assert sorted(seen) == [("global", "store", *box), ("shared", "load", *rows)]
 
 
 def test_a_barrier_beside_the_box_is_no_obstacle():
