@@ -1,6 +1,5 @@
 """Bulk and tensor copies, in C and in Python, against copies byte by byte; their traffic; copies that are refused."""
 
-import itertools
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -44,7 +43,7 @@ class Copy:
     def row_bytes(self) -> int:
         return self.counts[0] * BITS[self.element] // 8
 
-    def swizzled(self, address: int) -> int:
+    def swizzled(self, address):
         """The swizzled address (PTX ISA, "Swizzling Modes")."""
         (span, atom), line = self.swizzle, address // 128
         if atom == "16B":
@@ -54,23 +53,19 @@ class Copy:
         return address ^ line % 4 * 32 ^ (line % 2 * 8 if atom == "32B flip" else 0)
 
     def bytes(self):
-        """(offset in shared memory, offset in the tensor or None, position in its element) of each byte of the box."""
-        bits, place = BITS[self.element], self.offset
+        """Arrays of each byte of the box: offset in shared memory, in the tensor (-1: outside), position in its row."""
+        rows = [self.coords[1:]]
         if self.rows:
-            starts = [[row] for row in self.coords[1:]]
-        else:
-            outer = itertools.product(*(range(n) for n in reversed(self.counts[1:])))
-            starts = [
-                [c + i * s for c, i, s in zip(self.coords[1:], reversed(index), self.steps[1:])] for index in outer
-            ]
-        for at in starts:
-            inside = all(0 <= c < dim for c, dim in zip(at, self.dims[1:]))
-            base = sum(c * stride for c, stride in zip(at, self.strides))
-            for i in range(self.row_bytes):
-                column = self.coords[0] + i * 8 // bits
-                found = inside and 0 <= column < self.dims[0]
-                yield self.swizzled(place), base + self.coords[0] * bits // 8 + i if found else None, i
-                place += 1
+            rows = [[row] for row in self.coords[1:]]
+        elif len(self.dims) > 1:
+            index = np.indices(self.counts[:0:-1]).reshape(len(self.dims) - 1, -1)[::-1].T
+            rows = index * self.steps[1:] + self.coords[1:]
+        rows, bits, i = np.array(rows, int), BITS[self.element], np.arange(self.row_bytes)
+        column = self.coords[0] + i * 8 // bits
+        inside = ((rows >= 0) & (rows < self.dims[1:])).all(1)[:, None] & (column >= 0) & (column < self.dims[0])
+        offsets = (rows @ np.array(self.strides, int))[:, None] + self.coords[0] * bits // 8 + i
+        places = self.swizzled(self.offset + np.arange(offsets.size))
+        return places, np.where(inside, offsets, -1).ravel(), np.tile(i, len(rows))
 
 
 class Setting:
@@ -155,8 +150,8 @@ def compiled():
         yield
 
 
-def sectors(setting: Setting, offsets: set[int]) -> set[int]:
-    return {(setting.tensor.ctypes.data + offset - setting.loads.origin) // SECTOR for offset in offsets}
+def sectors(setting: Setting, offsets) -> list[int]:
+    return np.unique((setting.tensor.ctypes.data + np.array(offsets) - setting.loads.origin) // SECTOR).tolist()
 
 
 def load(setting: Setting, copy: Copy) -> int:
@@ -189,18 +184,16 @@ def check_twin(setting: Setting, copy: Copy, run) -> None:
 @given(copies(store=False))
 def test_tile_loads(copy):
     setting = Setting(copy)
-    expected, inside = setting.shared.data.copy(), set()
-    fill, requested = NAN[copy.element] if copy.fill_nan else b"\0", 0
-    for place, offset, i in copy.bytes():
-        expected[place] = fill[i % len(fill)] if offset is None else setting.tensor[offset]
-        if offset is not None:
-            inside.add(offset)
-            requested += 1
+    expected = setting.shared.data.copy()
+    fill = np.frombuffer(NAN[copy.element] if copy.fill_nan else b"\0", np.uint8)
+    places, offsets, i = copy.bytes()
+    expected[places] = np.where(offsets < 0, fill[i % len(fill)], setting.tensor[offsets])
+    inside = offsets[offsets >= 0]
     with compiled():
-        assert load(setting, copy) == requested
+        assert load(setting, copy) == len(inside)
     assert np.array_equal(setting.shared.data, expected)
-    assert setting.loads.requested == requested
-    assert set(np.flatnonzero(setting.loads.marks).tolist()) == sectors(setting, inside)
+    assert setting.loads.requested == len(inside)
+    assert np.flatnonzero(setting.loads.marks).tolist() == sectors(setting, inside)
     check_twin(setting, copy, load)
 
 
@@ -208,19 +201,17 @@ def test_tile_loads(copy):
 @given(copies(store=True))
 def test_tile_stores(copy):
     setting = Setting(copy)
-    expected, marked, requested = setting.tensor.copy(), set(), 0
-    for place, offset, _ in copy.bytes():
-        if offset is not None:
-            expected[offset] = setting.shared.data[place]
-            marked.add(copy.start + offset)
-            requested += 1
+    expected, (places, offsets, _) = setting.tensor.copy(), copy.bytes()
+    inside = offsets[offsets >= 0]
+    expected[inside] = setting.shared.data[places[offsets >= 0]]
+    marked = np.unique(copy.start + inside).tolist()
     with compiled():
-        assert store(setting, copy) == requested
+        assert store(setting, copy) == len(inside)
     assert np.array_equal(setting.tensor, expected)
     stores = setting.stores
-    assert stores.requested == requested
-    assert set(np.flatnonzero(stores.marks).tolist()) == marked
-    assert (stores.low, stores.high) == ((min(marked), max(marked) + 1) if marked else (len(stores.marks), 0))
+    assert stores.requested == len(inside)
+    assert np.flatnonzero(stores.marks).tolist() == marked
+    assert (stores.low, stores.high) == ((marked[0], marked[-1] + 1) if marked else (len(stores.marks), 0))
     check_twin(setting, copy, store)
 
 
@@ -241,8 +232,7 @@ def test_bulk_copies(start, nbytes):
         assert boxes.load_bulk(setting.memory, address, setting.shared, 0x810, nbytes) == nbytes
     assert np.array_equal(setting.shared.data, expected)
     assert setting.loads.requested == nbytes
-    touched = sectors(setting, set(range(start, start + nbytes)))
-    assert set(np.flatnonzero(setting.loads.marks).tolist()) == touched
+    assert np.flatnonzero(setting.loads.marks).tolist() == sectors(setting, range(start, start + nbytes))
     with compiled():
         read = boxes.read_bulk(setting.shared, 0x900, nbytes)
         assert boxes.write_bulk(setting.memory, address, read) == nbytes
