@@ -5,7 +5,7 @@ import pytest
 
 from nogpu.errors import EmulatorError
 from nogpu.hardware.live_barriers import LiveBarriers
-from tests.support.small_kernels import launch, store
+from tests.support.small_kernels import aligned, launch, store
 
 SETUP = """
     mov.u32 %r1, 0; mov.u32 %r4, 0; mov.u32 %r2, smem; add.u32 %r3, %r2, 1024; mov.u64 %rd3, 0;
@@ -16,10 +16,7 @@ SETUP = """
 
 
 def run(body, **options):
-    out = np.zeros(4096 + 64, np.uint32)
-    first = -out.ctypes.data % 128 // 4
-    out = out[first : first + 4096]
-    launch(SETUP + body + store("%r1"), out, **options)
+    launch(SETUP + body + store("%r1"), aligned(np.zeros(4096, np.uint32)), **options)
 
 
 @pytest.mark.parametrize(

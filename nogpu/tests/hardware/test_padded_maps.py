@@ -11,7 +11,7 @@ from nogpu.hardware.tma import boxes, rules
 from nogpu.hardware.tma.swizzle import swizzle
 from nogpu.hardware.tma.tensor_map import TensorMap
 from tests.support.encoding import tensor_map
-from tests.support.small_kernels import launch
+from tests.support.small_kernels import aligned, launch
 
 BITS = {"b4x16_p64": 4, "b6x16_p32": 6}
 DIMS, BOX, AT = (384, 5), (128, 4), 0x1800
@@ -33,9 +33,7 @@ class Tensor:
         self.bits = BITS[element]
         self.codes = np.random.default_rng(1).integers(0, 1 << self.bits, DIMS[::-1]).astype(np.uint8)
         rows = packed(self.codes, self.bits)
-        storage = np.zeros(rows.size + 64, np.uint8)
-        self.data = storage[-storage.ctypes.data % 32 :][: rows.size].reshape(rows.shape)
-        self.data[...] = rows
+        self.data = aligned(rows)
         self.memory = GlobalMemory()
         self.memory.register(self.data.ctypes.data, self.data.nbytes, "tensor")
         self.raw = tensor_map(self.data.ctypes.data, DIMS, (rows.shape[1],), box, element, span, atom=atom)
@@ -126,9 +124,7 @@ LOAD = """
 @pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
 def test_the_barrier_counts_elements_without_padding(element, schedule):
     tensor, out = Tensor(element), np.zeros(512, np.uint8)
-    storage = np.zeros(256, np.uint8)
-    raw = storage[-storage.ctypes.data % 64 :][:128]
-    raw[...] = tensor.raw
+    raw = aligned(tensor.raw)
     launch(LOAD.format(expected=64 * tensor.bits), out, raw, tensor.data, schedule=schedule)
     assert np.array_equal(unpad(out, tensor.bits).reshape(4, 128), tensor.box((128, 1)))
     with pytest.raises(EmulatorError, match="hangs|bytes outstanding"):

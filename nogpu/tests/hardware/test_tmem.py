@@ -163,32 +163,6 @@ def test_alloc_that_would_block():
     assert tmem.alloc(512) == 0
 
 
-@pytest.mark.parametrize("columns", [0, 16, 31, 48, 96, 1024, -32])
-def test_alloc_sizes(columns):
-    with pytest.raises(Fault, match="must be a power of two from 32 to 512"):
-        TensorMemory().alloc(columns)
-
-
-def test_alloc_after_relinquish():
-    tmem = TensorMemory()
-    tmem.alloc(32)
-    tmem.relinquish()
-    with pytest.raises(Fault, match=r"after tcgen05.relinquish_alloc_permit"):
-        tmem.alloc(32)
-    tmem.dealloc(0, 32)
-
-
-@pytest.mark.parametrize(("taddr", "columns"), [(0, 32), (32, 32), (32, 64), (64, 64), (1 << 16 | 0, 64)])
-def test_dealloc_of_what_is_not_an_allocation(taddr, columns):
-    tmem = TensorMemory()
-    tmem.alloc(64)
-    with pytest.raises(Fault, match="is not an allocation of this CTA; it has 64 at 0x0"):
-        tmem.dealloc(taddr, columns)
-    tmem.dealloc(0, 64)
-    with pytest.raises(Fault, match="it has none"):
-        tmem.dealloc(0, 64)
-
-
 def test_two_ctas_share_the_columns_of_an_sm():
     allocator = ColumnAllocator()
     first, second = TensorMemory(allocator), TensorMemory(allocator)

@@ -300,9 +300,8 @@ def test_wide_accesses_become_two(monkeypatch, form):
     """The load may overwrite its own address register."""
     given = np.arange(32 * 32 + 32, dtype=np.uint8)[: 32 * 32].reshape(32, 32)
     given = np.ascontiguousarray(given[np.random.default_rng(3).permutation(32)])
-    storage = np.zeros(2 * given.nbytes + 64, np.uint8)
-    aligned = storage[-storage.ctypes.data % 32 :][: 2 * given.nbytes]
-    aligned[: given.nbytes], out = given.reshape(-1), aligned[given.nbytes :]
+    both = small_kernels.aligned(np.concatenate([given.reshape(-1), np.zeros(given.nbytes, np.uint8)]))
+    out = both[given.nbytes :]
     names = "%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8" if form == "v8.b32" else "%rd1, %rd2, %rd3, %rd4"
     text = run_lowered(
         monkeypatch,
@@ -310,7 +309,7 @@ def test_wide_accesses_become_two(monkeypatch, form):
         mad.wide.u32 %rd1, %tid, 32, %a0; add.s64 %rd9, %rd1, {given.nbytes};
         ld.global.L1::no_allocate.{form} {{{names}}}, [%rd1]; st.global.{form} [%rd9], {{{names}}};
         """,
-        aligned,
+        both,
         threads=32,
     )
     assert (out.reshape(32, 32) == given).all()

@@ -6,7 +6,7 @@ import pytest
 from nogpu.compiler import translate
 from nogpu.errors import EmulatorError
 from nogpu.ptx import module as ptx
-from tests.support.small_kernels import launch, module, store
+from tests.support.small_kernels import aligned, launch, module, store
 
 LANE = np.arange(32)
 
@@ -28,13 +28,7 @@ def test_vector_copies_in_global_memory(count, width, load):
     source = np.random.default_rng(1).integers(0, 256, 32 * nbytes).astype(np.uint8)
     registers = [f"{ {8: '%h', 16: '%h', 32: '%r', 64: '%rd'}[width] }{10 + i}" for i in range(count)]
     items, vector = (f"{{{', '.join(registers)}}}", f".v{count}") if count > 1 else (registers[0], "")
-    storage = np.zeros(64 * nbytes + 64, np.uint8)
-    start = -storage.ctypes.data % 64
-    source_aligned, out_aligned = (
-        storage[start : start + 32 * nbytes],
-        storage[start + 32 * nbytes : start + 64 * nbytes],
-    )
-    source_aligned[:] = source
+    source_aligned, out_aligned = aligned(source), aligned(np.zeros(32 * nbytes, np.uint8))
     for offset in ("%tid", "0"):
         body = f"""
             mov.u32 %r1, {offset}; mul.wide.u32 %rd1, %r1, {nbytes}; add.s64 %rd2, %rd1, %a1; add.s64 %rd3, %rd1, %a0;
@@ -162,9 +156,7 @@ def test_address_spaces():
 
 def test_cache_hints():
     """No hint changes the values loaded or stored; a discarded line is poisoned."""
-    storage = np.zeros(512, np.uint32)
-    data = storage[-storage.ctypes.data % 128 // 4 :][:64]
-    data[:] = np.arange(64)
+    data = aligned(np.arange(64, dtype=np.uint32))
     body = """
         applypriority.global.L2::evict_normal [%a1], 128; prefetch.L2::evict_last [%a1]; prefetch.local.L1 [%a1];
         createpolicy.range.global.L2::evict_last.L2::evict_unchanged.b64 %rd3, [%a1], 1024, 4096;
@@ -190,10 +182,7 @@ def test_cache_hints():
 
 def test_stores_of_some_elements():
     """`_` in a vector of 256 bits leaves its place as it is (PTX ISA, "st")."""
-    storage = np.zeros(512, np.uint32)
-    data = storage[-storage.ctypes.data % 32 // 4 :][:256]
-    data[:] = 5
-    out = np.zeros(1, np.uint32)
+    data, out = aligned(np.full(256, 5, np.uint32)), np.zeros(1, np.uint32)
     body = (
         "mad.wide.u32 %rd1, %tid, 32, %a1; mov.u32 %r1, 7; "
         "st.global.L2::evict_last.v8.f32 [%rd1], {%tid, _, %r1, %r1, _, _, %tid, _};"

@@ -5,7 +5,7 @@ import pytest
 
 from nogpu.errors import EmulatorError
 from tests.support.encoding import tensor_map
-from tests.support.small_kernels import launch
+from tests.support.small_kernels import aligned, launch
 
 SCHEDULES = ["late", "eager", "random:4"]
 SETUP = """
@@ -16,13 +16,6 @@ READY: bar.sync 0; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
 """
 WAIT = "W{n}: mbarrier.try_wait.parity.shared.b64 %p9, [{place}], {parity}; @!%p9 bra W{n};\n"
 SYNC = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
-
-
-def aligned(array):
-    storage = np.zeros(array.nbytes + 256, np.uint8)
-    copy = storage[-storage.ctypes.data % 128 :][: array.nbytes].view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return copy
 
 
 def map_of(array, box):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nogpu.errors import EmulatorError
-from tests.support.small_kernels import launch, store
+from tests.support.small_kernels import aligned, launch, store
 
 SCHEDULES = ["late", "eager", "random:1", "random:2"]
 # Every CTA has a barrier at 2048 that expects BYTES, and %r6, %r7 are the other CTA's place of the lane and barrier.
@@ -29,8 +29,7 @@ FINISH = """
 
 def words(body, nbytes, start=0xFFFFFFFF, schedule="late", waits=True):
     """The lanes' 16 bytes of either CTA, uint32[2, 32, 4], after `body` has sent each lane `nbytes` bytes."""
-    storage = np.zeros(320, np.uint32)
-    out = storage[-storage.ctypes.data % 16 // 4 :][:256]
+    out = aligned(np.zeros(256, np.uint32))
     setup = SETUP.replace("BYTES", str(32 * nbytes)).replace("START", str(start))
     launch(setup + body + (WAIT + FINISH if waits else FINISH + WAIT), out, grid=2, cluster=2, schedule=schedule)
     return out.reshape(2, 32, 4)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from nogpu.errors import EmulatorError
-from tests.support.small_kernels import launch, store
+from tests.support.small_kernels import aligned, launch, store
 
 TYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
 PLACES = 4  # places; lanes i, i + 4, ... share one
@@ -250,8 +250,6 @@ def test_modifiers_in_any_order():
     ],
 )
 def test_what_is_refused(instruction, reason):
-    storage = np.zeros(64, np.uint32)
-    out = storage[-storage.ctypes.data // 4 % 16 :][:32]
     with pytest.raises(EmulatorError, match=reason) as error:
-        launch(f"mov.u32 %r1, 0; mov.u32 %r2, 0; {instruction}", out)
+        launch(f"mov.u32 %r1, 0; mov.u32 %r2, 0; {instruction}", aligned(np.zeros(32, np.uint32)))
     assert error.value.ptx_text == instruction.split("; ")[-1].rstrip(";")

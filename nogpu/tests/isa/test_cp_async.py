@@ -4,27 +4,20 @@ import numpy as np
 import pytest
 
 from nogpu.errors import EmulatorError
-from tests.support.small_kernels import launch
+from tests.support.small_kernels import aligned, launch
 
 POISON = 0xFFFFFFFF
 SCHEDULES = ["late", "eager", "random:1", "random:2"]
 ADDRESSES = "mov.u32 %r2, smem; mad.lo.u32 %r3, %tid, 16, %r2; mad.wide.u32 %rd2, %tid, 16, %a1;"
 
 
-def aligned(count, dtype=np.uint32):
-    storage = np.zeros(count * np.dtype(dtype).itemsize + 256, np.uint8)
-    return storage[-storage.ctypes.data % 256 :][: count * np.dtype(dtype).itemsize].view(dtype)
-
-
 def source(count=128):
-    values = aligned(count)
-    values[:] = np.random.default_rng(5).integers(0, 1 << 31, count)
-    return values
+    return aligned(np.random.default_rng(5).integers(0, 1 << 31, count, np.uint32))
 
 
 def words(body, *arrays, **options):
     """The threads' %r4 to %r7, uint32[32, 4]."""
-    out = aligned(128)
+    out = aligned(np.zeros(128, np.uint32))
     save = "mad.wide.u32 %rd9, %tid, 16, %a0; st.global.v4.b32 [%rd9], {%r4, %r5, %r6, %r7};"
     launch(ADDRESSES + body + save, out, *arrays, **options)
     return out.reshape(32, 4)

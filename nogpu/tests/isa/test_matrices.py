@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nogpu.errors import EmulatorError
-from tests.support.small_kernels import launch, store
+from tests.support.small_kernels import aligned, launch, store
 
 
 @pytest.mark.parametrize("transposed", ["", ".trans"])
@@ -67,10 +67,7 @@ def loaded(instruction, memory, registers, generic=False):
         ld.global.v2.b64 {{%rd5, %rd6}}, [%rd1]; st.shared.v2.b64 [%r4], {{%rd5, %rd6}}; bar.warp.sync -1; {address}
         {instruction} {items}, [{"%rd3" if generic else "%r4"}]; {save}
     """
-    storage = np.zeros(512 + 16, np.uint8)
-    source = storage[-storage.ctypes.data % 16 :][:512]
-    source[: memory.size] = memory.ravel()
-    launch(body, out, source)
+    launch(body, out, aligned(np.resize(memory, 512)))
     return out.view(np.uint8).reshape(registers, 32, 4)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from nogpu import errors
 from nogpu.errors import EmulatorError
-from tests.support.small_kernels import launch
+from tests.support.small_kernels import aligned, launch
 
 SCHEDULES = ("late", "eager", "random:1", "random:2", "random:3")
 REFUSED = r"is accessed where this warp has not heard of that CTA"
@@ -78,11 +78,6 @@ def exchange(access, start, schedule):
     text, count, nbytes = ACCESSES[access]
     body = EXCHANGE.format(start=start, access=text, count=count, bytes=nbytes)
     launch(body, aligned(np.zeros(32, np.uint32)), grid=2, cluster=2, schedule=schedule)
-
-
-def aligned(array):
-    storage = np.zeros(array.nbytes + 128, np.uint8)
-    return storage[-storage.ctypes.data % 128 :][: array.nbytes].view(array.dtype)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -5,14 +5,9 @@ import pytest
 
 from nogpu import errors
 from nogpu.errors import EmulatorError
-from tests.support.small_kernels import launch
+from tests.support.small_kernels import aligned, launch
 
 SCHEDULES = ["late", "eager", "random:1", "random:2"]
-
-
-def aligned(count):
-    storage = np.zeros(4 * count + 128, np.uint8)
-    return storage[-storage.ctypes.data % 128 :][: 4 * count].view(np.uint32)
 
 
 # Two warps store 256 bytes; lane 0 issues a copy of them to global memory.
@@ -33,7 +28,7 @@ FENCES = ["fence.proxy.async.shared::cta;", "fence.proxy.async;"]
 @pytest.mark.parametrize("where", ["writer", "issuer"])
 def test_stores_that_are_fenced(schedule, store, fence, where):
     """A fence by the warps that store or, after the barrier, by the warp that issues the copy."""
-    out = aligned(64)
+    out = aligned(np.zeros(64, np.uint32))
     fences = {"writer": "", "issuer": "", where: fence}
     launch(STORED.format(store=store, **fences), out, threads=64, schedule=schedule)
     assert out.tolist() == [3 * i for i in range(64)]
@@ -54,7 +49,12 @@ def test_stores_that_are_not(schedule, store, writer):
     with pytest.raises(
         EmulatorError, match="reads shared offset 0x4.0 through the async proxy, which warp [01] of .* has stored"
     ) as error:
-        launch(STORED.format(store=store, writer=writer, issuer=""), aligned(64), threads=64, schedule=schedule)
+        launch(
+            STORED.format(store=store, writer=writer, issuer=""),
+            aligned(np.zeros(64, np.uint32)),
+            threads=64,
+            schedule=schedule,
+        )
     assert error.value.ptx_text.startswith("cp.async.bulk.global") and "PTX line" in error.value.reason
 
 
@@ -62,7 +62,7 @@ def test_lenient_runs_warn_once(monkeypatch):
     """One warning for each pair of instructions, for any number of lanes, warps and launches; the copy happens."""
     monkeypatch.setenv("NOGPU_LENIENT", "1")
     monkeypatch.setattr(errors, "_reported", set())
-    out = aligned(64)
+    out = aligned(np.zeros(64, np.uint32))
     with pytest.warns(errors.OrderingWarning, match="fence.proxy.async is missing") as found:
         for _ in range(2):
             launch(STORED.format(store=PLAIN, writer="", issuer=""), out, threads=64)
@@ -73,7 +73,7 @@ def test_a_fence_of_the_other_warp_alone():
     """Before the barrier, a fence of warp 1 does not cover warp 0's stores."""
     only_second = "setp.lt.u32 %p2, %tid, 32; @%p2 bra SECOND; fence.proxy.async; SECOND:"
     with pytest.raises(EmulatorError, match="which warp 0 of"):
-        launch(STORED.format(store=PLAIN, writer=only_second, issuer=""), aligned(64), threads=64)
+        launch(STORED.format(store=PLAIN, writer=only_second, issuer=""), aligned(np.zeros(64, np.uint32)), threads=64)
 
 
 def test_stores_to_another_cta():
@@ -87,16 +87,16 @@ def test_stores_to_another_cta():
         cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
     DONE:
     """
-    out = aligned(32)
+    out = aligned(np.zeros(32, np.uint32))
     launch(body.format(fence="fence.proxy.async;"), out, grid=2, cluster=2)
     assert out.tolist() == list(range(32))
     with pytest.raises(EmulatorError, match=r"which warp 0 of CTA \(1, 0, 0\) .* has stored"):
-        launch(body.format(fence=""), aligned(32), grid=2, cluster=2)
+        launch(body.format(fence=""), aligned(np.zeros(32, np.uint32)), grid=2, cluster=2)
 
 
 def test_bytes_that_a_copy_has_overwritten():
     """An unfenced store is forgotten once a copy has overwritten its bytes."""
-    source, out = aligned(32), aligned(32)
+    source, out = aligned(np.zeros(32, np.uint32)), aligned(np.zeros(32, np.uint32))
     source[:] = 5
     body = """
         mov.u32 %r10, smem; mad.lo.u32 %r2, %tid, 4, %r10; setp.ne.u32 %p1, %tid, 0; @%p1 bra STORE;
@@ -155,9 +155,9 @@ def test_who_sees_that_a_barrier_is_initialised(monkeypatch, schedule, arrival, 
     monkeypatch.setenv("NOGPU_LENIENT", "0")
     body = INITIALISED.format(fence=fence, meet=MEET.format(how=how), arrival=arrival)
     if missing is None:
-        launch(body, aligned(32), grid=2, cluster=2, schedule=schedule)
+        launch(body, aligned(np.zeros(32, np.uint32)), grid=2, cluster=2, schedule=schedule)
         return
     with pytest.raises(
         EmulatorError, match=f"{missing}, which may not see that warp 0 of .* fence.mbarrier_init is missing"
     ):
-        launch(body, aligned(32), grid=2, cluster=2, schedule=schedule)
+        launch(body, aligned(np.zeros(32, np.uint32)), grid=2, cluster=2, schedule=schedule)

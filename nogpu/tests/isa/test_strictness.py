@@ -16,7 +16,7 @@ from nogpu import errors
 from nogpu.errors import EmulatorError
 from tests.support import tables
 from tests.support.encoding import block_scaled_idesc, f16_idesc, smem_descriptor, tensor_map
-from tests.support.small_kernels import launch
+from tests.support.small_kernels import aligned, launch
 
 HEADER = ".version 8.8\n.target sm_100a\n.address_size 64\n"
 SHARED_BYTES = 16384
@@ -49,13 +49,6 @@ class Family:
         """options: of `launch`. common: fields of all rules that `rows` has as tuples."""
         self.frame, self.options = frame, options or {}
         self.rules = [row if isinstance(row, Rule) else Rule(*row, **common) for row in rows]
-
-
-def aligned(array):
-    storage = np.zeros(array.nbytes + 256, np.uint8)
-    copy = storage[-storage.ctypes.data % 128 :][: array.nbytes].view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return copy
 
 
 def run(family, text, map_fields=None):

@@ -3,6 +3,7 @@
 import numpy as np
 
 from nogpu.hardware.memory import SHARED_BASE
+from tests.support.small_kernels import aligned
 from tests.support.tensor_operands import descriptor
 
 TILE, OTHER = 0x1000, 0x5000  # byte offsets of A and B behind the start of dynamic shared memory
@@ -68,17 +69,10 @@ END:
 """
 
 
-def aligned(array):
-    storage = np.zeros(array.nbytes + 64, np.uint8)
-    start = -storage.ctypes.data % 64
-    storage[start : start + array.nbytes] = array.view(np.uint8).ravel()
-    return storage[start : start + array.nbytes]
-
-
 def image(rows):
     """A tile of 8 KB: rows of 32 bytes, not swizzled, chunks 128 bytes apart, groups of eight rows 256 bytes apart."""
     groups = rows.view(np.uint8).reshape(-1, 8, 2, 16).transpose(0, 2, 1, 3)
-    return aligned(np.resize(groups, 8192))
+    return aligned(np.resize(groups, 8192), 64)
 
 
 A_TILE, B_TILE = descriptor(SHARED_BASE + TILE, 256, 0, 128), descriptor(SHARED_BASE + OTHER, 256, 0, 128)
