@@ -225,9 +225,9 @@ def program_of(name):
     """A program of the rows of a module."""
     program = Program(name)
     for row in ARITHMETIC[name]:
-        for opcode in sampled(spellings(row.pattern.pattern), SPELLINGS, program.rng):
+        for tried, opcode in enumerate(sampled(spellings(row.pattern.pattern), SPELLINGS, program.rng)):
             match = row.pattern.fullmatch(opcode)
-            for form in forms(row, match):
+            for form in forms(row, match, 4 if tried < 4 else 1):
                 program.patterns.add(row.pattern.pattern)
                 for kinds, guard in CASES:
                     extreme = kinds == "e"
