@@ -212,14 +212,6 @@ class TestGlobalAccesses:
         memory.scatter(addresses, np.array([[1, 2, 3]], np.uint32))
         assert [data[0], other[4], data[8]] == [1, 2, 3]
 
-    def test_no_active_lane_is_no_access(self, space):
-        memory, data, _ = space
-        before = data.copy()
-        nowhere, none = np.zeros(32, np.uint64), np.zeros(32, bool)
-        memory.gather(nowhere, 4, 1, none)
-        memory.scatter(nowhere, np.zeros((1, 32), np.uint32), none)
-        assert np.array_equal(data, before)
-
     def test_boxes(self, space, rng):
         memory, data, address = space
         shape, strides = (3, 5, 16), (1024, 64, 1)
@@ -344,9 +336,6 @@ class TestSharedMemory:
     @pytest.fixture
     def shared(self):
         return SharedMemory(self.SIZE, rank=3)
-
-    def test_it_starts_poisoned(self, shared):
-        assert len(shared.data) == SHARED_BASE + self.SIZE and (shared.data == 0xFF).all()
 
     @pytest.mark.parametrize("nbytes, count", WIDTHS)
     def test_lanes_and_single_lanes_agree(self, shared, rng, nbytes, count):
@@ -522,27 +511,6 @@ class TestLiveBarriers:
                         access()
                     assert f"shared offset {at:#x} " in fault.value.reason
                     assert f": barrier {touched[0] & -8:#x}" in fault.value.reason
-
-    def test_copies_over_a_barrier(self, shared):
-        for first, last in ((0, 1), (0, 4096), (7, 8), (8, 8), (3, 3), (40, 100), (60, 68), (57, 64), (61, 65)):
-            reached = {byte & -8 for byte in range(SHARED_BASE + first, SHARED_BASE + last)}
-            touched = [place for place in shared.live if place in reached]
-            for access in (
-                lambda first=first, last=last: shared.read(SHARED_BASE + first, last - first),
-                lambda first=first, last=last: shared.write(SHARED_BASE + first, np.zeros(last - first, np.uint8)),
-            ):
-                if touched:
-                    with pytest.raises(Fault, match=f"touches a live barrier.*: barrier {touched[0]:#x}"):
-                        access()
-                else:
-                    access()
-
-    def test_lanes_outside_the_mask_may_name_a_barrier(self, shared):
-        lanes = np.full(32, SHARED_BASE, np.uint32)
-        lanes[3] = SHARED_BASE + 16
-        mask = np.arange(32) == 3
-        shared.scatter(lanes, np.full((1, 32), 77, np.uint32), mask)
-        assert shared.gather(lanes, 4, 1, mask)[0, 3] == 77
 
     def test_what_is_left_of_a_barrier(self, shared):
         shared.data[:] = 0

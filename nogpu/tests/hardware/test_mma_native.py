@@ -98,6 +98,7 @@ def test_a_missing_compiler_is_an_error_of_the_instruction(tmp_path, monkeypatch
     problem.run()
 
 
+@pytest.mark.slow
 def test_amx_does_not_depend_on_how_python_was_started(amx):
     """A signal stack that is too small for AMX's registers would switch it off, and change sums."""
     code = "from nogpu.hardware.tensor import multiply; print(multiply.use_amx(True))"

@@ -87,13 +87,9 @@ GOOD = {"address": 0x1000, "dims": (64, 64, 8), "strides": (256, 65536), "box": 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"address": 0x1008}, r"address 0x1008 is not a multiple of 16"),
-        ({"box": (8, 8, 1)}, r"8 u8 in a row are no multiple of 16 bytes"),
         ({"box": (24, 8, 1), "element": "b4x16"}, r"24 b4x16 in a row are no multiple"),
-        ({"box": (48, 8, 1), "swizzle": 32}, r"48 bytes is wider than the 32-byte swizzle span"),
         ({"box": (64, 8, 1), "swizzle": 64, "element": "u16"}, r"128 bytes is wider than the 64-byte"),
         ({"box": (256, 8, 1), "swizzle": 128}, r"256 bytes is wider than the 128-byte"),
-        ({"dims": (63, 64, 8), "box": (32, 8, 1), "element": "b4x16"}, r"63 elements, must be even"),
         ({"dims": (96, 64, 8), "box": (128, 8, 1), "element": "b4x16_p64"}, r"must be a multiple of 128"),
         (
             {"address": 0x1010, "dims": (128, 64, 8), "box": (128, 8, 1), "element": "b4x16_p64"},
@@ -109,13 +105,11 @@ GOOD = {"address": 0x1000, "dims": (64, 64, 8), "strides": (256, 65536), "box": 
             r"swizzle of 128 bytes with 8-byte flip: must be none or 128 without the flip",
         ),
         ({"interleave": 2}, r"swizzle 0 with interleave 32B"),
-        ({"interleave": 1, "dims": (64, 64), "strides": (256,), "box": (16, 8)}, r"rank 2 with interleave 16B"),
         (
             {"interleave": 2, "swizzle": 32, "strides": (272, 65536)},
             r"stride 272 of dimension 1 is not a multiple of 32",
         ),
         ({"interleave": 3}, r"interleave code 3"),
-        ({"fill_nan": True}, r"only floats can"),
     ],
 )
 def test_rules_of_the_encoder(changes, message):
@@ -127,11 +121,8 @@ def test_rules_of_the_encoder(changes, message):
 @pytest.mark.parametrize(
     ("bits", "message"),
     [
-        (5 << 4, "rank 6"),
         (14 << 7, "element type code 14"),
-        (1, "not a tensor map"),
         (1 << 23, "not a tensor map"),
-        (1 << 19 | 2 << 13, "swizzle of 64 bytes with atoms of 32 bytes"),
         (1 << 22, "swizzle of 96 bytes is not modelled"),
     ],
 )
@@ -289,8 +280,6 @@ ARGUMENTS |= {"element_strides": (1, 1)}
         ({"element_strides": (1, 9)}, "element stride 9 of dimension 1; limit 1 to 8"),
         ({"strides": (1 << 40,)}, "stride 1099511627776 of dimension 1; limit 0 to"),
         ({"strides": (136,)}, "stride 136 of dimension 1 is not a multiple of 16"),
-        ({"address": 0x1008}, "address 0x1008 is not a multiple of 16"),
-        ({"box": (4, 8)}, "no multiple of 16 bytes"),
         ({"box": (128, 8), "swizzle": 3}, "wider than the 128-byte"),
     ],
 )

@@ -298,6 +298,16 @@ def test_literals(reason, broken, legal):
 
 @rows(
     r"""
+destination literal | a destination of add.u32 is no register | add.u32 <5 -> %r2>, %r1, %r1;
+destination special | a destination of mov.u32 is no register | mov.u32 <%tid.x -> %r2>, %r1;
+destination vector | a destination of mov.b64 is no register | mov.b64 {%r2, <1 -> %r1>}, %rd1;
+wide destination | register %r2 has 32 bits, the operand's type .u64 64 | mul.wide.u32 <%r2 -> %rd2>, %r1, %r1;
+shift count | register %rd1 has 64 bits, the operand's type .u32 32 | shl.b64 %rd3, %rd1, <%rd1 -> %r1>;
+vote's predicate | %r1 is no predicate | vote.sync.any.pred %p1, <%r1 -> %p2>, -1;
+branch to nothing | bra with 0 operands; it takes 1 | bra< ->  E>;
+branch to a register | is not a label | bra <%r1 -> E>;
+return of a value | ret with 1 operands; it takes 0 | ret< %r1 -> >;
+sleep of no time | nanosleep.u32 with 0 operands; it takes 1 | nanosleep.u32< ->  %r1>;
 no address | an address in brackets is expected, not %rd1 | ld.global.u32 %r1, <%rd1 -> [%rd1]>;
 operands exchanged | address in brackets is expected, not %r1 | st.global.u32 <%r1, [%rd1] -> [%rd1], %r1>;
 coordinates | without coordinates is expected|address | ld.global.u32 %r1, [%rd1<, {%r1} -> >];
