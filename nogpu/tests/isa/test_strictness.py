@@ -42,11 +42,15 @@ class Rule:
     """The error is a warning unless NOGPU_LENIENT is 0."""
 
 
+FAMILIES = []
+
+
 class Family:
     """Rules that share a frame: a kernel body with {} at the place of a rule's text."""
 
     def __init__(self, frame: str, rows: list, options: dict | None = None, **common):
         """options: of `launch`. common: fields of all rules that `rows` has as tuples."""
+        FAMILIES.append(self)
         self.frame, self.options = frame, options or {}
         self.rules = [row if isinstance(row, Rule) else Rule(*row, **common) for row in rows]
 
@@ -533,8 +537,7 @@ an arrival in flight to an invalidated barrier | arrival of .* reaches the mbarr
 MISSED = """
     setp.gt.u32 %p3, %tid, 31; @%p3 bra OTHER; bar.arrive 1, 64;
 W:  mbarrier.try_wait.parity.shared.b64 %p9, [%r11], 0; @!%p9 bra W; bra END;
-OTHER: bar.sync 1, 64; setp.ne.u32 %p4, %tid, 32; @%p4 bra END; mbarrier.arrive.shared.b64 _, [%r11]; {second}
-END:
+OTHER: bar.sync 1, 64; setp.ne.u32 %p4, %tid, 32; @%p4 bra END; mbarrier.arrive.shared.b64 _, [%r11];
 """
 EXPECT = "@!%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r11], {};"
 EXPECT_128 = EXPECT.format(128)
@@ -546,26 +549,12 @@ TRY_WAIT = "mbarrier.try_wait.parity.shared.b64"
 ENDS = Family(
     BEGIN + INIT.format(count=1) + "{}",
     [
-        Rule(
-            "bytes arrive at a dead CTA",
-            "a bulk copy reaches CTA .*, which has exited",
-            EXPECT_128 + FILL,
-            EXPECT_128 + FILL + WAIT,
+        *rules(
+            r"""
+bytes arrive at a dead CTA | a bulk copy reaches CTA .*, which has exited | $EXPECT_128 $FILL< ->  $WAIT>
+a store outlives its CTA | a bulk store reaches CTA .*, which has exited | $EMPTY< ->  $DRAIN>
+""",
             strict=True,
-        ),
-        Rule(
-            "a store outlives its CTA",
-            "a bulk store reaches CTA .*, which has exited",
-            EMPTY,
-            EMPTY + DRAIN,
-            strict=True,
-        ),
-        Rule(
-            "a phase is missed",
-            "phase 0 was waited for and missed",
-            MISSED.format(second="mbarrier.arrive.shared.b64 _, [%r11];"),
-            MISSED.format(second=""),
-            at=TRY_WAIT,
         ),
         *rules(r"""
 a commit in flight to an invalidated barrier | tcgen05.commit of .* reaches the mbarrier .* after mbarrier.inval
@@ -590,6 +579,7 @@ more bytes come than are expected | the grid has ended, but mbarrier .* 64 bytes
         ),
         *rules(
             r"""
+a phase is missed | phase 0 was waited for and missed | $MISSED <mbarrier.arrive.shared.b64 _, [%r11]; -> >\nEND:
 expected bytes never come | kernel hangs[\s\S]*no copy is outstanding that would bring the 128 bytes
     | <@!%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 256; -> $EXPECT_128>$FILL $WAIT
 an arrival is missing | kernel hangs[\s\S]*nobody has ever arrived | setp.gt.u32 %p2, %tid, 31; < -> setp.eq.u32 %p3,
@@ -601,10 +591,8 @@ an arrival is missing | kernel hangs[\s\S]*nobody has ever arrived | setp.gt.u32
     {"threads": 64},
 )
 
-BY_WARP = "setp.gt.u32 %p2, %tid, 31; @%p2 bra OTHER; {0} bra END;\nOTHER: {1}\nEND:"
 UNFENCED = INIT.format(count=1).replace(INIT_FENCE, "{}")
 P_ALLOC = "tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32"
-NOT_HEARD = r"tcgen05\.{}\.cta_group::2 where this warp has not heard of the other CTA"
 FENCES = [
     Family(
         BEGIN + "mad.lo.u32 %r5, %tid, 4, %r10; st.shared.b32 [%r5], %r1; {} bar.sync 0;" + EMPTY + DRAIN,
@@ -658,26 +646,29 @@ no other fence does before a bulk store | fence.proxy.async is missing | fence.<
     Family(
         BEGIN + "{}" + MEET,
         [
-            Rule(
-                "a pair allocates once both CTAs have started",
-                NOT_HEARD.format("alloc"),
-                PAIRED,
-                MEET + PAIRED,
+            *rules(
+                r"""
+a pair allocates once both CTAs have started
+    | tcgen05\.alloc\.cta_group::2 where this warp has not heard of the other CTA
+    | < -> $MEET >$PAIRED
+""",
                 at=P_ALLOC,
             ),
-            Rule(
-                "a pair allocates behind the cluster barrier",
-                NOT_HEARD.format("alloc"),
-                ARRIVED + P_ALLOCATES + MET + P_FREES,
-                MEET + PAIRED,
+            *rules(
+                r"""
+a pair allocates behind the cluster barrier
+    | tcgen05\.alloc\.cta_group::2 where this warp has not heard of the other CTA
+    | $ARRIVED $P_ALLOCATES $MET $P_FREES | $MEET $PAIRED
+""",
                 at=P_ALLOC,
                 strict=True,
             ),
-            Rule(
-                "a pair frees once both CTAs have started",
-                NOT_HEARD.format("dealloc"),
-                ARRIVED + PAIRED + MET,
-                ARRIVED + MET + PAIRED,
+            *rules(
+                r"""
+a pair frees once both CTAs have started
+    | tcgen05\.dealloc\.cta_group::2 where this warp has not heard of the other CTA
+    | $ARRIVED $PAIRED $MET | $ARRIVED $MET $PAIRED
+""",
                 at="tcgen05.dealloc.cta_group::2.sync.aligned.b32",
             ),
         ],
@@ -767,61 +758,39 @@ UNCOMMITTED = Family(
     {"threads": 64, "schedule": "eager"},
 )
 
-SETMAXNREG = "setmaxnreg.{}.sync.aligned.u32 {};"
-ONE_WARP = "setp.gt.u32 %p2, %tid, 31; @%p2 bra OTHER; {}\nOTHER: st.shared.b32 [%r10], %r1;"
+DEC, INC = "setmaxnreg.dec.sync.aligned.u32", "setmaxnreg.inc.sync.aligned.u32"
+OTHERS_SKIP = "setp.gt.u32 %p2, %tid, 31; @%p2 bra OTHER;"
 REGISTERS = [
     Family(
-        BEGIN + "{}",
+        BEGIN + "{}\nOTHER: st.shared.b32 [%r10], %r1;",
         [
-            (
-                "setmaxnreg.inc to fewer registers",
-                "to 64 registers from 72",
-                SETMAXNREG.format("dec", 72) + SETMAXNREG.format("inc", 64),
-                SETMAXNREG.format("dec", 64) + SETMAXNREG.format("inc", 72),
+            *rules(r"""
+setmaxnreg.inc to fewer registers | to 64 registers from 72 | $DEC <72; $INC 64 -> 64; $INC 72>;
+setmaxnreg.dec to more registers | to 64 registers from 40 | $DEC <40 -> 72>; $DEC 64;
+"""),
+            *rules(
+                r"""
+one setmaxnreg for a warpgroup | all must execute the same
+    | setp.gt.u32 %p2, %tid, 31; @%p2 bra MORE; $DEC 64; bra OTHER; MORE: $DEC 96; | $DEC 64;
+setmaxnreg.dec by a warp of a warpgroup
+    | warp 0: 72, 64 \(2 times\), warp 1: none, warp 2: none, warp 3: none; all must execute the same
+    | <$OTHERS_SKIP  -> >$DEC 72; $DEC 64; $DEC 64;
+""",
+                **{"at": "ret", "warp": 3, "strict": True},
             ),
-            Rule(
-                "one setmaxnreg for a warpgroup",
-                "all must execute the same",
-                "setp.gt.u32 %p2, %tid, 31; @%p2 bra OTHER;"
-                + SETMAXNREG.format("dec", 64)
-                + "bra END; OTHER:"
-                + SETMAXNREG.format("dec", 96)
-                + "END: st.shared.b32 [%r10], %r1;",
-                SETMAXNREG.format("dec", 64),
-                at="ret",
-                warp=3,
-                strict=True,
-            ),
-            Rule(
-                "setmaxnreg.dec by a warp of a warpgroup",
-                r"warp 0: 72, 64 \(2 times\), warp 1: none, warp 2: none, warp 3: none; all must execute the same",
-                ONE_WARP.format(SETMAXNREG.format("dec", 72) + 2 * SETMAXNREG.format("dec", 64)),
-                SETMAXNREG.format("dec", 72) + 2 * SETMAXNREG.format("dec", 64),
-                at="ret",
-                warp=3,
-                strict=True,
-            ),
-            Rule(
-                "setmaxnreg.inc by a warp of a warpgroup",
-                "warp 0: 168, warp 1: none, warp 2: none, warp 3: none; all must execute the same",
-                ONE_WARP.format(SETMAXNREG.format("inc", 168)),
-                SETMAXNREG.format("inc", 168),
-                at="ret",
-                warp=3,
+            *rules(
+                r"""
+setmaxnreg.inc by a warp of a warpgroup | warp 0: 168, warp 1: none, warp 2: none, warp 3: none; all must execute the
+    same | <$OTHERS_SKIP  -> >$INC 168;
+""",
+                **{"at": "ret", "warp": 3},
             ),
         ],
         {"threads": 128},
     ),
     Family(
         BEGIN + "{}",
-        [
-            (
-                "registers of an SM",
-                "have asked for 98304 registers, an SM has 65536",
-                SETMAXNREG.format("inc", 256),
-                SETMAXNREG.format("inc", 168),
-            )
-        ],
+        [("registers of an SM", "have asked for 98304 registers, an SM has 65536", f"{INC} 256;", f"{INC} 168;")],
         {"threads": 384},
         warp=8,
     ),
@@ -852,26 +821,6 @@ scale vector of a kind | mxf4 with .block16; must be
     warp=None,
 )
 
-FAMILIES = [
-    ADDRESSES,
-    LOADS,
-    MAPS,
-    STORES,
-    MBARRIERS,
-    BARRIERS,
-    NAMED,
-    DIVERGED,
-    ALLOCATION,
-    TENSOR_MEMORY,
-    MMA,
-    CLUSTERS,
-    ENDS,
-    *FENCES,
-    TENSOR_ORDER,
-    UNCOMMITTED,
-    *REGISTERS,
-    TRANSLATION,
-]
 RULES = [pytest.param(family, rule, id=rule.name.replace(" ", "-")) for family in FAMILIES for rule in family.rules]
 
 
