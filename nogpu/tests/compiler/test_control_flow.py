@@ -184,7 +184,7 @@ class Program:
         return total
 
 
-@pytest.mark.parametrize("seed", [*range(60), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(60, 150))])
+@pytest.mark.parametrize("seed", range(150))
 def test_random_programs(seed):
     threads = 40 if seed % 3 == 0 else 32
     program = Program(seed)

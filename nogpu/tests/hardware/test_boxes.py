@@ -306,6 +306,14 @@ def test_bulk_copies_that_are_refused(address, offset, nbytes, message):
         boxes.write_bulk(setting.memory, address, boxes.read_bulk(setting.shared, offset, nbytes))
 
 
+def test_bulk_copies_of_no_bytes():
+    setting = Setting(plain())
+    address = setting.allocation.ctypes.data
+    assert boxes.load_bulk(setting.memory, address, setting.shared, 0x500, 0) == 0
+    assert boxes.write_bulk(setting.memory, address, boxes.read_bulk(setting.shared, 0x500, 0)) == 0
+    assert not (setting.loads.requested or setting.stores.requested)
+
+
 def test_a_map_with_interleave_is_refused_by_name():
     raw = tensor_map(0x1000, dims=(128, 8, 4), strides=(256, 4096), box=(16, 8, 1), interleave=1)
     with pytest.raises(Fault, match="interleave 16B is not modelled"):

@@ -212,6 +212,14 @@ class TestGlobalAccesses:
         memory.scatter(addresses, np.array([[1, 2, 3]], np.uint32))
         assert [data[0], other[4], data[8]] == [1, 2, 3]
 
+    def test_no_active_lane_is_no_access(self, space):
+        memory, data, _ = space
+        before = data.copy()
+        nowhere, none = np.zeros(32, np.uint64), np.zeros(32, bool)
+        memory.gather(nowhere, 4, 1, none)
+        memory.scatter(nowhere, np.zeros((1, 32), np.uint32), none)
+        assert np.array_equal(data, before)
+
     def test_boxes(self, space, rng):
         memory, data, address = space
         shape, strides = (3, 5, 16), (1024, 64, 1)

@@ -282,7 +282,8 @@ def test_move_packs_and_unpacks():
     out = np.zeros(32, np.uint64)
     text = """
         mul.lo.u32 %r1, %tid, 3; mov.b64 %rd1, {%r1, %tid}; mov.b64 {_, %r2}, %rd1; mov.b32 {%h1, %h2}, %r2;
-        mov.b32 %r3, {%h2, %h1}; mov.b64 %rd2, {%r3, %r1}; mov.b32 %r5, 9; mov.b64 %rd5, {%r5, 7};
+        mov.b32 %r3, {%h2, %h1}; .reg .b8 x<4>; mov.b32 {x0, x1, x2, x3}, %r3;
+        mov.b32 %r3, {x0, x1, x2, x3}; mov.b64 %rd2, {%r3, %r1}; mov.b32 %r5, 9; mov.b64 %rd5, {%r5, 7};
         mov.b64 {%r6, %r7}, %rd5; add.u32 %r6, %r6, %r7; cvt.u64.u32 %rd6, %r6; add.u64 %rd2, %rd2, %rd6;
     """
     launch(text + store("%rd2", "b64"), out)

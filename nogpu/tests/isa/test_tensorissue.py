@@ -47,12 +47,15 @@ def test_plain_kinds(kind, d, schedule):
 
 
 def test_disabled_lanes_and_scaled_accumulator():
-    """Integers small enough to be exact: D = A B, then D = A B + D / 4 except in lanes 1 and 127."""
+    """Integers small enough to be exact: D = A B, then D = A B + D / 4 except in lanes 1 and 127.
+
+    A word and a predicate of the thread differ from lane to lane of its warp.
+    """
     rng = np.random.default_rng(2)
     a, b = (rng.integers(-3, 4, (rows, 16)).astype(np.float16) for rows in (128, 16))
     issue = """
-        mov.u32 %r7, 2; mov.u32 %r8, 0x80000000;
-        tcgen05.mma.cta_group::1.kind::f16 [%tmem], %a, %b, %idesc, %zero;
+        add.u32 %r7, %tid, 2; mov.u32 %r8, 0x80000000;
+        tcgen05.mma.cta_group::1.kind::f16 [%tmem], %a, %b, %idesc, %leader;
         tcgen05.mma.cta_group::1.kind::f16 [%tmem], %a, %b, %idesc, {%r7, %r2, %r2, %r8}, %one, 2;
     """
     out = run(issue, instruction("f16", 128, 16), a, b).view(np.float32)
