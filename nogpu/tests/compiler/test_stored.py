@@ -244,6 +244,13 @@ def test_what_measures_translation_leaves_entries_alone(folder, monkeypatch):
     assert len(bench._translations(1)) == 1
 
 
+def test_the_latest_entries_are_kept(tmp_path):
+    for age in range(6, 0, -1):
+        store.write(tmp_path / f"{age}", b"", 4)
+        os.utime(tmp_path / f"{age}", (time.time() - age,) * 2)
+    assert sorted(os.listdir(tmp_path)) == ["1", "2", "3", "4"]
+
+
 def test_entries_are_whole_while_others_write_them(tmp_path):
     entry, over = tmp_path / "entry", threading.Event()
 
