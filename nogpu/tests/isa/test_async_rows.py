@@ -1,4 +1,4 @@
-"""Tensor copies, tensor map edits and tcgen05.mma as a warp issues them; test_tma.py and others test their results."""
+"""Tensor copies and tensor map edits as a warp issues them; test_boxes.py tests the copies' results."""
 
 import numpy as np
 import pytest

@@ -134,7 +134,7 @@ class Program:
         return "\n".join([*self.declared, head, *self.setup, start, *self.body, end, *self.stores])
 
     def bytes(self, branch):
-        """What is stored, the address of the parameters, and the instructions that call Python."""
+        """Stored rows, the address of the parameters, and the instructions that call Python."""
         out, place = np.zeros((len(self.writers), 32), np.uint64), np.zeros(1, np.uint64)
         arrays, images = (out, np.stack(self.values), place), []
         kernel = entry(self.ptx(branch) + "mov.u64 %rd0, a0; st.global.b64 [%a2], %rd0;", 3)
