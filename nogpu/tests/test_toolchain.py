@@ -191,6 +191,7 @@ def test_a_damaged_library_is_built_anew(folder, tmp_path, damage):
     assert load(folder).stderr == ""
 
 
+@pytest.mark.slow
 def test_processes_that_build_at_the_same_time(folder, tmp_path):
     environment = clean_environment(PYTHONPATH=str(ROOT))
     started = [
@@ -230,6 +231,7 @@ def start(folder, slow):
     return process
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_while_it_builds(folder, tmp_path, slow):
     process = start(folder, slow)
     process.kill()
@@ -243,6 +245,7 @@ def test_a_process_that_is_killed_while_it_builds(folder, tmp_path, slow):
     assert load(folder).stdout == "8\n" and not left.exists(), "another build tidies up"
 
 
+@pytest.mark.slow
 def test_an_interruption_leaves_nothing(folder, tmp_path, slow):
     process = start(folder, slow)
     os.kill(process.pid, signal.SIGINT)
@@ -266,6 +269,7 @@ def mounted(options, *places):
     return *NAMESPACE, "sh", "-c", f'{mounts} && exec "$@"', "sh"
 
 
+@pytest.mark.slow
 @has_namespaces
 def test_a_full_disk(folder, tmp_path):
     """The temporary folder replaces the cache; where that is full, too, a line says so."""
@@ -281,6 +285,7 @@ def test_a_full_disk(folder, tmp_path):
     assert done.stderr.splitlines()[-1].endswith(": free some room, or set XDG_CACHE_HOME to another folder")
 
 
+@pytest.mark.slow
 @has_namespaces
 def test_a_folder_that_cannot_be_written(folder, tmp_path):
     """An existing library is used; otherwise the temporary folder replaces the cache."""
@@ -295,6 +300,7 @@ def test_a_folder_that_cannot_be_written(folder, tmp_path):
     assert (done.stdout, done.stderr) == ("6\n", "") and not libraries(temporary)
 
 
+@pytest.mark.slow
 @has_namespaces
 def test_a_folder_from_which_no_code_may_run(folder, tmp_path):
     (tmp_path / CACHE).mkdir()
@@ -302,6 +308,7 @@ def test_a_folder_from_which_no_code_may_run(folder, tmp_path):
     assert done.returncode == 1 and done.stderr.endswith("set XDG_CACHE_HOME to a folder from which code may run\n")
 
 
+@pytest.mark.slow
 def test_files_that_may_not_grow(folder):
     """A limit on the size of files, as of a batch system."""
     done = load(folder, "prlimit", "--fsize=2000")

@@ -3,7 +3,6 @@
 import types
 
 import pytest
-import torch
 
 from nogpu.errors import EmulatorError
 from nogpu.hardware.properties import LaunchConfig
@@ -50,9 +49,9 @@ def driver(monkeypatch):
     monkeypatch.setattr(gpu, "set_attribute", lambda *arguments: recorder.attributes.append(arguments))
     monkeypatch.setattr(gpu, "device_attribute", {gpu.SHARED_PER_BLOCK_OPTIN: LIMIT, gpu.SM_COUNT: 2}.get)
     monkeypatch.setattr(library, "ptx", lambda source="library.cu": ".version 9.0\n.target sm_90a\n.address_size 64\n")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *device: (9, 0))
-    monkeypatch.setattr(torch.cuda, "init", lambda: None)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda *device: (9, 0))
+    monkeypatch.setattr("torch.cuda.init", lambda: None)
     monkeypatch.setattr(launch.Hopper, "_tensor_memory", lambda self: bytes(24))
     monkeypatch.setattr(launch.Hopper, "_queue", lambda self: 77)
     monkeypatch.delenv("NOGPU_HOPPER_MODE", raising=False)
@@ -130,6 +129,6 @@ def test_no_room_is_said(driver):
 
 
 def test_another_gpu_is_refused(driver, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *device: (8, 0))
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda *device: (8, 0))
     with pytest.raises(EmulatorError, match=r"capability 9\.0"):
         launch.Hopper()

@@ -62,49 +62,54 @@ def flat(result):
     return " ".join(without_comments(result.ptx).split())
 
 
-@pytest.mark.parametrize("mode", [MODES[0], *(pytest.param(each, marks=pytest.mark.slow) for each in MODES[1:])])
-@pytest.mark.parametrize(
-    "body",
-    [
-        "tcgen05.alloc.cta_group::1.sync.aligned.b32 [%rd4], 512;",
-        "@%p1 tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%r1], 64;",
-        "@!%p1 tcgen05.cp.cta_group::1.128x256b [%r2], %rd5;",
-        "tcgen05.cp.cta_group::2.64x128b.warpx2::02_13 [%r2+4], %rd5;",
-        "tcgen05.mma.cta_group::1.kind::mxf4.block_scale.scale_vec::2X [%r2], %rd5, %rd6, %r3, [%r4], [%r5+4], %p1;",
-        "tcgen05.mma.cta_group::2.kind::mxf4nvf4.block_scale.block16.collector::a::discard "
-        "[%r2], %rd5, %rd6, %r3, [%r4], [%r5], !%p1;",
-        "tcgen05.ld.sync.aligned.32x32b.x2.b32 {%r2, %r3}, [%r4];",
-        "tcgen05.ld.sync.aligned.16x64b.x2.pack::16b.b32 {%r2, %r3}, [%r4+16];",
-        "tcgen05.ld.sync.aligned.16x32bx2.x1.b32 {%r2}, [%r4], 16;",
-        "tcgen05.st.sync.aligned.16x128b.x1.b32 [%r4], {%r2, %r3};",
-        "tcgen05.st.sync.aligned.32x32b.x1.unpack::16b.b32 [%r4], {%r2};",
-        "tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%rd4];",
-        "@%p1 tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%r1], %h1;",
-        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
-        ".cta_group::2.L2::cache_hint [%r1], [%rd1, {%r2, %r3}], [%r4], %h1, %rd5;",
-        "@%p1 cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes.cta_group::2 "
-        "[%r1], [%rd4, {%r2, 0}], [%r4+8];",
-        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd3, {-1, %r2}], [%r1];",
-        "cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%rd1, {%r2, %r3}];",
-        "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd4], 16, [%r2];",
-        "tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%r1], 0, %r2;",
-        "bar.sync 0; barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; "
-        "mov.u32 %r2, %ntid.x;",
-        "@%p1 ret; bar.sync 3, 64; elect.sync %r2|%p2, -1; @%p2 exit;",
-        "setmaxnreg.inc.sync.aligned.u32 128;",
-        "fma.rn.f32x2 %rd5, %rd6, %rd7, %rd8; add.f32x2 %rd5, %rd5, %rd6;",
-        "max.f32 %r2, %r3, %r4, %r5;",
-        "cvt.rn.satfinite.e2m1x2.f32 %c1, %r2, %r3; cvt.rn.f16x2.e2m1x2 %r4, %c1;",
-        "ld.global.L1::no_allocate.L2::evict_first.v4.b64 {%rd4, %rd5, %rd6, %rd7}, [%rd4+32];",
-        "@%p1 st.global.v8.b32 [%rd4], {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8};",
-        "st.relaxed.cta.global.L1::no_allocate.L2::evict_last.v8.b32 [%rd4], {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8};",
-        "griddepcontrol.wait; griddepcontrol.launch_dependents;",
-    ],
-)
-def test_instructions_assemble(body, mode):
-    """The allocation beside each instruction gives every kernel extra warps in exact mode."""
-    beside = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;\n"
-    assert assembles(lowered(beside + body, mode, ctas=2, library_ptx=library.ptx).ptx)
+BODIES = [
+    "tcgen05.alloc.cta_group::1.sync.aligned.b32 [%rd4], 512;",
+    "@%p1 tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%r1], 64;",
+    "@!%p1 tcgen05.cp.cta_group::1.128x256b [%r2], %rd5;",
+    "tcgen05.cp.cta_group::2.64x128b.warpx2::02_13 [%r2+4], %rd5;",
+    "tcgen05.mma.cta_group::1.kind::mxf4.block_scale.scale_vec::2X [%r2], %rd5, %rd6, %r3, [%r4], [%r5+4], %p1;",
+    "tcgen05.mma.cta_group::2.kind::mxf4nvf4.block_scale.block16.collector::a::discard "
+    "[%r2], %rd5, %rd6, %r3, [%r4], [%r5], !%p1;",
+    "tcgen05.ld.sync.aligned.32x32b.x2.b32 {%r2, %r3}, [%r4];",
+    "tcgen05.ld.sync.aligned.16x64b.x2.pack::16b.b32 {%r2, %r3}, [%r4+16];",
+    "tcgen05.ld.sync.aligned.16x32bx2.x1.b32 {%r2}, [%r4], 16;",
+    "tcgen05.st.sync.aligned.16x128b.x1.b32 [%r4], {%r2, %r3};",
+    "tcgen05.st.sync.aligned.32x32b.x1.unpack::16b.b32 [%r4], {%r2};",
+    "tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%rd4];",
+    "@%p1 tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%r1], %h1;",
+    "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
+    ".cta_group::2.L2::cache_hint [%r1], [%rd1, {%r2, %r3}], [%r4], %h1, %rd5;",
+    "@%p1 cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes.cta_group::2 "
+    "[%r1], [%rd4, {%r2, 0}], [%r4+8];",
+    "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd3, {-1, %r2}], [%r1];",
+    "cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%rd1, {%r2, %r3}];",
+    "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd4], 16, [%r2];",
+    "tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%r1], 0, %r2;",
+    "bar.sync 0; barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; mov.u32 %r2, %ntid.x;",
+    "@%p1 ret; bar.sync 3, 64; elect.sync %r2|%p2, -1; @%p2 exit;",
+    "setmaxnreg.inc.sync.aligned.u32 128;",
+    "fma.rn.f32x2 %rd5, %rd6, %rd7, %rd8; add.f32x2 %rd5, %rd5, %rd6;",
+    "max.f32 %r2, %r3, %r4, %r5;",
+    "cvt.rn.satfinite.e2m1x2.f32 %c1, %r2, %r3; cvt.rn.f16x2.e2m1x2 %r4, %c1;",
+    "ld.global.L1::no_allocate.L2::evict_first.v4.b64 {%rd4, %rd5, %rd6, %rd7}, [%rd4+32];",
+    "@%p1 st.global.v8.b32 [%rd4], {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8};",
+    "st.relaxed.cta.global.L1::no_allocate.L2::evict_last.v8.b32 [%rd4], {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8};",
+    "griddepcontrol.wait; griddepcontrol.launch_dependents;",
+]
+BESIDE = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], 32;\n"
+"""An allocation that gives every kernel extra warps in exact mode."""
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_instructions_assemble(mode):
+    assert assembles(lowered(BESIDE + "\n".join(BODIES), mode, ctas=2, library_ptx=library.ptx).ptx)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("body", BODIES)
+def test_each_instruction_assembles(body, mode):
+    assert assembles(lowered(BESIDE + body, mode, ctas=2, library_ptx=library.ptx).ptx)
 
 
 @pytest.mark.parametrize(
@@ -300,9 +305,8 @@ def test_wide_accesses_become_two(monkeypatch, form):
     """The load may overwrite its own address register."""
     given = np.arange(32 * 32 + 32, dtype=np.uint8)[: 32 * 32].reshape(32, 32)
     given = np.ascontiguousarray(given[np.random.default_rng(3).permutation(32)])
-    storage = np.zeros(2 * given.nbytes + 64, np.uint8)
-    aligned = storage[-storage.ctypes.data % 32 :][: 2 * given.nbytes]
-    aligned[: given.nbytes], out = given.reshape(-1), aligned[given.nbytes :]
+    both = small_kernels.aligned(np.concatenate([given.reshape(-1), np.zeros(given.nbytes, np.uint8)]))
+    out = both[given.nbytes :]
     names = "%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8" if form == "v8.b32" else "%rd1, %rd2, %rd3, %rd4"
     text = run_lowered(
         monkeypatch,
@@ -310,7 +314,7 @@ def test_wide_accesses_become_two(monkeypatch, form):
         mad.wide.u32 %rd1, %tid, 32, %a0; add.s64 %rd9, %rd1, {given.nbytes};
         ld.global.L1::no_allocate.{form} {{{names}}}, [%rd1]; st.global.{form} [%rd9], {{{names}}};
         """,
-        aligned,
+        both,
         threads=32,
     )
     assert (out.reshape(32, 32) == given).all()

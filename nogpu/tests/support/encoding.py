@@ -9,16 +9,7 @@ SWIZZLE_CODES = {0: 0, 32: 1, 64: 2, 128: 3}
 
 
 def tensor_map(
-    address,
-    dims,
-    strides,
-    box,
-    element="u8",
-    swizzle=0,
-    element_strides=None,
-    interleave=0,
-    fill_nan=False,
-    atom="16B",
+    address, dims, strides, box, element="u8", swizzle=0, element_strides=None, interleave=0, fill_nan=False, atom="16B"
 ) -> np.ndarray:
     """A map, uint8[128]; dims, box in elements, strides in bytes (of dimensions 1..), garbage in the last 64 bytes."""
     rank = len(dims)

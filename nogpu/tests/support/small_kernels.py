@@ -13,6 +13,15 @@ from nogpu.hardware.variables import module_memory
 from nogpu.ptx import module as ptx
 from tests.support.calls import called
 
+
+def aligned(array, alignment=256):
+    """A copy of an array at a multiple of the alignment."""
+    storage = np.zeros(array.nbytes + alignment, np.uint8)
+    copy = storage[-storage.ctypes.data % alignment :][: array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
 REGISTERS = """
     .reg .pred %p<20>; .reg .b16 %h<40>; .reg .b32 %r<80>; .reg .b64 %rd<40>; .reg .b32 %tid, %rank;
     mov.u32 %tid, %tid.x;
@@ -73,9 +82,7 @@ def launch_entry(
         memory.register(array.ctypes.data, array.nbytes, f"a{i}")
     module_memory(kernel.scope).register(memory)
     packed = kernel.pack(values)
-    storage = np.zeros(256 + len(packed), np.uint8)
-    parameters = storage[-storage.ctypes.data % 128 :][: len(packed)]
-    parameters[:] = np.frombuffer(packed, np.uint8)
+    parameters = aligned(np.frombuffer(packed, np.uint8), 128)
     memory.register(parameters.ctypes.data, max(len(packed), 1), "parameters")
     memory.traffic = traffic
     config = LaunchConfig((grid, 1, 1), block, (cluster, 1, 1), shared)

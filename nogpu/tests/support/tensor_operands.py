@@ -99,8 +99,8 @@ def put_operand(shared, start, rows: np.ndarray, mode=128, leading=None, base=0)
     """Write a K-major operand, uint8[rows, bytes]; returns its descriptor."""
     stride = 8 * (span_of(mode) or 16)
     leading = (2048 if mode == 0 else 16) if leading is None else leading
-    for (row, byte), value in np.ndenumerate(rows):
-        shared.data[k_major_address(start, row, byte, mode, stride, leading, base)] = value
+    row, byte = np.indices(rows.shape)
+    shared.data[k_major_address(start, row, byte, mode, stride, leading, base)] = rows
     return descriptor(start, stride, mode, leading, base)
 
 
@@ -113,8 +113,8 @@ def put_transposed(shared, start, elements: np.ndarray, mode=128) -> int:
     stride, leading = (along_k, along_mn) if mode else (along_mn, along_k)
     width = elements.itemsize
     by_k = np.ascontiguousarray(elements.T).view(np.uint8)
-    for (i, byte), value in np.ndenumerate(by_k):
-        shared.data[mn_major_address(start, byte, i, mode, stride, leading)] = value
+    i, byte = np.indices(by_k.shape)
+    shared.data[mn_major_address(start, byte, i, mode, stride, leading)] = by_k
     assert by_k.shape == (k, rows * width)
     return descriptor(start, stride, mode, leading)
 
@@ -122,9 +122,9 @@ def put_transposed(shared, start, elements: np.ndarray, mode=128) -> int:
 def put_scales(tmem, column, codes: np.ndarray, first_byte=0, quadrants=range(4)) -> int:
     """Write scale factor codes uint8[rows, blocks] to these quadrants (PTX ISA, "Scale Factor A ID")."""
     words = tmem.words.view(np.uint8).reshape(128, 512, 4)
-    for (row, block), code in np.ndenumerate(codes):
-        for quadrant in quadrants:
-            words[32 * quadrant + row % 32, column + row // 32, first_byte + block] = code
+    row, block = np.indices(codes.shape)
+    for quadrant in quadrants:
+        words[32 * quadrant + row % 32, column + row // 32, first_byte + block] = codes
     return column
 
 
@@ -174,10 +174,10 @@ def packed_rows(elements: np.ndarray, kind, element) -> np.ndarray:
         return elements[:, ::2] | elements[:, 1::2] << 4
     bits = NARROW_BITS[element]
     packed = np.full((len(elements), 32), 0xA5, np.uint8)
-    for row, line in enumerate(elements):
-        for chunk in range(2):
-            number = sum(int(code) << bits * i for i, code in enumerate(line[16 * chunk : 16 * chunk + 16]))
-            packed[row, 16 * chunk : 16 * chunk + 2 * bits] = list(number.to_bytes(2 * bits, "little"))
+    digits = np.unpackbits(elements.reshape(-1, 2, 16, 1), axis=-1, bitorder="little")[..., :bits]
+    packed.reshape(-1, 2, 16)[..., : 2 * bits] = np.packbits(
+        digits.reshape(-1, 2, 16 * bits), axis=-1, bitorder="little"
+    )
     return packed
 
 

@@ -1,17 +1,13 @@
-"""Floating-point helpers that translated programs call: bf16, min and max, fused multiply-add, saturation.
+"""Floating-point operations on rows of lanes: min and max, saturation, NaN, conversion to integers.
 
-Values are rows of lanes in the instruction's own floating-point type, or in float32 for bf16. Conversions between those
-and the raw bits of a register (`lanes.py`) say so.
+Values are in the instruction's own type, or in float32 for bf16.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from nogpu.arithmetic.lanes import INTS, UINTS
-from tests.support.reference.roundings import bf16_bits, fused_double, odd_float32, odd_sum
 
 u8, u16, u32, u64 = np.uint8, np.uint16, np.uint32, np.uint64
 f16, f32, f64 = np.float16, np.float32, np.float64
@@ -20,11 +16,6 @@ f16, f32, f64 = np.float16, np.float32, np.float64
 def from_bf16(row: np.ndarray) -> np.ndarray:
     """uint16[32] -> float32[32], or packed uint32[32] -> float32[64]."""
     return (np.ascontiguousarray(row).view(u16).astype(u32) << u32(16)).view(f32)
-
-
-def to_bf16(values: np.ndarray, width: int) -> np.ndarray:
-    """float32[32] -> uint16[32] (width 16), or float32[64] -> packed uint32[32] (width 32); to nearest even."""
-    return bf16_bits(values).view(UINTS[width])
 
 
 def flush(values: np.ndarray) -> np.ndarray:
@@ -92,42 +83,6 @@ def signed_by(magnitude: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray
     """`.xorsign`: the sign of a result that is not NaN is the exclusive or of the sources' signs."""
     negative = (np.signbit(a) ^ np.signbit(b)) & ~np.isnan(magnitude)
     return np.where(negative, -magnitude, magnitude)
-
-
-def in_double(function: Callable, values: np.ndarray) -> np.ndarray:
-    """A function computed in float64 and rounded to nearest."""
-    return function(values.astype(f64)).astype(values.dtype)
-
-
-def odd_in_double(function: Callable, values: np.ndarray) -> np.ndarray:
-    """A function computed in float64, as the float32 that rounds to bf16 exactly as the float64 result does."""
-    return odd_float32(function(values.astype(f64)))
-
-
-def reciprocal_root(values: np.ndarray) -> np.ndarray:
-    """rsqrt, computed in float64 and rounded to nearest."""
-    return (1 / np.sqrt(values.astype(f64))).astype(values.dtype)
-
-
-def fused(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """a * b + c with one rounding, to nearest."""
-    if a.dtype == f16:
-        return (a.astype(f64) * b + c).astype(f16)  # no sum that is inexact in double is a tie in half
-    if a.dtype == f64:
-        return fused_double(a, b, c)
-    product = a.astype(f64) * b  # exact: 24 + 24 bits
-    total = product + c
-    # Rounding twice, to double and to float, errs only if the double is a tie between floats; subnormal floats have
-    # other ties.
-    suspect = (total.view(u64) & u64(0x1FFFFFFF) == u64(0x10000000)) | (np.abs(total) < np.finfo(f32).tiny)
-    if suspect.any() and total[suspect].any():  # zero totals are exact
-        total = odd_sum(product, c.astype(f64))
-    return total.astype(f32)
-
-
-def fused_bf16(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """The float32 that rounds to bf16 as the exact a * b + c does."""
-    return odd_float32(odd_sum(a.astype(f64) * b, c.astype(f64)))
 
 
 def without_oob(result: np.ndarray, a: np.ndarray, b: np.ndarray, pattern: type) -> np.ndarray:

@@ -6,7 +6,6 @@ PTX ISA, "Integer Arithmetic Instructions", "prmt".
 """
 
 from nogpu.arithmetic.lanes import FULL, signed
-from nogpu.compiler.opcodes.integers import PERMUTE_MODES
 
 
 def clamped(value: int, width: int) -> int:
@@ -69,10 +68,21 @@ def product24(a: int, b: int, is_signed: bool) -> int:
     return signed(a, 24) * signed(b, 24) if is_signed else (a & low) * (b & low)
 
 
+MODES = {
+    "f4e": "3210 4321 5432 6543",
+    "b4e": "5670 6701 7012 0123",
+    "rc8": "0000 1111 2222 3333",
+    "ecl": "3210 3211 3222 3333",
+    "ecr": "0000 1110 2210 3210",
+    "rc16": "1010 3232 1010 3232",
+}
+"""Mode -> bytes of the result, the highest first, for each control (PTX ISA, "prmt", table of modes)."""
+
+
 def permute_mode(a: int, b: int, control: int, mode: str) -> int:
     """prmt with a mode."""
-    source, selector = b << 32 | a, PERMUTE_MODES[mode][control & 3]
-    return sum((source >> 8 * (selector >> 4 * i & 7) & 0xFF) << 8 * i for i in range(4))
+    source = (b << 32 | a).to_bytes(8, "little")
+    return int.from_bytes(bytes(source[int(digit)] for digit in MODES[mode].split()[control & 3]), "big")
 
 
 def divide(a: int, b: int) -> int:

@@ -6,52 +6,19 @@ columns of an array, the lowest one first.
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 
 from nogpu.arithmetic.lanes import INTS, UINTS
 from tests.support.reference.floats import canonical, rectify
 from tests.support.reference.minifloats import FORMATS, decode, encode, encode_scale
-from tests.support.reference.roundings import bf16_bits, odd_float32, round_float
+from tests.support.reference.roundings import rounded
 
 u8, u16, u32, u64 = np.uint8, np.uint16, np.uint32, np.uint64
 f16, f32, f64 = np.float16, np.float32, np.float64
 
-TF32_DROPPED = 13  # bits of a float32's mantissa that tf32 lacks
-
-
-def _half(values: np.ndarray, rounding: str) -> np.ndarray:
-    values = values if rounding == "rn" else values.astype(f64)
-    return canonical(round_float(values, f16, rounding)).view(u16)
-
-
-def _brain(values: np.ndarray, rounding: str) -> np.ndarray:
-    return bf16_bits(odd_float32(values) if values.dtype == f64 else values.astype(f32), rounding)
-
-
-def _single(values: np.ndarray, rounding: str) -> np.ndarray:
-    return canonical(round_float(values, f32, rounding) if values.dtype == f64 else values.astype(f32)).view(u32)
-
-
-def _double(values: np.ndarray, rounding: str) -> np.ndarray:
-    single = values if values.dtype == f64 else canonical(values.astype(f32))
-    return single.astype(f64).view(u64)
-
-
-def _tf32(values: np.ndarray, rounding: str) -> np.ndarray:
-    bits = values.view(u32)
-    half = u32(1 << TF32_DROPPED - 1)
-    to_even = half - u32(1) + (bits >> u32(TF32_DROPPED) & u32(1))
-    added: dict[str, np.ndarray | np.uint32] = {"rz": u32(0), "rna": half, "rn": to_even}
-    rounded = (bits + added[rounding]) >> u32(TF32_DROPPED) << u32(TF32_DROPPED)
-    return np.where(np.isfinite(values), rounded, canonical(values).view(u32))
-
-
-_NARROW = {"f16": _half, "bf16": _brain, "f32": _single, "f64": _double, "tf32": _tf32}
-_LARGEST = {
-    "f16": float(np.finfo(f16).max),
-    "bf16": float(np.array(0x7F7F0000, u32).view(f32)),
-    "tf32": float(np.array(0x7F7FE000, u32).view(f32)),
-}
+STORED = {"f16": f16, "bf16": ml_dtypes.bfloat16, "tf32": f32, "f32": f32, "f64": f64}
+LARGEST = {"f16": 65504.0, "bf16": float(ml_dtypes.finfo(ml_dtypes.bfloat16).max), "tf32": (2 - 2.0**-10) * 2.0**127}
 
 
 def narrow(
@@ -67,8 +34,19 @@ def narrow(
     if name in FORMATS:
         return encode(values, name)
     if satfinite:
-        values = np.clip(values, -_LARGEST[name], _LARGEST[name])
-    return _NARROW[name](values, rounding)
+        values = np.clip(values, -LARGEST[name], LARGEST[name])
+    if name == "f64":
+        return (canonical(values.astype(f32)).astype(f64) if values.dtype in (f16, f32) else values.astype(f64)).view(
+            u64
+        )
+    return stored(rounded("cvt", [values.ravel()], name, rounding).reshape(values.shape), name)
+
+
+def stored(values: np.ndarray, name: str) -> np.ndarray:
+    """Numbers that a format has -> their codes; NaN is the canonical one."""
+    codes = values.astype(STORED[name])
+    codes = codes.view(f"u{codes.itemsize}")
+    return np.where(np.isnan(values), codes.dtype.type((1 << 8 * codes.itemsize - 1) - 1), codes)
 
 
 def stochastic(values: np.ndarray, name: str, random: np.ndarray, satfinite: bool, relu: bool) -> np.ndarray:
@@ -79,14 +57,14 @@ def stochastic(values: np.ndarray, name: str, random: np.ndarray, satfinite: boo
     """
     values = rectify(values) if relu else values
     if satfinite:
-        values = np.clip(values, -_LARGEST[name], _LARGEST[name])
+        values = np.clip(values, -LARGEST[name], LARGEST[name])
     random = np.stack([random & u32(0xFFFF), random >> u32(16)], axis=1)
     if name == "bf16":
         bits = values.view(u32)
         carried = np.where(np.isfinite(values), bits + random, bits)
         return np.where(np.isnan(values), u16(0x7FFF), (carried >> u32(16)).astype(u16))
     wide = values.astype(f64)
-    kept = round_float(wide, f16, "rz")
+    kept = rounded("cvt", [wide.ravel()], "f16", "rz").reshape(wide.shape).astype(f16)
     step = np.abs(np.nextafter(kept, np.copysign(f16(np.inf), kept)).astype(f64) - kept)
     step = np.where(np.isfinite(step), step, 32.0)  # step of the largest numbers, whose neighbour is infinite
     cut = np.floor(np.abs(wide - kept) / step * (1 << 13))

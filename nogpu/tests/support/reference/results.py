@@ -106,10 +106,7 @@ INTEGERS = {
         f"szext.{mode}": ("uu", lambda t, a, b, mode=mode: I.extend_bits(a, b, t.signed, mode == "clamp"))
         for mode in ("clamp", "wrap")
     },
-    "prmt": (
-        "ttt",
-        lambda t, a, b, c: I.permute_mode(a, b, c, t.ending) if t.ending else I.permute_bytes(a, b, c),
-    ),
+    "prmt": ("ttt", lambda t, a, b, c: I.permute_mode(a, b, c, t.ending) if t.ending else I.permute_bytes(a, b, c)),
     **{
         f"shf.{way}.{mode}": (
             "ttt",
@@ -243,46 +240,12 @@ def comparison(match, widths, sources):
 APPROXIMATE = {"ex2": np.exp2, "lg2": np.log2, "sin": np.sin, "cos": np.cos, "tanh": np.tanh}
 
 
-def nearest(name, values, brain):
-    match name:
-        case "add":
-            return values[0] + values[1]
-        case "sub":
-            return values[0] - values[1]
-        case "mul":
-            return roundings.odd_float32(values[0].astype(f64) * values[1]) if brain else values[0] * values[1]
-        case "fma" | "mad":
-            return floats.fused_bf16(*values) if brain else floats.fused(*values)
-        case "div":
-            return values[0] / values[1]
-        case "rcp":
-            return 1 / values[0]
-        case "sqrt":
-            return np.sqrt(values[0])
-        case "rsqrt":
-            return floats.reciprocal_root(values[0])
-        case "neg":
-            return -values[0]
-        case "abs":
-            return np.abs(values[0])
-    return (floats.odd_in_double if brain else floats.in_double)(APPROXIMATE[name], values[0])
-
-
-def directed(name, values, rounding):
-    match name:
-        case "add":
-            return roundings.rounded_sum(*values, rounding)
-        case "sub":
-            return roundings.rounded_sum(values[0], -values[1], rounding)
-        case "mul":
-            return roundings.rounded_product(*values, rounding)
-        case "fma" | "mad":
-            return roundings.rounded_fused(*values, rounding)
-        case "div":
-            return roundings.rounded_quotient(*values, rounding)
-        case "rcp":
-            return roundings.rounded_quotient(np.ones_like(values[0]), values[0], rounding)
-    return roundings.rounded_root(values[0], rounding)
+def computed(name, values):
+    """float64 results of other instructions than those with a rounding, which are rounded to nearest."""
+    if name in ("neg", "abs"):
+        return -values[0] if name == "neg" else np.abs(values[0])
+    wide = values[0].astype(f64)
+    return 1 / np.sqrt(wide) if name == "rsqrt" else APPROXIMATE[name](wide)
 
 
 def extreme(name, values, groups):
@@ -306,19 +269,22 @@ def floating(match, widths, sources):
     values = [numbers(source, of, groups.get("ftz") is not None) for source, of in zip(sources, types, strict=True)]
     values = [value.astype(f32) if groups.get("of") else value for value in values]
     brain = type_name.startswith("bf16")
+    kind = "bf16" if brain else {2: "f16", 4: "f32", 8: "f64"}[values[0].itemsize]
     if name in ("min", "max"):
         result = extreme(name, values, groups)
-    elif groups.get("rounding") in (None, "rn"):
-        result = nearest(name, values, brain)
+    elif name in roundings.OPERATIONS:
+        result = roundings.rounded(name, values, kind, groups.get("rounding") or "rn").astype(values[0].dtype)
+    elif name in ("neg", "abs") or not brain:
+        result = computed(name, values).astype(values[0].dtype)
     else:
-        result = directed(name, values, groups["rounding"])
+        result = roundings.rounded("cvt", [computed(name, values)], kind).astype(f32)
     if groups.get("oob"):
         result = floats.without_oob(result, *values[:2], np.uint32 if brain else np.uint16)
     if name not in ("min", "max", "neg", "abs"):
         result = floats.with_nan(result, *values)
     for modifier, change in (("ftz", floats.flush), ("sat", floats.saturate), ("relu", floats.rectify)):
         result = change(result) if groups.get(modifier) else result
-    return [floats.to_bf16(result, widths[0]) if brain else np.ascontiguousarray(result).view(UINTS[widths[0]])]
+    return [(packing.stored(result, kind) if brain else np.ascontiguousarray(result)).view(UINTS[widths[0]])]
 
 
 # Conversion
@@ -326,14 +292,14 @@ def floating(match, widths, sources):
 INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 
-def narrowed(values, match, width):
+def narrowed(values, match, width, to):
     groups = match.groupdict()
     rounding, modifiers = groups.get("rounding") or "rn", groups.get("modifiers") or ""
     if rounding in INTEGRAL:
         values, rounding = INTEGRAL[rounding](values), "rn"
     values = floats.saturate(values) if groups.get("sat") else values
-    found = packing.narrow(values, groups["to"], rounding, ".satfinite" in modifiers, ".relu" in modifiers)
-    if groups.get("ftz") and groups["to"] == "f32":
+    found = packing.narrow(values, to, rounding, ".satfinite" in modifiers, ".relu" in modifiers)
+    if groups.get("ftz") and to == "f32":
         found = floats.flush(found.view(f32)).view(np.uint32)
     return found.astype(UINTS[width])
 
@@ -341,27 +307,20 @@ def narrowed(values, match, width):
 def conversion(match, widths, sources):
     if match.string.startswith("mov."):
         return moved(type_width(match.group("type")), match.group("type"), widths, sources)
-    (source,), of, to, width = (
-        sources,
-        match.group("type"),
-        match.group("to") if "to" in match.re.groupindex else "f64",
-        widths[0],
-    )
+    (source,), of, width, to = sources, match.group("type"), widths[0], match.groupdict().get("to") or "f64"
     if of[0] in "us":
         values = signs(bits(source, of).astype(UINTS[type_width(of)]), of)
         if to[0] in "us":
             limits = np.iinfo((INTS if to[0] == "s" else UINTS)[type_width(to)])
             values = floats.saturate_integer(values, int(limits.min), int(limits.max)) if match.group("sat") else values
             return [extended(values.astype(limits.dtype).view(UINTS[type_width(to)]), width, to)]
-        if match.string.startswith("cvt.rn.f64") and type_width(of) == 64:
-            return [values.astype(f64).view(np.uint64)]
-        return [narrowed(roundings.odd_float64(values), match, width)]
+        return [narrowed(values, match, width, to)]
     flush = match.groupdict().get("ftz") is not None and of == "f32"
     values = numbers(source, of, flush)
     if to[0] in "us":
         found = floats.float_to_int(values, type_width(to), to[0] == "s", match.group("rounding"))
         return [extended(found, width, to)]
-    return [narrowed(values, match, width)]
+    return [narrowed(values, match, width, to)]
 
 
 def moved(width, type_name, widths, sources):

@@ -1,0 +1,249 @@
+"""Loads, stores and address conversion, per lane and uniform, in every state space."""
+
+import numpy as np
+import pytest
+
+from nogpu.compiler import translate
+from nogpu.errors import EmulatorError
+from nogpu.ptx import module as ptx
+from tests.support.small_kernels import aligned, launch, module, store
+
+LANE = np.arange(32)
+
+
+def lanes(body, *arrays, threads=32, **options):
+    out = np.full(threads, 0xDEAD, np.uint32)
+    launch(body + store("%r1"), out, *arrays, threads=threads, **options)
+    return out.tolist()
+
+
+@pytest.mark.parametrize(
+    "load", ["ld.global", "ld.global.nc", "ld.global.L1::no_allocate", "ld.global.nc.L1::evict_last.L2::128B"]
+)
+@pytest.mark.parametrize(
+    "count,width", [(1, 8), (2, 8), (4, 8), (1, 16), (4, 16), (1, 32), (2, 32), (4, 32), (8, 32), (2, 64), (4, 64)]
+)
+def test_vector_copies_in_global_memory(count, width, load):
+    nbytes = count * width // 8
+    source = np.random.default_rng(1).integers(0, 256, 32 * nbytes).astype(np.uint8)
+    registers = [f"{ {8: '%h', 16: '%h', 32: '%r', 64: '%rd'}[width] }{10 + i}" for i in range(count)]
+    items, vector = (f"{{{', '.join(registers)}}}", f".v{count}") if count > 1 else (registers[0], "")
+    source_aligned, out_aligned = aligned(source), aligned(np.zeros(32 * nbytes, np.uint8))
+    for offset in ("%tid", "0"):
+        body = f"""
+            mov.u32 %r1, {offset}; mul.wide.u32 %rd1, %r1, {nbytes}; add.s64 %rd2, %rd1, %a1; add.s64 %rd3, %rd1, %a0;
+            {load}{vector}.b{width} {items}, [%rd2]; st.global{vector}.b{width} [%rd3], {items};
+        """
+        out_aligned[:] = 0
+        launch(body, out_aligned, source_aligned)
+        count_bytes = 32 * nbytes if offset == "%tid" else nbytes
+        np.testing.assert_array_equal(out_aligned[:count_bytes], source[:count_bytes])
+        assert not out_aligned[count_bytes:].any()
+
+
+def test_narrow_loads_extend():
+    source = np.array([0x80, 0xFF, 0x7F, 1] * 8, np.uint8)
+    body = "cvt.u64.u32 %rd2, %tid; add.s64 %rd2, %rd2, %a1; {} mov.u32 %r1, %r2;"
+    assert (
+        lanes(body.format("ld.global.s8 %r2, [%rd2];"), source)
+        == source.view(np.int8).astype(np.int32).view(np.uint32).tolist()
+    )
+    assert lanes(body.format("ld.global.u8 %r2, [%rd2];"), source) == source.tolist()
+    assert lanes(body.format("ld.global.s8 %r2, [%a1+1];"), source) == [0xFFFFFFFF] * 32
+
+
+def test_parameters():
+    text = module("").replace("(.param .u64 a0)", "(.param .u64 a0, .param .u32 n, .param .align 16 .b8 table[32])")
+    assert "table[32]" in text
+    entry = ptx.parse(text).entries["k"]
+    assert entry.param_offsets() == {"a0": 0, "n": 8, "table": 16, "": 48}
+    body = (
+        "ld.param.v2.b32 {%r1, %r2}, [a0]; mov.b64 %rd2, a0; ld.param.b32 %r3, [%rd2+4]; "
+        "sub.u32 %r1, %r3, %r2; add.u32 %r1, %r1, 3;"
+    )
+    assert lanes(body) == [3] * 32
+    body = (
+        "mov.b64 %rd2, a0; cvta.param.u64 %rd3, %rd2; ld.b64 %rd4, [%rd3]; "
+        "setp.eq.u64 %p1, %rd4, %a0; selp.b32 %r1, 1, 0, %p1;"
+    )
+    assert lanes(body) == [1] * 32
+
+
+@pytest.mark.parametrize("lane", ["0", "%tid"])
+def test_parameter_address_of_32_bits(lane):
+    """`cvta.param` of the low half, which is an address of the state space, gives the generic address."""
+    body = (
+        f"mov.b32 %r2, a0; shl.b32 %r3, {lane}, 0; and.b32 %r3, %r3, 0; add.u32 %r2, %r2, %r3; cvt.u64.u32 %rd2, %r2; "
+        "cvta.param.u64 %rd3, %rd2; ld.b64 %rd4, [%rd3]; "
+        "setp.eq.u64 %p1, %rd4, %a0; selp.b32 %r1, 1, 0, %p1;"
+    )
+    assert lanes(body) == [1] * 32
+
+
+@pytest.mark.parametrize("space", [".shared", ".shared::cta", ".shared::cluster", ""])
+def test_shared_memory(space):
+    address = "mov.u32 %r2, smem; mad.lo.u32 %r3, %tid, 8, %r2; "
+    if space == "":
+        address += "cvt.u64.u32 %rd2, %r3; cvta.shared.u64 %rd3, %rd2; mov.u64 %rd4, smem; cvta.shared.u64 %rd5, %rd4;"
+    base, first = ("%rd3", "%rd5") if space == "" else ("%r3", "%r2")
+    body = f"""{address}
+        mul.lo.u32 %r4, %tid, 7; st{space}.v2.b32 [{base}], {{%r4, %tid}}; bar.warp.sync -1;
+        ld{space}.b32 %r5, [{base}+4]; ld{space}.v2.b16 {{%h1, %h2}}, [{base}]; cvt.u32.u16 %r6, %h1;
+        ld{space}.b32 %r7, [{first}+16];
+        add.u32 %r1, %r5, %r6; add.u32 %r1, %r1, %r7;
+    """
+    assert lanes(body) == (8 * LANE + 14).tolist()
+
+
+def test_distributed_shared_memory():
+    body = """
+        mov.u32 %r2, smem; mad.lo.u32 %r3, %tid, 4, %r2; add.u32 %r4, %tid, 100; mad.lo.u32 %r4, %rank, 1000, %r4;
+        st.shared.b32 [%r3], %r4;
+        barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
+        xor.b32 %r5, %rank, 1; mapa.shared::cluster.u32 %r6, %r3, %r5; ld.shared::cluster.b32 %r1, [%r6];
+        mapa.shared::cluster.u32 %r7, %r2, %r5; ld.shared::cluster.b32 %r8, [%r7+4]; add.u32 %r1, %r1, %r8;
+        getctarank.shared::cluster.u32 %r9, %r7;
+        mad.lo.u32 %r1, %r9, 10000, %r1; and.b32 %r10, %tid, 1; mapa.shared::cluster.u32 %r11, %r2, %r10;
+        ld.shared::cluster.b32 %r12, [%r11];
+        mad.lo.u32 %r1, %r12, 100000, %r1;
+        barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+        mad.lo.u32 %r13, %rank, 32, %tid; mad.wide.u32 %rd1, %r13, 4, %a0; st.global.b32 [%rd1], %r1;
+    """
+    out = np.zeros(64, np.uint32)
+    launch(body, out, grid=2, cluster=2)
+    rank = np.arange(64) // 32
+    other, lane = 1 - rank, np.arange(64) % 32
+    expected = 1000 * other + 100 + lane + 1000 * other + 101 + 10000 * other + 100000 * (1000 * (lane % 2) + 100)
+    assert out.tolist() == (expected & 0xFFFFFFFF).tolist()
+
+
+def test_local_memory():
+    body = """
+        .local .align 8 .b8 stack[32]; .reg .b64 %sp;
+        mov.u64 %sp, stack; cvta.local.u64 %rd2, %sp; and.b32 %r2, %tid, 3; mad.wide.u32 %rd3, %r2, 8, %sp;
+        mul.lo.u32 %r3, %tid, 5; st.local.b32 [%rd3], %r3; st.local.v2.b32 [stack+16], {%tid, %r3};
+        mad.wide.u32 %rd4, %r2, 8, %rd2; ld.b32 %r4, [%rd4];
+        st.b32 [%rd2+20], %r2; ld.local.b32 %r5, [stack+20]; mad.lo.u32 %r1, %r5, 1000, %r4;
+    """
+    expected = np.where(LANE % 4 == 2, 1000 * 2 + LANE, 1000 * (LANE % 4) + 5 * LANE)
+    assert lanes(body) == expected.tolist()
+    with pytest.raises(EmulatorError, match="past 0x20"):
+        lanes(
+            ".local .align 8 .b8 stack[32]; mov.u64 %rd2, stack; mad.wide.u32 %rd2, %tid, 8, %rd2; "
+            "ld.local.b32 %r1, [%rd2];"
+        )
+
+
+def test_address_spaces():
+    body = """
+        mov.u64 %rd2, smem; cvta.shared.u64 %rd3, %rd2; isspacep.shared %p1, %rd3; isspacep.global %p2, %rd3;
+        isspacep.global %p3, %a0;
+        cvta.to.shared.u64 %rd4, %rd3; setp.eq.u64 %p4, %rd4, %rd2; cvta.to.global.u64 %rd5, %a0;
+        setp.eq.u64 %p5, %rd5, %a0;
+        isspacep.shared::cluster %p6, %rd3; isspacep.local %p7, %rd3; mov.b64 %rd8, a0; cvta.param.u64 %rd8, %rd8;
+        isspacep.param %p9, %rd8; isspacep.param::entry %p10, %a0;
+        mapa.u64 %rd6, %rd3, 0;
+        setp.eq.u64 %p8, %rd6, %rd3;
+        selp.b32 %r1, 1, 0, %p1; @%p2 add.u32 %r1, %r1, 2; @%p3 add.u32 %r1, %r1, 4; @%p4 add.u32 %r1, %r1, 8;
+        @%p5 add.u32 %r1, %r1, 16;
+        @%p9 add.u32 %r1, %r1, 256; @%p10 add.u32 %r1, %r1, 512; @%p6 add.u32 %r1, %r1, 32;
+        @%p7 add.u32 %r1, %r1, 64; @%p8 add.u32 %r1, %r1, 128;
+        prefetch.global.L2 [%a0]; prefetchu.L1 [%a0]; createpolicy.fractional.L2::evict_first.b64 %rd7, 1.0;
+        ld.global.L2::cache_hint.b32 %r2, [%a0], %rd7;
+    """
+    assert lanes(body) == [1 + 4 + 8 + 16 + 32 + 128 + 256] * 32
+
+
+def test_cache_hints():
+    """No hint changes the values loaded or stored; a discarded line is poisoned."""
+    data = aligned(np.arange(64, dtype=np.uint32))
+    body = """
+        applypriority.global.L2::evict_normal [%a1], 128; prefetch.L2::evict_last [%a1]; prefetch.local.L1 [%a1];
+        createpolicy.range.global.L2::evict_last.L2::evict_unchanged.b64 %rd3, [%a1], 1024, 4096;
+        createpolicy.cvt.L2.b64 %rd3, %rd3;
+        mad.wide.u32 %rd2, %tid, 4, %a1;
+        ld.global.L1::evict_first.L2::cache_hint.L2::128B.b32 %r1, [%rd2], %rd3; ld.global.ca.nc.b32 %r2, [%rd2];
+        add.u32 %r1, %r1, %r2;
+        ld.global.cs.L2::cache_hint.b32 %r2, [%rd2], %rd3; add.u32 %r1, %r1, %r2; ldu.global.b32 %r2, [%rd2];
+        add.u32 %r1, %r1, %r2;
+        ld.L2::64B.L2::cache_hint.b32 %r2, [%rd2], %rd3; add.u32 %r1, %r1, %r2;
+        ld.global.acquire.gpu.b32 %r2, [%rd2]; add.u32 %r1, %r1, %r2;
+        ld.mmio.relaxed.sys.global.b32 %r2, [%rd2]; add.u32 %r1, %r1, %r2;
+        ld.global.nc.L1::evict_last.L2::evict_first.L2::cache_hint.L2::256B.v8.b32
+            {%r10, %r11, %r12, %r13, %r14, %r15, %r16, %r17}, [%a1+32], %rd3; add.u32 %r1, %r1, %r10;
+    """
+    assert lanes(body, data) == (7 * LANE + 8).tolist()
+    assert (
+        lanes("ld.global.b32 %r1, [%a1]; discard.global.L2 [%a1], 128; ld.global.b32 %r1, [%a1+124];", data)
+        == [0xFFFFFFFF] * 32
+    )
+    assert (data[:32] == 0xFFFFFFFF).all() and data[32:].tolist() == list(range(32, 64))
+
+
+def test_stores_of_some_elements():
+    """`_` in a vector of 256 bits leaves its place as it is (PTX ISA, "st")."""
+    data, out = aligned(np.full(256, 5, np.uint32)), np.zeros(1, np.uint32)
+    body = (
+        "mad.wide.u32 %rd1, %tid, 32, %a1; mov.u32 %r1, 7; "
+        "st.global.L2::evict_last.v8.f32 [%rd1], {%tid, _, %r1, %r1, _, _, %tid, _};"
+    )
+    launch(body, out, data)
+    expected = np.full((32, 8), 5)
+    expected[:, [0, 6]], expected[:, [2, 3]] = LANE[:, None], 7
+    np.testing.assert_array_equal(data.reshape(32, 8), expected)
+    with pytest.raises(EmulatorError, match="misaligned by 16 bytes"):
+        launch("st.global.v4.b64 [%a1+16], {%a0, _, %a0, %a0};", out, data)
+
+
+@pytest.mark.parametrize(
+    "instruction,reason",
+    [
+        ("ld.global.v8.b16 {%h1, %h2, %h3, %h4, %h5, %h6, %h7, %h8}, [%a0];", ".v8 of 16 bits"),
+        ("ld.shared.v4.b64 {%rd1, %rd2, %rd3, %rd4}, [smem];", "the limit is 128, in global memory 256"),
+        ("ld.global.b128 %rd1, [%a0];", "a 128-bit register is expected, not %rd1"),
+        ("ld.global.v8.b128 {%rd1, %rd2}, [%a0];", "at most 256 bits"),
+        ("ld.global.f16 %h1, [%a0];", "ld has no .f16"),
+        ("ld.global [%a0], %r1;", "ld without a type"),
+        ("ld.global.L2::evict_last.b32 %r1, [%a0];", "needs an access of 256 bits, this one has 32"),
+        ("ld.global.ca.L1::evict_first.b32 %r1, [%a0];", ".ca and .L1::evict_first exclude each other"),
+        ("ld.global.wb.b32 %r1, [%a0];", "ld has no .wb"),
+        ("st.global.ca.b32 [%a0], %r1;", "st has no .ca"),
+        ("st.global.L2::128B.b32 [%a0], %r1;", "st has no .L2::128B"),
+        ("ld.shared.L2::cache_hint.b32 %r1, [smem], %rd1;", ".L2::cache_hint is for global memory"),
+        ("ld.global.L2::cache_hint.b32 %r1, [%a0];", "with 2 operands; it takes 3"),
+        ("st.global.b32 [%a0], %r1, %rd1;", "with 3 operands; it takes 2"),
+        ("ld.acquire.global.b32 %r1, [%a0];", "a scope goes with"),
+        ("ld.gpu.global.b32 %r1, [%a0];", "a scope goes with"),
+        ("ld.volatile.gpu.global.b32 %r1, [%a0];", "a scope goes with"),
+        ("ld.acquire.gpu.global.ca.b32 %r1, [%a0];", ".acquire excludes .ca"),
+        ("ld.volatile.global.L1::no_allocate.b32 %r1, [%a0];", ".volatile excludes .L1::no_allocate"),
+        ("ld.relaxed.gpu.local.b32 %r1, [%a0];", ".relaxed is not for .local"),
+        ("ld.release.gpu.global.b32 %r1, [%a0];", "ld has no .release"),
+        ("st.acquire.gpu.global.b32 [%a0], %r1;", "st has no .acquire"),
+        ("ld.mmio.relaxed.gpu.global.b32 %r1, [%a0];", ".mmio goes with .relaxed.sys"),
+        ("ld.nc.b32 %r1, [%a0];", ".nc is for global memory"),
+        ("ld.global.b32 %h1, [%a0];", "register %h1 has 16 bits, the access 32"),
+        ("st.global.b64 [%a0], %r1;", "register %r1 has 32 bits, the access 64"),
+        ("ld.global.v2.b32 %r1, [%a0];", "an operand of 1 elements, 2 expected"),
+        ("st.global.v4.b32 [%a0], {%r1, _, %r1, %r1};", "_ is not a source here"),
+        ("ldu.shared.b32 %r1, [smem];", "ldu has no .shared"),
+        ("discard.global.L2 [%a0], 64;", "must be 128 bytes"),
+        ("applypriority.L2::evict_normal [%a0+4], 128;", "at a multiple of 128"),
+    ],
+)
+def test_accesses_that_do_not_exist(instruction, reason):
+    with pytest.raises(EmulatorError, match=reason) as error:
+        lanes(f"mov.u32 %r1, 0; {instruction}")
+    assert error.value.ptx_text == instruction.rstrip(";")
+
+
+def test_programs_that_communicate_through_global_memory():
+    def inter_cta(body):
+        return translate.translate(ptx.parse(module(body)).entries["k"]).inter_cta
+
+    assert inter_cta("atom.global.add.u32 %r1, [%a0], 1;") and inter_cta("ld.acquire.gpu.global.b32 %r1, [%a0];")
+    assert inter_cta("red.release.gpu.global.add.u32 [%a0], 1;") and inter_cta("ld.volatile.b32 %r1, [%a0];")
+    assert not inter_cta(
+        "ld.global.b32 %r1, [%a0]; mov.u32 %r2, smem; atom.shared.add.u32 %r1, [%r2], 1; "
+        "ld.volatile.shared.b32 %r1, [%r2];"
+    )

@@ -1,0 +1,237 @@
+"""tcgen05.mma and tcgen05.cp issued by small kernels: operands of every form, and operands refused at issue.
+
+A kernel that must be refused goes on to a trap: an error found only when the operation happens is found too late.
+"""
+
+import numpy as np
+import pytest
+
+from nogpu.compiler import translate
+from nogpu.errors import EmulatorError
+from nogpu.hardware.memory import SHARED_BASE
+from tests.support.small_kernels import entry, launch
+from tests.support.tensor_kernels import A_TILE, B_TILE, CLUSTER_SYNC, COPY, END, OTHER, TILE, WAIT, body, image
+from tests.support.tensor_operands import K, descriptor, instruction, random_elements
+
+SCHEDULES = ["late", "eager", "random:1"]
+
+
+def run(text, idesc, a, b, schedule="late"):
+    """The result D of 128 rows and 16 columns as uint32."""
+    out = np.zeros((128, 16), np.uint32)
+    source = body(text, idesc, A_TILE, B_TILE, copy=COPY) + WAIT + END
+    launch(source, out, image(a), image(b), threads=128, shared=0x8000, schedule=schedule)
+    return out
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(("kind", "d"), [("f16", "f32"), ("tf32", "f32"), ("f8f6f4", "f32"), ("i8", "s32")])
+def test_plain_kinds(kind, d, schedule):
+    rng = np.random.default_rng(1)
+    a, b = (
+        random_elements(rng, rows, kind, {"f16": "f16", "tf32": "tf32", "i8": "u8", "f8f6f4": "e4m3"}[kind])
+        for rows in (128, 16)
+    )
+    issue = f"""
+        tcgen05.mma.cta_group::1.kind::{kind} [%tmem], %a, %b, %idesc, %zero;
+        tcgen05.mma.cta_group::1.kind::{kind}.collector::a::lastuse [%tmem], %a, %b, %idesc, {{%r2, %r2, %r2, %r2}},
+        %one;
+    """
+    out = run(issue, instruction(kind, 128, 16, d=d), a[0], b[0], schedule)
+    once = a[1] @ b[1].T
+    if d == "s32":
+        assert np.array_equal(out.view(np.int32), 2 * once)
+    else:
+        bound = 2 * K[kind] * 2.0**-23 * (np.abs(a[1]) @ np.abs(b[1]).T)
+        assert (np.abs(out.view(np.float32) - 2 * once) <= bound).all()
+
+
+def test_disabled_lanes_and_scaled_accumulator():
+    """Integers small enough to be exact: D = A B, then D = A B + D / 4 except in lanes 1 and 127.
+
+    A word and a predicate of the thread differ from lane to lane of its warp.
+    """
+    rng = np.random.default_rng(2)
+    a, b = (rng.integers(-3, 4, (rows, 16)).astype(np.float16) for rows in (128, 16))
+    issue = """
+        add.u32 %r7, %tid, 2; mov.u32 %r8, 0x80000000;
+        tcgen05.mma.cta_group::1.kind::f16 [%tmem], %a, %b, %idesc, %leader;
+        tcgen05.mma.cta_group::1.kind::f16 [%tmem], %a, %b, %idesc, {%r7, %r2, %r2, %r8}, %one, 2;
+    """
+    out = run(issue, instruction("f16", 128, 16), a, b).view(np.float32)
+    once = a.astype(np.float64) @ b.astype(np.float64).T
+    expected = once * 1.25
+    expected[[1, 127]] = once[[1, 127]]
+    assert np.array_equal(out, expected)
+
+
+def test_shifted_a():
+    """Two MMAs of the same A in tensor memory, the first of which shifts it: the second one's product counts."""
+    rng = np.random.default_rng(3)
+    a, b = (rng.integers(-3, 4, (rows, 16)).astype(np.float16) for rows in (128, 16))
+    issue = """
+        add.u32 %r7, %tmem, 64; tcgen05.cp.cta_group::1.128x256b [%r7], %a;
+        tcgen05.mma.cta_group::1.kind::f16.ashift.collector::a::discard [%tmem], [%r7], %b, %idesc, %zero;
+        tcgen05.mma.cta_group::1.kind::f16 [%tmem], [%r7], %b, %idesc, %zero;
+    """
+    out = run(issue, instruction("f16", 128, 16), a, b).view(np.float32)
+    rows = np.arange(128)
+    shifted = a.astype(np.float64)[np.where(rows % 32 == 31, rows, rows + 1)]
+    assert np.array_equal(out, shifted @ b.astype(np.float64).T)
+
+
+@pytest.mark.parametrize(
+    ("kind", "qualifiers"),
+    [
+        ("mxf8f6f4", ".block_scale"),
+        ("mxf8f6f4", ".block_scale.scale_vec::1X"),
+        ("mxf8f6f4", ".block_scale.block32"),
+        ("mxf4", ".block_scale"),
+        ("mxf4", ".block_scale.scale_vec::2X"),
+        ("mxf4nvf4", ".block_scale.scale_vec::2X"),
+        ("mxf4nvf4", ".block_scale.scale_vec::4X"),
+        ("mxf4nvf4", ".block_scale.block16"),
+    ],
+)
+def test_block_scaled_kinds(kind, qualifiers):
+    """Scale factors of 2 (ue8m0: 128) for A and B, written by tcgen05.cp from a tile of such bytes, elements 1."""
+    one = 0x22 if kind.startswith("mxf4") else 0x38
+    a = np.full((128, 32), one, np.uint8)
+    a[4:64] = 128
+    issue = f"""
+        mov.b64 %rank64, {descriptor(SHARED_BASE + TILE + 0x400, 128)};
+        tcgen05.cp.cta_group::1.32x128b.warpx4 [%sfa], %rank64; tcgen05.cp.cta_group::1.32x128b.warpx4 [%sfb], %rank64;
+        mov.b64 %a, %b;
+        tcgen05.mma.cta_group::1.kind::{kind}{qualifiers} [%tmem], %a, %b, %idesc, [%sfa], [%sfb], %zero;
+    """
+    out = run(issue, instruction(kind, 128, 16, scale="ue8m0"), a, np.full((128, 32), one, np.uint8))
+    assert np.array_equal(out.view(np.float32), np.full((128, 16), 4.0 * K[kind]))
+
+
+def test_copies_of_every_form():
+    """4x256b and the unpacking forms reach tensor memory; test_tensorcopy.py tests their bytes."""
+    a = np.arange(128 * 32, dtype=np.int64).astype(np.uint8).reshape(128, 32)
+    issue = """
+        add.u32 %r7, %tmem, 0x50000;
+        tcgen05.cp.cta_group::1.128x256b [%tmem], %a; tcgen05.cp.cta_group::1.4x256b [%r7], %a; add.u32 %r7, %tmem, 8;
+        tcgen05.cp.cta_group::1.128x128b.b8x16.b4x16_p64 [%r7], %a; add.u32 %r7, %tmem, 12;
+        tcgen05.cp.cta_group::1.128x128b.b8x16.b6x16_p32 [%r7], %a;
+    """
+    out = run(issue, 0, a, a)
+    rows = a.view(np.uint32).copy()
+    rows[5::32] = rows[:4]
+    assert np.array_equal(out[:, :8], rows)
+    nibbles = np.stack([a[:, :8] & 15, a[:, :8] >> 4], axis=-1).reshape(128, 16) << 2
+    assert np.array_equal(out[:, 8:12], np.ascontiguousarray(nibbles).view(np.uint32))
+    assert np.array_equal(out[:, 12:].view(np.uint8)[:, 0], (a[:, 0] & 63) << 1)
+
+
+GOOD = instruction("f16", 128, 16)
+MMA = "tcgen05.mma.cta_group::1.kind::f16 [%tmem], %a, %b, %idesc, %zero;"
+SWIZZLED = descriptor(SHARED_BASE + OTHER, 1024, 128)
+
+
+@pytest.mark.parametrize(
+    ("text", "idesc", "a", "b", "message"),
+    [
+        (
+            MMA,
+            instruction("f16", 96, 16),
+            A_TILE,
+            B_TILE,
+            r"M is 96, must be 64 or 128 .*\(PTX ISA, tcgen05: Matrix Shape\)",
+        ),
+        (MMA, GOOD, A_TILE, SWIZZLED | 3 << 49 | 1 << 52, "absolute leading address"),
+        (MMA, GOOD, A_TILE, SWIZZLED + 7, "tcgen05.mma B, .* cross its end"),
+        (MMA, GOOD, A_TILE + 0x800, B_TILE, r"tcgen05.mma A, shared memory descriptor .* shared offset"),
+        (MMA.replace("[%tmem]", "[%tmem+250]"), GOOD, A_TILE, B_TILE, "tcgen05.mma D: tensor memory column 256"),
+        (MMA.replace("[%tmem]", "[%tmem+1048576]"), GOOD, A_TILE, B_TILE, "D at lane 16, not allowed for M = 128"),
+        (
+            MMA.replace("::f16", "::f16.ashift"),
+            GOOD,
+            A_TILE,
+            B_TILE,
+            "ashift with M = 128; it needs A in tensor memory",
+        ),
+        (MMA.replace("%a", "[%tmem+250]"), GOOD, A_TILE, B_TILE, "tcgen05.mma A: tensor memory column 256"),
+        ("tcgen05.cp.cta_group::1.128x256b [%tmem], %a;", 0, SWIZZLED + 7, 0, "tcgen05.cp, .* cross its end"),
+        ("tcgen05.cp.cta_group::1.128x256b [%tmem+252], %a;", 0, A_TILE, 0, "tcgen05.cp: tensor memory column 256"),
+        ("tcgen05.cp.cta_group::1.64x128b [%tmem], %a;", 0, A_TILE, 0, "tcgen05.cp.64x128b; must be "),
+        (
+            (
+                "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.block16 [%tmem], %a, %b, %idesc, [%sfa], "
+                "[%sfb+54], %zero;"
+            ),
+            instruction("mxf4nvf4", 128, 96),
+            A_TILE,
+            B_TILE,
+            "tcgen05.mma SFB: tensor memory column 256",
+        ),
+    ],
+)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_refused_at_issue(text, idesc, a, b, message, schedule):
+    with pytest.raises(EmulatorError, match=message) as caught:
+        launch(body(f"{text} trap;", idesc, a, b), np.zeros(4, np.uint32), threads=64, shared=0x8000, schedule=schedule)
+    assert caught.value.ptx_text.startswith(text.split(" ")[0]) and caught.value.warp == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tcgen05.mma.cta_group::1.kind::mxf4 [%tmem], %a, %b, %idesc, %zero;", "kind::mxf4 needs .block_scale"),
+        (
+            "tcgen05.mma.cta_group::1.kind::f16.block_scale [%tmem], %a, %b, %idesc, [%sfa], [%sfb], %zero;",
+            "kind::f16 has no .block_scale",
+        ),
+        (
+            "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale [%tmem], %a, %b, %idesc, [%sfa], [%sfb], %zero;",
+            "mxf4nvf4 with no .scale_vectorsize; must be .scale_vec::2X, .block32, .scale_vec::4X, .block16",
+        ),
+        (
+            "tcgen05.mma.cta_group::1.kind::mxf4.block_scale.block16 [%tmem], %a, %b, %idesc, [%sfa], [%sfb], %zero;",
+            "mxf4 with .block16; must be .scale_vec::2X, .block32",
+        ),
+        (
+            "tcgen05.mma.cta_group::1.kind::mxf4.block_scale.block32 [%tmem], %a, %b, %idesc, %zero;",
+            r"ends in \[scale-A\], \[scale-B\], enable-input-d",
+        ),
+        (
+            "tcgen05.mma.cta_group::1.kind::f16 [%tmem], %a, %b, %idesc, {%r2, %r2, %r2}, %zero;",
+            "disable-output-lane of 3 words; it has 4 for cta_group::1",
+        ),
+        (
+            "tcgen05.mma.cta_group::2.kind::f16 [%tmem], %a, %b, %idesc, {%r2, %r2, %r2, %r2}, %zero;",
+            "disable-output-lane of 4 words; it has 8 for cta_group::2",
+        ),
+        (
+            "tcgen05.mma.cta_group::1.kind::f16 [%tmem], %a, %b, %idesc, %zero, 16;",
+            "scale-input-d is 16, must be 0 to 15",
+        ),
+        (
+            "tcgen05.mma.cta_group::1.kind::f8f6f4 [%tmem], %a, %b, %idesc, %zero, 1;",
+            "for kinds f16 and tf32, an immediate scale-input-d",
+        ),
+        (
+            "tcgen05.mma.cta_group::1.kind::f16.ashift.collector::a::use [%tmem], [%tmem], %b, %idesc, %zero;",
+            "ashift with .* .collector::a::use",
+        ),
+        ("tcgen05.shift.cta_group::1.down [%tmem];", "tcgen05.shift"),
+    ],
+)
+def test_refused_at_translation(text, message):
+    with pytest.raises(EmulatorError, match=message):
+        translate.translate(entry(body(text)))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_pair_of_64_rows_each(schedule):
+    """M = 128 of a pair with block scaling is legal; N must then be a multiple of 16."""
+    text = "tcgen05.mma.cta_group::2.kind::mxf4nvf4.block_scale.block16 [%tmem], %a, %b, %idesc, [%sfa], [%sfb], %zero;"
+    for n, message in (
+        (24, "N is 24, must be a multiple of 16 from 16 to 256"),
+        (32, "exits with tensor memory allocated"),
+    ):
+        source = body(text, instruction("mxf4nvf4", 128, n), A_TILE, B_TILE, group=2) + CLUSTER_SYNC
+        with pytest.raises(EmulatorError, match=message):
+            launch(source, np.zeros(4, np.uint32), threads=64, shared=0x8000, grid=2, cluster=2, schedule=schedule)
