@@ -43,13 +43,13 @@ def without_options(arguments: list[str]) -> list[str]:
 
 
 def emulator_options(schedule: str | None, sanitizer: Sanitizer | None) -> list[str]:
-    """The options of `python -m nogpu`."""
+    """The options of `python -m nogpu`, behind its command if that is not "run"."""
     given = [("--schedule", schedule)]
     if sanitizer is not None:
         waived = ",".join(waiver.text for waiver in sanitizer.waivers)
-        given += [("--sanitize-allow", waived), ("--sanitize-schedule", sanitizer.schedules)]
+        given += [("--allow", waived), ("--follow", sanitizer.schedules)]
     options = [text for name, value in given if value for text in (name, value)]
-    return [*options, *(["--sanitize"] if sanitizer is not None else [])]
+    return [*(["check"] if sanitizer is not None else []), *options]
 
 
 def restart_under_emulator(

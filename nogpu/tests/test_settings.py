@@ -28,6 +28,7 @@ ILLEGAL = {
     "clock_why": "why",
     "hopper_mode": "fast",
     "progress": "-1",
+    "report": "/nowhere/report",
 }
 # Variables of processes that the emulator starts, not for users.
 INTERNAL = {"NOGPU_CUDA_PROGRAM", "NOGPU_LIBPYTHON", "NOGPU_PYTHON"}
@@ -44,7 +45,7 @@ def test_a_variable_that_is_not_legal(name, text, monkeypatch):
     process = run("-c", "print('started')", **{variable: text})
     assert (process.returncode, process.stdout) == (2, "")
     last = process.stderr.splitlines()[-1]
-    assert last.startswith(f"python -m nogpu: error: environment variable {variable}: ") and text in last
+    assert last.startswith(f"nogpu run: error: environment variable {variable}: ") and text in last
     monkeypatch.delenv("NOGPU", raising=False)
     monkeypatch.setenv(variable, text)
     with pytest.raises(EmulatorError, match=rf"nogpu.activate\(\): environment variable {variable}: "):

@@ -90,13 +90,13 @@ def test_the_sanitizer_of_a_restart(tmp_path):
     file.write_text('ptx("st.shared.b32 [$0], $1;", "r,r")  # sanitizer: allow order: for a reason\n')
     sanitizer = sanitizing.chosen(file, "scope,lanes", "late")
     assert emulator_options("late,eager", sanitizer) == [
-        *("--schedule", "late,eager"),
-        *("--sanitize-allow", "scope,lanes,order@st.shared.b32", "--sanitize-schedule", "late", "--sanitize"),
+        *("check", "--schedule", "late,eager"),
+        *("--allow", "scope,lanes,order@st.shared.b32", "--follow", "late"),
     ]
     assert str(sanitizer).splitlines()[1:] == [
         *("  allowed: scope", "  allowed: lanes", "  allowed: order@st.shared.b32 (submission.py:1: for a reason)"),
     ]
-    assert emulator_options(None, sanitizing.chosen(ROOT / "task.py", None, None)) == ["--sanitize"]
+    assert emulator_options(None, sanitizing.chosen(ROOT / "task.py", None, None)) == ["check"]
     assert emulator_options(None, None) == []
     with pytest.raises(ValueError, match="'race' is no rule"):
         sanitizing.chosen(file, "race", None)

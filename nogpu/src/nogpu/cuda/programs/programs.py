@@ -53,7 +53,7 @@ def command(program: list[str], variables: dict[str, str]) -> tuple[list[str], d
     if on_gpu:
         raise EmulatorError(
             f"{program[0]}: an executable does not run on a Hopper GPU, a library with a `main` does: compile it by "
-            "python -m nogpu nvcc -shared -Xcompiler -fPIC -o program.so program.cu"
+            "nogpu run nvcc -shared -Xcompiler -fPIC -o program.so program.cu"
         )
     _check(path)
     return [str(path), *program[1:]], variables | _environment(path, variables)
