@@ -55,6 +55,13 @@ __getattr__ = lazy.names(
 )
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext nogpu` of a notebook."""
+    from nogpu import notebook
+
+    notebook.load(shell)
+
+
 def preload() -> None:
     """Loads the emulator's compiled functions, for processes that are forked from this one."""
     from nogpu import toolchain
