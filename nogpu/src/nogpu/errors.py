@@ -146,7 +146,8 @@ def ordering_fault(reason: str, place: tuple) -> None:
     Raises Fault; with NOGPU_LENIENT=1 in the environment it warns instead, once for each `place` (any hashable
     tuple).
     """
-    _report(reason, place, fails=is_lenient() is not True)
+    hint = " (--lenient, or lenient=True, only warns of it)"
+    _report(reason, place, fails=is_lenient() is not True, hint=hint)
 
 
 def doubt(reason: str, place: tuple) -> None:
@@ -157,9 +158,9 @@ def doubt(reason: str, place: tuple) -> None:
     _report(reason, place, fails=is_lenient() is False)
 
 
-def _report(reason: str, place: tuple, fails: bool) -> None:
+def _report(reason: str, place: tuple, fails: bool, hint: str = "") -> None:
     if fails:
-        raise Fault(reason)
+        raise Fault(reason + hint)
     if place not in _reported:
         _reported.add(place)
         note("doubt", text=reason)

@@ -25,7 +25,7 @@ def _show(
 
 
 def _of_cells(trace: Any) -> Any:
-    """A traceback up to the last frame that is no file of the emulator's."""
+    """A traceback up to the last frame of the program's own."""
     from nogpu.bootstrap.sitecustomize import own_frames
 
     return own_frames(trace)

@@ -65,6 +65,9 @@ HOPPER_HOOKS: dict[str, Hook] = {
 EXTRAS = {"cutlass": "cutlass", "triton": "triton", "torch": "cutlass", "cuda": "hopper"}
 """Package that a program may lack -> the extra that brings it."""
 
+INNER = ("nogpu", "triton", "cutlass", "torch")
+"""Packages whose frames at the end of a traceback say nothing about the program."""
+
 LARGE = ("torch", "cutlass")
 """Modules whose import makes half a million objects that stay."""
 
@@ -164,12 +167,12 @@ def say_how_it_ends(kind: type[BaseException], error: BaseException, trace: Trac
 
 
 def own_frames(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback up to the last frame that is no file of the emulator's; the whole one if there is none."""
+    """A traceback up to the last frame of the program's own."""
     frames = []
     while trace is not None:
         frames.append(trace)
         trace = trace.tb_next
-    while frames and frames[-1].tb_frame.f_code.co_filename.startswith(PACKAGE + os.sep):
+    while frames and frames[-1].tb_frame.f_globals.get("__name__", "").partition(".")[0] in INNER:
         frames.pop()
     for frame in reversed(frames):
         trace = TracebackType(trace, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)

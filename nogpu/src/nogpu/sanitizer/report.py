@@ -208,7 +208,7 @@ class Reporter:
             f"sanitizer, rule {rule.name}: nothing orders\n"
             f"    {_text(now)}\n  behind\n    {_text(before)}\n"
             f"  at {place}: {rule.missing}.\n"
-            f"  The usual way: {rule.usual} (PTX ISA, {rule.section}){self._waived}"
+            f"  The usual way: {_usual(rule, now.issuer)} (PTX ISA, {rule.section}){self._waived}"
         )
         if rule in (SCOPE, COMPLETION):
             kernel = now.issuer[0].grid.entry.name
@@ -217,6 +217,14 @@ class Reporter:
                 self._unscoped.add(kernel)
             return
         self._fail(rule, text, now.issuer, before.issuer)
+
+
+def _usual(rule: Rule, issuer: Issuer) -> str:
+    """The usual way of a rule, for a CTA of so many warps."""
+    warps = len(issuer[0].cta.warps)
+    if rule is not LANES or warps == 1:
+        return rule.usual
+    return f"bar.sync (__syncthreads) between the two, for all {warps} warps; or, if they share no bytes, {rule.usual}"
 
 
 def spread(what: str, first: int, end: int) -> str:
