@@ -30,10 +30,12 @@ def main() -> None:
     """The command line. Ends the process, or replaces it by Python running the program."""
     arguments = sys.argv[1:]
     try:
-        if arguments in ([], ["-h"], ["--help"]):
+        if not arguments:
+            print(f"{commands.overview()}\nnogpu: error: a program is needed", file=sys.stderr)
+            sys.exit(commands.EXIT_USAGE)
+        if arguments in (["-h"], ["--help"]):
             print(commands.overview(), end="")
-            sys.exit(0 if arguments else commands.EXIT_USAGE)
-        if arguments == ["--version"]:
+        elif arguments == ["--version"]:
             print(f"nogpu {commands.version()}")
         elif arguments[0] == "bench":
             from nogpu import bench

@@ -7,6 +7,7 @@ import itertools
 import sys
 from bisect import bisect_right
 from collections import deque
+from types import FrameType
 
 import numpy as np
 
@@ -175,7 +176,7 @@ class Allocations:
 
 def _caller() -> str:
     """Line of the program that is running, as " at file.py:3"; "" if there is none."""
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         if frame.f_globals.get("__name__", "").partition(".")[0] not in _INNER:
             return f" at {frame.f_code.co_filename}:{frame.f_lineno}"
