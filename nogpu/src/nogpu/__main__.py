@@ -41,6 +41,10 @@ def main() -> None:
             from nogpu import bench
 
             bench.main(arguments[1:])
+        elif arguments[0] == "support":
+            from nogpu import support
+
+            support.main(arguments[1:])
         else:
             start(arguments)
     except KeyboardInterrupt:

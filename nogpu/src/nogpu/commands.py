@@ -60,7 +60,10 @@ COMMANDS = {
     ),
 }
 
-OTHERS = {"bench": "the emulator's own time per operation on this CPU"}
+OTHERS = {
+    "bench": "the emulator's own time per operation on this CPU",
+    "support": "PTX instructions, functions of CUDA and of torch.cuda that are supported",
+}
 """Commands that start no program."""
 
 OVERVIEW = f"""usage: nogpu COMMAND [OPTIONS] PROGRAM [ARGS...]
