@@ -1,13 +1,16 @@
 """The commands: help, verdicts, exit codes and documents of JSON."""
 
 import json
+import os
 import re
 import signal
+import subprocess
+import sys
 
 import pytest
 
 from nogpu import commands, verdict
-from tests.support.commands import ROOT
+from tests.support.commands import ROOT, clean_environment
 from tests.support.emulated import run
 from tests.support.small_kernels import module, store
 
@@ -116,3 +119,29 @@ def test_a_fault_is_told_by_its_source_line():
     fault = {"rule": "lanes", "reason": "r", "kernel": "k", "file": "a.py", "line": 3, "kind": "fault"}
     found = verdict.document("check", ["a.py"], 1, [{"note": "fault", "process": 1, **fault}])
     assert verdict.sentence(found) == "fault: rule lanes, kernel k, a.py:3" and found["exit_code"] == 100
+
+
+TELLING = """
+import time
+from nogpu import toolchain
+with toolchain.telling("compiling a.cu", 0.2):
+    time.sleep({seconds})
+print("done")
+"""
+
+
+@pytest.mark.parametrize("seconds, progress, told", [(1.5, "", True), (0.0, "", False), (0.5, "0", False)])
+def test_a_terminal_is_told_what_takes_so_long(seconds, progress, told):
+    """After a delay, with seconds; the line goes when the work ends."""
+    master, slave = os.openpty()
+    environment = clean_environment(NOGPU_PROGRESS=progress)
+    command = [sys.executable, "-c", TELLING.format(seconds=seconds)]
+    done = subprocess.run(command, env=environment, stderr=slave, stdout=subprocess.PIPE, text=True, check=False)
+    os.close(slave)
+    try:
+        shown = os.read(master, 4096).decode()
+    except OSError:  # nothing was written
+        shown = ""
+    os.close(master)
+    assert done.stdout == "done\n" and ("compiling a.cu: 1 s" in shown) == told, shown
+    assert not told or shown.endswith("\r\x1b[K")

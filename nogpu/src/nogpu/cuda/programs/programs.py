@@ -127,13 +127,12 @@ def compiled(source: Path, shared: bool = False) -> Path:
     with store.scratch(folder) as scratch:
         object_, made = scratch / "program.o", scratch / result.name
         compile_ = [*options, "-c", "-o", str(object_), str(source)]  # cached by the headers' contents, too
-        toolchain.show(f"compiling {source.name} with nvcc; the result is kept")
-        for arguments in (compile_, [*options, "-o", str(made), str(object_)]):
-            done = subprocess.run([home / "bin" / "nvcc", *arguments], stderr=subprocess.PIPE, text=True, check=False)
-            if done.returncode:
-                toolchain.show("")
-                raise EmulatorError(f"{source.name} does not compile:\n{done.stderr.rstrip()}")
-        toolchain.show("")
+        nvcc = home / "bin" / "nvcc"
+        with toolchain.telling(f"compiling {source.name} with nvcc; the result is kept"):
+            for arguments in (compile_, [*options, "-o", str(made), str(object_)]):
+                done = subprocess.run([nvcc, *arguments], stderr=subprocess.PIPE, text=True, check=False)
+                if done.returncode:
+                    raise EmulatorError(f"{source.name} does not compile:\n{done.stderr.rstrip()}")
         os.replace(made, result)
     return result
 
