@@ -28,6 +28,8 @@ Made by `nogpu support --markdown` from the tables that decide it; a test compar
 it. Braces hold alternatives, brackets what may be left out, N is a number, TYPE a type, MODIFIERS are those that the
 instruction's own code reads. They may stand in another order than here. Operands that do not fit, and combinations that
 the PTX ISA excludes, are refused by name: [what is modelled](manual.md#what-is-modelled).
+
+[PTX](#ptx) · [the CUDA runtime and driver](#the-cuda-runtime-and-driver) · [torch](#torch)
 """
 
 
