@@ -21,6 +21,8 @@ from nogpu.notes import REPORT
 _PR_SET_PDEATHSIG = 1  # man 2 prctl
 _FORWARDED = signal.SIGTERM, signal.SIGHUP
 
+LONGEST = 120  # characters of a reason in the verdict's line
+
 Note = dict[str, Any]
 
 
@@ -102,7 +104,9 @@ def sentence(found: Note) -> str:
     parts = [f"{_plural(len(launches), 'launch', 'es')} of {_plural(kernels, 'kernel')} without a fault"]
     if faults and found["verdict"] in EXIT_CODES:
         fault = faults[0]
-        first = f"rule {fault['rule']}" if fault["rule"] else fault["reason"].splitlines()[0]
+        reason = fault["reason"].splitlines()[0]
+        cut = reason if len(reason) <= LONGEST else reason[: LONGEST - 1] + "…"
+        first = f"rule {fault['rule']}" if fault["rule"] else cut
         kernel = fault["kernel"] and f"kernel {fault['kernel']}"
         place = fault["file"] and f"{fault['file']}:{fault['line']}"
         parts = [part for part in (first, kernel, place) if part]

@@ -16,7 +16,7 @@ from nogpu.hardware.words import Words
 
 NULL_PAGE = 0x1000  # bytes from address 0 on, which a null pointer and small offsets from it reach
 FREED_LIMIT = 256  # number of allocations that are remembered when they are gone
-NEAR = 1 << 16  # bytes; farther from every allocation, host memory is none that an index has missed
+NEAR = 1 << 16  # bytes past an allocation that an index may miss it by; farther off, an address may be the host's
 FOUND_LIMIT = 4096  # number of addresses whose allocation is remembered
 _HOST_FIRST = 0x10000
 _HOST_END = 1 << 47
@@ -169,9 +169,12 @@ class Allocations:
         if after is not None:
             distances.append((after.start - end, f"byte(s) before {after}"))
         distance, where = min(distances, default=(NEAR, ""))
-        if distance >= NEAR and _is_mapped(address):
-            return "outside every live allocation: a host pointer, to memory of the process and not of the device"
-        return f"outside every live allocation; it lies {distance} {where}" if where else "there is no live allocation"
+        host = "; the host has memory there: a host pointer, or one that is far off" if distance >= NEAR else ""
+        host = host if host and _is_mapped(address) else ""
+        nearest = (
+            f"outside every live allocation; it lies {distance} {where}" if where else "there is no live allocation"
+        )
+        return nearest + host
 
 
 def _caller() -> str:
