@@ -58,6 +58,11 @@ def test_an_option_takes_the_place_of_a_variable():
     assert process.stdout == "started\n"
 
 
+def test_schedules_to_follow_are_among_those_that_run():
+    process = run("-c", "", options=("--schedule", "late"), NOGPU_SANITIZE_SCHEDULE="eager")
+    assert process.returncode == 2 and "NOGPU_SANITIZE_SCHEDULE: eager: launches run under late" in process.stderr
+
+
 def test_what_a_command_sets_is_legal():
     given = {"schedule": "eager", "workers": "2", "explore": "3", "sanitize_allow": "lanes"}
     settings.check(

@@ -156,11 +156,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         parser.error("a program is needed: SCRIPT, -m MODULE or -c CODE")
     if getattr(options, "sanitize_allow", None) and not options.sanitize:
         parser.error("--allow is of --sanitize: give that, too")
-    if getattr(options, "sanitize_schedule", None):
+    option = getattr(options, "sanitize_schedule", None)
+    followed = option or os.environ.get("NOGPU_SANITIZE_SCHEDULE")
+    if followed and command != "time":
         given = (options.schedule or os.environ.get("NOGPU_SCHEDULE") or "late").split(",")
-        absent = [name for name in options.sanitize_schedule.split(",") if name not in given]
+        absent = [name for name in followed.split(",") if name not in given]
         if absent:
-            parser.error(f"--follow {absent[0]}: launches run under {', '.join(given)}")
+            by = "--follow" if option else "environment variable NOGPU_SANITIZE_SCHEDULE:"
+            parser.error(f"{by} {absent[0]}: launches run under {', '.join(given)}")
     if options.device == "hopper" and any(
         (options.schedule, options.workers, options.lenient, options.max_instructions)
     ):
