@@ -113,7 +113,7 @@ def test_a_program_with_the_static_runtime():
 def test_a_program_in_modelled_time():
     """The launches of a stand-alone executable are recorded in its own process and replayed at its end."""
     made = compiled("tiles.cu")
-    done = run("--clock", "b200", made)
+    done = run("time", made)
     assert (done.returncode, done.stdout) == (0, run(made).stdout), done.stderr
     title, _, *launches, total, used = [line for line in done.stderr.splitlines() if "waits for" not in line]
     assert title.startswith("clock: modelled on b200, error")

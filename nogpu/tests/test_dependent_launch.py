@@ -371,7 +371,7 @@ def test_torch(results, name):
 
 
 @pytest.mark.parametrize(
-    "body, code", [("st.global.b32 [%a0+4096], %tid;", 1), pytest.param("", 0, marks=pytest.mark.slow)]
+    "body, code", [("st.global.b32 [%a0+4096], %tid;", 100), pytest.param("", 0, marks=pytest.mark.slow)]
 )
 def test_the_exit_of_a_process_runs_what_is_pending(body, code):
     program = f"""if True:

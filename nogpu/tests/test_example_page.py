@@ -60,6 +60,6 @@ def test_it_runs(folder, command, output):
 
 
 def test_the_readme_shows_the_report(folder):
-    shown = README.partition("$ nogpu --sanitize kernel.py\n")[2].partition("\n$")[0]
+    shown = README.partition("$ nogpu check kernel.py\n")[2].partition("\n$")[0]
     assert shown.startswith("nogpu.errors.EmulatorError: ")
-    assert shown in run(folder, "-m", "nogpu", "--sanitize", "kernel.py").stderr
+    assert shown in run(folder, "-m", "nogpu", "check", "kernel.py").stderr

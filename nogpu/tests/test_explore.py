@@ -1,4 +1,4 @@
-"""--explore: kernels that fail in one interleaving of thousands, the holds that show it, and replays of these."""
+"""nogpu explore: kernels that fail in one interleaving of thousands, the holds that show it, and replays of these."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nogpu import EmulatorError
-from nogpu.__main__ import parse
+from nogpu.commands import parse
 from nogpu.execution import replay, settings, status
 from nogpu.execution.device import Device
 from nogpu.execution.trials import Tried
@@ -179,7 +179,7 @@ def test_three_launches_that_overlap():
         TRIGGER,
         WAIT + "ld.global.b32 %r5, [%a0]; st.global.b32 [%a0+64], %r5;",
     ]
-    with pytest.raises(EmulatorError, match="found in run 2 of --explore") as error:
+    with pytest.raises(EmulatorError, match="found in run 2 of nogpu explore") as error:
         run_launches(*bodies, explore=20)
     assert "g2c0w0." in error.value.schedule
     assert run_launches(*bodies, schedule=error.value.schedule)[16] == 1
@@ -208,7 +208,7 @@ class _Trial:
 def test_a_failing_run_is_reduced():
     """The result lacks holds without which the run fails, too."""
     trial = _Trial([1, 4])
-    with pytest.raises(EmulatorError, match="found in run 6 of --explore") as error:
+    with pytest.raises(EmulatorError, match="found in run 6 of nogpu explore") as error:
         Explorer(100).explore(trial)
     assert error.value.schedule == "replay:c0w1.3@c0w2.3+c0w4.3@c0w5.3"
     trial = _Trial([1, 4])
@@ -238,7 +238,7 @@ def test_progress_is_shown(monkeypatch):
 
 @pytest.mark.slow
 def test_programs_are_explored(tmp_path):
-    """--explore N prints the schedule, which --schedule takes."""
+    """nogpu explore prints the schedule, which nogpu run --schedule takes."""
     ptx = module(locks((4, 8), (8, 4)))
     program = f"""
 import nogpu, numpy as np
@@ -250,14 +250,17 @@ assert x[0] == 2
     environment = {name: value for name, value in os.environ.items() if name != "NOGPU_PROGRESS"}
     options = {"capture_output": True, "text": True, "env": environment}
     assert subprocess.run([*command, "-c", program], **options).returncode == 0
-    found = subprocess.run([*command, "--explore", "40", "-c", program], **options)
-    assert found.returncode == 1 and "the kernel hangs" in found.stderr
+    found = subprocess.run([*command, "explore", "--runs", "40", "-c", program], **options)
+    assert found.returncode == 101 and "the kernel hangs" in found.stderr
     schedule = found.stderr.partition("again by --schedule '")[2].partition("'")[0]
     again = subprocess.run([*command, "--schedule", schedule, "-c", program], **options)
-    assert again.returncode == 1 and "the kernel hangs" in again.stderr
+    assert again.returncode == 101 and "the kernel hangs" in again.stderr
     right = program.replace(repr(ptx), repr(module(locks((4, 8), (4, 8)))))
-    silent = subprocess.run([*command, "--sanitize", "--explore", "9", "-c", right], **options)
-    assert silent.returncode == 0 and silent.stderr == "explore: 9 runs of 1 launch\n", silent.stderr
+    silent = subprocess.run([*command, "explore", "--sanitize", "--runs", "9", "-c", right], **options)
+    assert silent.returncode == 0 and silent.stderr.splitlines() == [
+        "explore: 9 runs of 1 launch",
+        "nogpu explore: right: 1 launch of 1 kernel without a fault",
+    ]
 
 
 @pytest.mark.parametrize("holds", ["", "c0w0.1", "c0w0@c0w1.2", "c0w0.1@c0w1.2+", "c0w0.1@x"])
@@ -269,5 +272,5 @@ def test_texts_that_are_no_replay(holds):
 @pytest.mark.parametrize("number", ["0", "-1", "many"])
 def test_numbers_of_runs_that_are_none(number, capsys):
     with pytest.raises(SystemExit):
-        parse(["--explore", number, "-c", ""])
+        parse(["explore", "--runs", number, "-c", ""])
     assert "is no number of runs" in capsys.readouterr().err

@@ -83,14 +83,14 @@ class TestOption:
 
     def test_of_the_command_line(self):
         process = run("-c", self.PROGRAM, options=("--max-instructions", "20000"))
-        assert process.returncode == 1 and "EmulatorError: stopped after 2" in process.stderr
+        assert process.returncode == 101 and "EmulatorError: stopped after 2" in process.stderr
 
     def test_a_child_inherits_it(self):
         program = (
             f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c', {self.PROGRAM!r}]).returncode)"
         )
         process = run("-c", program, options=("--max-instructions", "20000"))
-        assert process.returncode == 1 and "EmulatorError: stopped after 2" in process.stderr
+        assert process.returncode == 101 and "EmulatorError: stopped after 2" in process.stderr
 
     @pytest.mark.parametrize("value", ["0", "-1", "1e6", "many"])
     def test_no_number(self, value):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nogpu import EmulatorError, errors
-from nogpu.__main__ import parse
+from nogpu.commands import parse
 from nogpu.sanitizer.observer import Sanitizer
 from nogpu.sanitizer.rules import RULES
 from nogpu.sanitizer.waivers import in_source
@@ -684,46 +684,44 @@ def test_reports_of_a_log(monkeypatch, tmp_path):
 
 
 def test_programs_are_followed():
-    """Programs with --sanitize are followed, in workers too; without it races are not sought."""
+    """Programs under nogpu check are followed, in workers too; without it races are not sought."""
     ptx = module(BEGIN + OTHER_WARP.format(edge=""), arguments=0)
     program = f"import nogpu; nogpu.load_ptx({ptx!r})['k'].launch(4, 64, [], shared=4096)"
-    command = [sys.executable, "-m", "nogpu", "--workers", "2", "--schedule", "late,eager"]
-    found = subprocess.run([*command, "--sanitize", "-c", program], capture_output=True, text=True)
-    assert found.returncode == 1 and "sanitizer, rule threads: nothing orders" in found.stderr
-    subprocess.run([*command, "-c", program], check=True)
-    waived = [*command, "--sanitize", "--sanitize-allow", "lanes,threads"]
+    command, options = [sys.executable, "-m", "nogpu"], ["--workers", "2", "--schedule", "late,eager"]
+    found = subprocess.run([*command, "check", *options, "-c", program], capture_output=True, text=True)
+    assert found.returncode == 100 and "sanitizer, rule threads: nothing orders" in found.stderr
+    subprocess.run([*command, *options, "-c", program], check=True)
+    waived = [*command, "check", *options, "--allow", "lanes,threads"]
     first = {name: value for name, value in os.environ.items() if name != "NOGPU_PROGRESS"}
     found = subprocess.run([*waived, "-c", program], check=True, capture_output=True, text=True, env=first)
-    assert found.stderr == "sanitizer: rules that were allowed to be broken: lanes; threads\n"
+    assert found.stderr.splitlines() == [
+        "sanitizer: rules that were allowed to be broken: lanes; threads",
+        "nogpu check: right: 1 launch of 1 kernel without a fault",
+    ]
 
 
 def test_schedules_that_are_followed():
     """Other schedules run as without the sanitizer."""
     ptx = module(BEGIN + OTHER_WARP.format(edge=""), arguments=0)
     program = f"import nogpu; nogpu.load_ptx({ptx!r})['k'].launch(4, 64, [], shared=4096)"
-    command = [sys.executable, "-m", "nogpu", "--schedule", "late,eager", "--sanitize", "--sanitize-schedule"]
+    command = [sys.executable, "-m", "nogpu", "check", "--schedule", "late,eager", "--follow"]
     found = subprocess.run([*command, "eager", "-c", program], capture_output=True, text=True)
-    assert found.returncode == 1 and "schedule eager; it does not happen under late" in found.stderr
+    assert found.returncode == 100 and "schedule eager; it does not happen under late" in found.stderr
 
 
 @pytest.mark.parametrize(
     "options,words",
     [
-        (["--sanitize-allow", "scope"], "give that, too"),
-        (["--sanitize-schedule", "late"], "give that, too"),
-        (["--sanitize", "--sanitize-allow", "scope,race"], "'race' is no rule of the sanitizer"),
-        (["--sanitize", "--sanitize-allow", "scope@"], "'scope@' is no rule of the sanitizer"),
-        (["--sanitize", "--sanitize-schedule", "eager"], "--sanitize-schedule eager: launches run under late"),
+        (["explore", "--allow", "scope"], "give that, too"),
+        (["run", "--allow", "scope"], "unrecognized arguments: --allow"),
+        (["check", "--allow", "scope,race"], "'race' is no rule of the sanitizer"),
+        (["check", "--allow", "scope@"], "'scope@' is no rule of the sanitizer"),
+        (["check", "--follow", "eager"], "--follow eager: launches run under late"),
+        (["check", "--device", "hopper"], "unrecognized arguments: --device"),
+        (["check", "--chip", "b200"], "unrecognized arguments: --chip"),
     ],
 )
 def test_waivers_that_are_none(options, words, capsys):
     with pytest.raises(SystemExit):
         parse([*options, "-c", ""])
     assert words in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("other", [["--clock", "b200"], ["--device", "hopper"]])
-def test_what_it_does_not_go_with(other, capsys):
-    with pytest.raises(SystemExit):
-        parse(["--sanitize", *other, "-c", ""])
-    assert "--sanitize is for the emulated B200" in capsys.readouterr().err

@@ -327,7 +327,7 @@ def test_tensors_that_nobody_has_filled(make, fill, fails):
     from tests.support.small_kernels import module
 
     ptx = module(BEGIN + READ + "setp.gt.u32 %p4, %r5, 7; @%p4 bra X; X:")
-    command = [sys.executable, "-m", "nogpu", "--sanitize", "-c", PROGRAM.format(ptx=ptx, make=make, fill=fill)]
+    command = [sys.executable, "-m", "nogpu", "check", "-c", PROGRAM.format(ptx=ptx, make=make, fill=fill)]
     found = subprocess.run(command, capture_output=True, text=True)
     assert (found.returncode != 0) == fails, found.stderr
     assert ("rule uninitialised" in found.stderr) == fails

@@ -28,6 +28,7 @@ ILLEGAL = {
     "clock_why": "why",
     "hopper_mode": "fast",
     "progress": "-1",
+    "report": "/nowhere/report",
 }
 # Variables of processes that the emulator starts, not for users.
 INTERNAL = {"NOGPU_CUDA_PROGRAM", "NOGPU_LIBPYTHON", "NOGPU_PYTHON"}
@@ -44,7 +45,7 @@ def test_a_variable_that_is_not_legal(name, text, monkeypatch):
     process = run("-c", "print('started')", **{variable: text})
     assert (process.returncode, process.stdout) == (2, "")
     last = process.stderr.splitlines()[-1]
-    assert last.startswith(f"python -m nogpu: error: environment variable {variable}: ") and text in last
+    assert last.startswith(f"nogpu run: error: environment variable {variable}: ") and text in last
     monkeypatch.delenv("NOGPU", raising=False)
     monkeypatch.setenv(variable, text)
     with pytest.raises(EmulatorError, match=rf"nogpu.activate\(\): environment variable {variable}: "):
@@ -55,6 +56,11 @@ def test_a_variable_that_is_not_legal(name, text, monkeypatch):
 def test_an_option_takes_the_place_of_a_variable():
     process = run("-c", "print('started')", options=("--workers", "2"), NOGPU_WORKERS="x")
     assert process.stdout == "started\n"
+
+
+def test_schedules_to_follow_are_among_those_that_run():
+    process = run("-c", "", options=("--schedule", "late"), NOGPU_SANITIZE_SCHEDULE="eager")
+    assert process.returncode == 2 and "NOGPU_SANITIZE_SCHEDULE: eager: launches run under late" in process.stderr
 
 
 def test_what_a_command_sets_is_legal():

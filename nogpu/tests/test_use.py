@@ -290,4 +290,4 @@ def test_extras_are_named_where_a_package_is_missing():
         code = f"raise ModuleNotFoundError('no {package}', name='{package}')"
         command = [sys.executable, "-m", "nogpu", "-c", code]
         result = subprocess.run(command, capture_output=True, text=True, env=clean_environment(), check=False)
-        assert result.returncode == 1 and result.stderr.endswith(f"pip install 'nogpu[{extra}]'\n"), result.stderr
+        assert result.returncode == 3 and result.stderr.endswith(f"pip install 'nogpu[{extra}]'\n"), result.stderr

@@ -11,7 +11,7 @@ import torch
 from harness import devices, judge, restart, sanitizing
 from harness.devices import B200, DEVICES, EMULATOR, HOPPER, MODES, DeviceError, choose_device, has_b200
 from harness.modes import Wishes, run_mode
-from harness.restart import RESTARTED, emulator_options, restart_under_emulator, without_options
+from harness.restart import RESTARTED, emulator_variables, restart_under_emulator, without_options
 from harness.results import Result
 from harness.timing import Limits
 from task import GROUP_GEMM
@@ -85,19 +85,20 @@ def test_the_restart_keeps_arguments_and_happens_once(monkeypatch, capsys):
 
 
 def test_the_sanitizer_of_a_restart(tmp_path):
-    """The submission's lines and the command line waive rules, by options of `python -m nogpu`."""
+    """The submission's lines and the command line waive rules, by the emulator's variables."""
     file = tmp_path / "submission.py"
     file.write_text('ptx("st.shared.b32 [$0], $1;", "r,r")  # sanitizer: allow order: for a reason\n')
     sanitizer = sanitizing.chosen(file, "scope,lanes", "late")
-    assert emulator_options("late,eager", sanitizer) == [
-        *("--schedule", "late,eager"),
-        *("--sanitize-allow", "scope,lanes,order@st.shared.b32", "--sanitize-schedule", "late", "--sanitize"),
-    ]
+    assert emulator_variables(sanitizer) == {
+        "NOGPU_SANITIZE": "1",
+        "NOGPU_SANITIZE_ALLOW": "scope,lanes,order@st.shared.b32",
+        "NOGPU_SANITIZE_SCHEDULE": "late",
+    }
     assert str(sanitizer).splitlines()[1:] == [
         *("  allowed: scope", "  allowed: lanes", "  allowed: order@st.shared.b32 (submission.py:1: for a reason)"),
     ]
-    assert emulator_options(None, sanitizing.chosen(ROOT / "task.py", None, None)) == ["--sanitize"]
-    assert emulator_options(None, None) == []
+    assert emulator_variables(sanitizing.chosen(ROOT / "task.py", None, None)) == {"NOGPU_SANITIZE": "1"}
+    assert emulator_variables(None) == {}
     with pytest.raises(ValueError, match="'race' is no rule"):
         sanitizing.chosen(file, "race", None)
 

@@ -18,7 +18,7 @@ import submission
 from harness import devices
 from harness.launch_modes import LaunchMode
 from harness.plan_report import requested
-from nogpu.__main__ import parse
+from nogpu.commands import parse
 from nogpu.execution.device import Device
 from nogpu.hopper import gpu, library
 from submission import SMEM_RESERVED, Plan, Schedule

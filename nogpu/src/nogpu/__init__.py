@@ -1,7 +1,7 @@
 """A Blackwell GPU (NVIDIA B200, sm_100a) in software: runs torch and CuTe DSL programs for device "cuda" on a CPU.
 
-    python -m nogpu SCRIPT ARGS...       the program, its child processes included, on the emulated device
-    python -m nogpu ./a.out ARGS...      a program of CUDA C++, or a .cu file
+    nogpu run SCRIPT ARGS...             the program, its child processes included, on the emulated device
+    nogpu run ./a.out ARGS...            a program of CUDA C++, or a .cu file
     nogpu.counters()                     in the program: event counts of each launch
     nogpu.load_ptx(text)["kernel"].launch(grid, block, args)     a kernel of PTX text; needs no torch and no DSL
     nogpu.tensor_map(array, box)         a tensor map, as cuTensorMapEncodeTiled makes it
@@ -53,6 +53,13 @@ __all__ = [
 __getattr__ = lazy.names(
     __name__, execution_device="Device", execution_settings="schedules", hardware_properties="LaunchConfig"
 )
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext nogpu` of a notebook."""
+    from nogpu import notebook
+
+    notebook.load(shell)
 
 
 def preload() -> None:

@@ -48,10 +48,10 @@ def activate(
 
     record: a folder for the traces of launches (`clock.trace.Trace`), or a function that this process calls with the
     trace of each of its launches; record_values=False leaves out the tensor core's products. values: settings of
-    `python -m nogpu` by their names: schedule, workers, max_instructions, lenient (True as --lenient, False turns
+    `nogpu run` by their names: schedule, workers, max_instructions, lenient (True as --lenient, False turns
     doubts into errors (errors.doubt)), sanitize, explore; None for their defaults.
 
-    For test sessions; `python -m nogpu` does it for whole programs. A process on the device stays as it is. Raises
+    For test sessions; `nogpu run` does it for whole programs. A process on the device stays as it is. Raises
     EmulatorError for settings that are not legal, and where the emulator would come too late: cutlass has been
     imported, torch uses a GPU already, or a kernel has been launched.
     """

@@ -1,4 +1,4 @@
-"""The emulator's time per operation on this CPU: python -m nogpu.bench [--json FILE] [--repeats N] [--only TEXT]
+"""The emulator's time per operation on this CPU: nogpu bench [--json FILE] [--repeats N] [--only TEXT]
 
 Each operation is in the loop of a small PTX kernel, which is launched with few and with many iterations. The
 difference, less that of an empty loop, is the time of the operations. One process and thread, one CTA or one pair,
@@ -192,7 +192,7 @@ def show(results: list[Result]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m nogpu.bench", description=NOTE)
+    parser = argparse.ArgumentParser(prog="nogpu bench", description=NOTE)
     parser.add_argument("--json", metavar="FILE", help="write the results to this file as well, in seconds")
     parser.add_argument(
         "--repeats", type=int, default=5, metavar="N", help="measurements per operation; default: %(default)s"

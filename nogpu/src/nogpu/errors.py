@@ -8,10 +8,21 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+
+from nogpu.notes import note
+
+EXIT_CODES = {"fault": 100, "hang": 101, "refused": 102}
+"""`EmulatorError.kind` -> the exit code of a program that ends with it."""
+
+_HANGS = re.compile(r"\Athe kernel hangs|\Astopped after ")
+_BREAKS = re.compile(r"\Asanitizer, rule |schedules disagree|CTAs disagree")
+_UNSUPPORTED = re.compile(r"not modelled|not understood")
+_RULE = re.compile(r"\Asanitizer, rule ([\w-]+)")
 
 
 class Fault(Exception):
@@ -49,7 +60,39 @@ class EmulatorError(RuntimeError):
         self.source = source  # "file.py:line", if the PTX has line information
         self.schedule = schedule  # under which it happened; others before it ran to their end
         self.passed: tuple[str, ...] = ()  # schedules under which the launch had run to its end before
+        self.shape: str | None = None  # of the launch: its grid, block and cluster
+        self.is_noted = False
         super().__init__(reason)
+
+    @property
+    def kind(self) -> str:
+        """A key of EXIT_CODES: a hang, a rule that a running kernel breaks, or a launch or call that is refused."""
+        if _HANGS.search(self.reason):
+            return "hang"
+        if _BREAKS.search(self.reason) or (self.cta is not None and not _UNSUPPORTED.search(self.reason)):
+            return "fault"
+        return "refused"
+
+    def note(self) -> None:
+        """Leave a note, once."""
+        if not self.is_noted:
+            self.is_noted = True
+            file, _, line = (self.source or "").rpartition(":")
+            rule = _RULE.search(self.reason)
+            note(
+                "fault",
+                kind=self.kind,
+                rule=rule and rule[1],
+                reason=self.reason,
+                kernel=self.kernel and readable(self.kernel),
+                shape=self.shape,
+                cta=self.cta,
+                warp=self.warp,
+                ptx_line=self.ptx_line,
+                file=file or None,
+                line=int(line) if line.isdigit() else None,
+                schedule=self.schedule,
+            )
 
     def __str__(self) -> str:
         lines = [self.reason]
@@ -57,7 +100,8 @@ class EmulatorError(RuntimeError):
             lines.append(f"  kernel   {readable(self.kernel)}")
         if self.cta is not None:
             warp = "" if self.warp is None else f" warp {self.warp}"
-            lines.append(f"  at       CTA {self.cta}{warp}")
+            shape = "" if self.shape is None else f"; launch of {self.shape}"
+            lines.append(f"  at       CTA {self.cta}{warp}{shape}")
         if self.ptx_line is not None:
             lines.append(f"  PTX      line {self.ptx_line}: {self.ptx_text or ''}".rstrip())
         if self.source is not None:
@@ -102,7 +146,8 @@ def ordering_fault(reason: str, place: tuple) -> None:
     Raises Fault; with NOGPU_LENIENT=1 in the environment it warns instead, once for each `place` (any hashable
     tuple).
     """
-    _report(reason, place, fails=is_lenient() is not True)
+    hint = " (--lenient, or lenient=True, only warns of it)"
+    _report(reason, place, fails=is_lenient() is not True, hint=hint)
 
 
 def doubt(reason: str, place: tuple) -> None:
@@ -113,11 +158,12 @@ def doubt(reason: str, place: tuple) -> None:
     _report(reason, place, fails=is_lenient() is False)
 
 
-def _report(reason: str, place: tuple, fails: bool) -> None:
+def _report(reason: str, place: tuple, fails: bool, hint: str = "") -> None:
     if fails:
-        raise Fault(reason)
+        raise Fault(reason + hint)
     if place not in _reported:
         _reported.add(place)
+        note("doubt", text=reason)
         warnings.warn(reason, OrderingWarning, stacklevel=3)
 
 

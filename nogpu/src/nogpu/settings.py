@@ -1,4 +1,4 @@
-"""Settings: options of `python -m nogpu`, variables NOGPU_NAME of the environment and arguments of `activate`."""
+"""Settings: options of nogpu's commands, variables NOGPU_NAME of the environment and arguments of `activate`."""
 
 from __future__ import annotations
 
@@ -72,6 +72,7 @@ class Setting:
     value: str | None = None  # of the option; None: a switch
     option: str | None = None  # its name if it is not the setting's; "": none, a variable only
     is_file: bool = False  # a path, which a process in another folder must find
+    commands: tuple[str, ...] = ("run", "check", "time", "explore")  # that have the option
 
     def flag(self, name: str) -> str:
         """The option, "" if there is none."""
@@ -79,8 +80,11 @@ class Setting:
         return named and f"--{named}"
 
 
+UNTIMED = ("run", "check", "explore")
+SANITIZED = ("check", "explore")
+
 SETTINGS = {
-    "schedule": Setting(schedules, "orders of events; default: late", "S[,S...]"),
+    "schedule": Setting(schedules, "orders of events; default: late", "S[,S...]", commands=UNTIMED),
     "workers": Setting(workers, "processes that share a launch; default: one per core", "N"),
     "lenient": Setting(switch, "only warn of broken rules of order (fences, a pair's allocation)"),
     "max_instructions": Setting(
@@ -89,32 +93,41 @@ SETTINGS = {
         "N",
     ),
     "sanitize": Setting(
-        switch, "check that events order all accesses to shared memory that conflict, whatever a schedule shows"
+        switch,
+        "check that events order all accesses that conflict, as nogpu check does",
+        commands=("explore",),
     ),
     "sanitize_allow": Setting(
-        rules, "of --sanitize: rules that may be broken, RULE@OPCODE by some instructions", "RULE[,RULE]"
+        rules,
+        "rules that may be broken, RULE@OPCODE by some instructions",
+        "RULE[,RULE]",
+        option="allow",
+        commands=SANITIZED,
     ),
     "sanitize_schedule": Setting(
         schedules,
-        "of --sanitize: check under these schedules only; the others run as without it",
+        "check under these schedules only; the others run as without the sanitizer",
         "S[,S...]",
+        option="follow",
+        commands=SANITIZED[:1],
     ),
     "sanitize_log": Setting(file, option="", is_file=True),
-    "explore": Setting(
-        runs,
-        "search the interleavings of each launch in N runs at most; of one that fails the schedule is printed",
-        "N",
-    ),
+    "explore": Setting(runs, "runs of a launch at most; default: 100", "N", option="runs", commands=("explore",)),
     "record": Setting(folder, option="", is_file=True),
     "record_values": Setting(switch, option=""),
-    "clock": Setting(chip, "replay launches on a chip's profile", "CHIP", is_file=True),
-    "clock_why": Setting(switch, "of --clock: say what would make the launches faster", option="why"),
-    "clock_timeline": Setting(
-        timeline_path, "of --clock: write what ui.perfetto.dev opens", "FILE", "timeline", is_file=True
+    "clock": Setting(
+        chip, "b200, h200, or a profile's JSON file; default: b200", "CHIP", "chip", is_file=True, commands=("time",)
     ),
-    "clock_picture": Setting(picture_path, "of --clock: write a PNG", "FILE", "picture", is_file=True),
-    "hopper_mode": Setting(mode, f"tensor-core work on a Hopper GPU: {', '.join(MODES)}; default: exact", "MODE"),
+    "clock_why": Setting(switch, "say what would make the launches faster", option="why", commands=("time",)),
+    "clock_timeline": Setting(
+        timeline_path, "write what ui.perfetto.dev opens", "FILE", "timeline", is_file=True, commands=("time",)
+    ),
+    "clock_picture": Setting(picture_path, "write a PNG", "FILE", "picture", is_file=True, commands=("time",)),
+    "hopper_mode": Setting(
+        mode, "tensor-core work on a Hopper GPU: exact (default), timing, bare", "MODE", commands=("run",)
+    ),
     "progress": Setting(process, option=""),
+    "report": Setting(file, option="", is_file=True),
 }
 
 

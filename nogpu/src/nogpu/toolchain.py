@@ -12,7 +12,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,11 +78,38 @@ def _cpu_flags() -> bytes:
     return next((line for line in lines if line.lower().startswith((b"flags", b"features"))), b"")
 
 
+def _is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("NOGPU_PROGRESS") != "0"
+
+
 def show(text: str) -> None:
     """Shows a line in the place of the last one, where standard error is a terminal. An empty text erases it."""
-    if sys.stderr is not None and sys.stderr.isatty() and os.environ.get("NOGPU_PROGRESS") != "0":
+    if _is_terminal():
         sys.stderr.write(f"\r\x1b[K{text}")
         sys.stderr.flush()
+
+
+@contextmanager
+def telling(text: str, delay_s: float = 2.0) -> Iterator[None]:
+    """Shows by `show` what is under way, and for how many seconds, once it has taken longer than the delay."""
+    began, ended = time.monotonic(), threading.Event()
+
+    def tell() -> None:
+        wait = delay_s
+        while not ended.wait(wait):
+            show(f"{text}: {time.monotonic() - began:.0f} s")
+            wait = 1.0
+
+    teller = threading.Thread(target=tell, daemon=True)
+    if _is_terminal():
+        teller.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        if teller.ident is not None:
+            teller.join()
+            show("")
 
 
 def _run_together(commands: list[list[str]], scratch: Path, ended: Callable[[int], None] = lambda number: None) -> None:

@@ -1,6 +1,6 @@
 """Puts a Python process on the emulated device.
 
-`python -m nogpu` puts this folder on PYTHONPATH and sets NOGPU; child processes inherit both. No module of the
+`nogpu run` puts this folder on PYTHONPATH and sets NOGPU; child processes inherit both. No module of the
 nogpu is imported here: hooks wait for the modules that need the device.
 """
 
@@ -64,6 +64,9 @@ HOPPER_HOOKS: dict[str, Hook] = {
 
 EXTRAS = {"cutlass": "cutlass", "triton": "triton", "torch": "cutlass", "cuda": "hopper"}
 """Package that a program may lack -> the extra that brings it."""
+
+INNER = ("nogpu", "triton", "cutlass", "torch")
+"""Packages whose frames at the end of a traceback say nothing about the program."""
 
 LARGE = ("torch", "cutlass")
 """Modules whose import makes half a million objects that stay."""
@@ -137,12 +140,43 @@ class Finder:
         return None
 
 
-def name_extra(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """sys.excepthook that ends the traceback of a missing package with the extra that brings it."""
+EXIT_SETUP = 3
+
+
+def say_how_it_ends(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """sys.excepthook that names the extra of a missing package, and gives the emulator's errors exit codes of theirs.
+
+    Their traceback ends with the program's own line. Raises SystemExit, from which Python takes the code.
+    """
     package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    errors, store = (sys.modules.get(name) for name in ("nogpu.errors", "nogpu.store"))
+    code = None
     if package in EXTRAS:
         error.add_note(f"{package} comes with an extra of nogpu: pip install 'nogpu[{EXTRAS[package]}]'")
+        code = EXIT_SETUP
+    elif store is not None and isinstance(error, store.SetupError):
+        code = EXIT_SETUP
+    elif errors is not None and isinstance(error, errors.EmulatorError):
+        error.note()
+        error.__cause__, error.__suppress_context__ = None, True
+        error.__traceback__ = trace = own_frames(trace)
+        code = errors.EXIT_CODES[error.kind]
     sys.__excepthook__(kind, error, trace)
+    if code is not None:
+        raise SystemExit(code)
+
+
+def own_frames(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback up to the last frame of the program's own."""
+    frames = []
+    while trace is not None:
+        frames.append(trace)
+        trace = trace.tb_next
+    while frames and frames[-1].tb_frame.f_globals.get("__name__", "").partition(".")[0] in INNER:
+        frames.pop()
+    for frame in reversed(frames):
+        trace = TracebackType(trace, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return trace
 
 
 def chain() -> None:
@@ -168,7 +202,7 @@ def install() -> None:
         hooks = hooks | EXPLORING_HOOKS
     sys.meta_path.insert(0, Finder(hooks))
     if sys.excepthook is sys.__excepthook__:
-        sys.excepthook = name_extra
+        sys.excepthook = say_how_it_ends
     for name, (module, _, after) in hooks.items():
         if name in sys.modules and after:
             getattr(importlib.import_module(module), after)()

@@ -17,7 +17,7 @@ from typing import Any
 from nogpu.clock.chip import Chip, profile
 from nogpu.clock.record import Recording
 from nogpu.clock.replay import Replay, replay
-from nogpu.clock.summary import summary
+from nogpu.clock.summary import error_band, summary
 from nogpu.clock.trace import Trace
 from nogpu.clock.views import Views
 from nogpu.clock.why import Skips, Study
@@ -25,6 +25,7 @@ from nogpu.clock.why import lines as why_lines
 from nogpu.errors import EmulatorError
 from nogpu.execution import device
 from nogpu.execution.status import DELAY, PROCESS, is_shown
+from nogpu.notes import note
 
 CLOCK, TIMELINE, PICTURE = "NOGPU_CLOCK", "NOGPU_CLOCK_TIMELINE", "NOGPU_CLOCK_PICTURE"
 WHY = "NOGPU_CLOCK_WHY"
@@ -65,6 +66,7 @@ class Clock:
         finally:
             bar.close()
         lines = summary(replayed, traces)
+        self._note(replayed, traces)
         if self._replayed:
             lines[0] += f"; launches from number {self._replayed}, with nothing in L2"
         self._replayed += len(traces)
@@ -74,6 +76,15 @@ class Clock:
         for line in self._views.write(replayed, traces):
             print(f"clock: {line}", file=sys.stderr)
         sys.stderr.flush()
+
+    def _note(self, replayed: Replay, traces: list[Trace]) -> None:
+        """Leave a note of the modelled times."""
+        us = self._chip.us
+        launches = [
+            {"kernel": trace.name, "start_us": us(start - replayed.starts[0]), "us": us(end - start)}
+            for trace, start, end in zip(traces, replayed.starts, replayed.ends)
+        ]
+        note("time", chip=self._chip.name, error=error_band(self._chip), us=replayed.us, launches=launches)
 
     def _reasons(self, replayed: Replay, traces: list[Trace]) -> list[str]:
         """Lines about what would make the launches faster, from replays of all of them."""

@@ -59,8 +59,7 @@ def address_of(value: Any) -> int:
             raise TypeError(f"the tensor has no address: {error}") from None
         if value.numel() and memory.allocation(address) is None:
             raise ValueError(
-                "the tensor is not on the emulated device: start the program by `python -m nogpu` and take device "
-                '"cuda"'
+                'the tensor is not on the emulated device: start the program by `nogpu run` and take device "cuda"'
             )
         return address
     check_type(value.dtype)

@@ -1,4 +1,4 @@
-"""The device that NOGPU names: the emulated B200, or a Hopper GPU (`python -m nogpu --device hopper`).
+"""The device that NOGPU names: the emulated B200, or a Hopper GPU (`nogpu run --device hopper`).
 
 Both have the same methods. Addresses are integers, sizes are in bytes.
 """

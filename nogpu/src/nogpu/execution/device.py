@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from nogpu import notes
 from nogpu.compiler import translate
 from nogpu.errors import EmulatorError, readable
 from nogpu.execution import scheduler, settings, status
@@ -232,10 +233,19 @@ class Device:
             for launch in chain:
                 launch.program.printing_schedule = chain[0].schedules[0]
             explore(runner, chain)
-            self._counters += runner.run(chain)
+            found = runner.run(chain)
+            self._counters += found
+            if notes.wanted():
+                for launch, counters in zip(chain, found):
+                    _note(launch, counters)
             for launch in chain:
                 if launch.node is not None and launch.touched is not None and self.sanitizer is not None:
                     self.sanitizer.queues.accessed(self.memory, launch.node, launch.touched)
+        except EmulatorError as error:
+            launch = next((launch for launch in chain if launch.kernel == error.kernel), chain[0])
+            error.shape = launch.config.shape
+            error.note()
+            raise
         finally:
             if shown is not None:
                 shown.close()
@@ -262,6 +272,20 @@ class Device:
             if entry.scope is not None:
                 module_memory(entry.scope).register(self.memory)
         return known
+
+
+def _note(launch: Launch, counters: LaunchCounters) -> None:
+    """Leave a note of a launch that has run."""
+    config = launch.config
+    notes.note(
+        "launch",
+        kernel=readable(launch.kernel),
+        grid=config.grid,
+        block=config.block,
+        cluster=config.cluster,
+        schedules=launch.schedules,
+        warp_instructions=counters.warp_instructions,
+    )
 
 
 def _parameter_memory(nbytes: int) -> np.ndarray:
@@ -301,8 +325,12 @@ def _run_pending_at_exit() -> None:
     try:
         run_pending()
     except Exception:
-        sys.excepthook(*sys.exc_info())
+        code: Any = 1
+        try:
+            sys.excepthook(*sys.exc_info())
+        except SystemExit as ended:
+            code = ended.code
         for output in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):  # closed, or nobody reads it
                 output.flush()
-        os._exit(1)  # an exception here would leave the exit code as it is
+        os._exit(code)  # an exception here would leave the exit code as it is

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import sys
 from bisect import bisect_right
+from collections import deque
+from types import FrameType
 
 import numpy as np
 
@@ -12,6 +15,8 @@ from nogpu.errors import Fault
 from nogpu.hardware.words import Words
 
 NULL_PAGE = 0x1000  # bytes from address 0 on, which a null pointer and small offsets from it reach
+FREED_LIMIT = 256  # number of allocations that are remembered when they are gone
+NEAR = 1 << 16  # bytes past an allocation that an index may miss it by; farther off, an address may be the host's
 FOUND_LIMIT = 4096  # number of addresses whose allocation is remembered
 _HOST_FIRST = 0x10000
 _HOST_END = 1 << 47
@@ -59,6 +64,7 @@ class Allocations:
         self._found: tuple[int, dict[int, Allocation]] = (0, {})  # version, and allocations by address
         self._recent = NO_ALLOCATION
         self._recent_lanes = NO_ALLOCATION
+        self._freed: deque[tuple[int, int, str, str]] = deque(maxlen=FREED_LIMIT)  # start, end, text, by whom
 
     def register(self, address: int, nbytes: int, name: str = "", writable: bool = True) -> None:
         """Makes `nbytes` >= 1 bytes from `address` accessible. ValueError if they overlap a live allocation."""
@@ -75,6 +81,8 @@ class Allocations:
         """Ends the life of the allocation that starts at `address`. KeyError if there is none."""
         allocation = self._live.pop(address)
         self.version = next(self._changes)
+        if allocation.writable:
+            self._freed.append((allocation.start, allocation.end, str(allocation), _caller()))
         for cached in ("_recent", "_recent_lanes"):
             if getattr(self, cached) is allocation:
                 setattr(self, cached, NO_ALLOCATION)
@@ -138,27 +146,58 @@ class Allocations:
             return recent
         before, after = self.neighbours(address)
         if before is None or address + nbytes > before.end:
-            raise Fault(f"{kind} of {nbytes} bytes at {address:#x}: {_miss(address, nbytes, before, after)}")
+            raise Fault(f"{kind} of {nbytes} bytes at {address:#x}: {self._miss(address, nbytes, before, after)}")
         if kind == "store" and not before.writable:
             raise Fault(f"store of {nbytes} bytes at {address:#x}: {before} is read-only")
         self._recent = before
         return before
 
+    def _miss(self, address: int, nbytes: int, before: Allocation | None, after: Allocation | None) -> str:
+        end = address + nbytes
+        if 0 <= address < NULL_PAGE:
+            return "null pointer" + (f" and an offset of {address} bytes" if address else "")
+        if before is not None and address < before.end:
+            return f"the last {end - before.end} bytes are past the end of {before}"
+        if after is not None and end > after.start:
+            return f"the first {after.start - address} bytes are before {after}"
+        for start, freed_end, text, by in reversed(self._freed):
+            if start <= address and end <= freed_end:
+                return f"outside every live allocation; {text} was there, freed{by}"
+        distances = []
+        if before is not None:
+            distances.append((address - before.end, f"byte(s) past the end of {before}"))
+        if after is not None:
+            distances.append((after.start - end, f"byte(s) before {after}"))
+        distance, where = min(distances, default=(NEAR, ""))
+        host = "; the host has memory there: a host pointer, or one that is far off" if distance >= NEAR else ""
+        host = host if host and _is_mapped(address) else ""
+        nearest = (
+            f"outside every live allocation; it lies {distance} {where}" if where else "there is no live allocation"
+        )
+        return nearest + host
 
-def _miss(address: int, nbytes: int, before: Allocation | None, after: Allocation | None) -> str:
-    end = address + nbytes
-    if 0 <= address < NULL_PAGE:
-        return "null pointer" + (f" and an offset of {address} bytes" if address else "")
-    if before is not None and address < before.end:
-        return f"the last {end - before.end} bytes are past the end of {before}"
-    if after is not None and end > after.start:
-        return f"the first {after.start - address} bytes are before {after}"
-    distances = []
-    if before is not None:
-        distances.append((address - before.end, f"byte(s) past the end of {before}"))
-    if after is not None:
-        distances.append((after.start - end, f"byte(s) before {after}"))
-    if not distances:
-        return "there is no live allocation"
-    distance, where = min(distances)
-    return f"outside every live allocation; it lies {distance} {where}"
+
+def _caller() -> str:
+    """Line of the program that is running, as " at file.py:3"; "" if there is none."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in _INNER:
+            return f" at {frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+_INNER = ("nogpu", "torch", "weakref", "cuda", "triton", "cutlass")
+"""Packages whose frames are no lines of a program."""
+
+
+def _is_mapped(address: int) -> bool:
+    """True if the process has memory at an address."""
+    with open("/proc/self/maps") as file:
+        ranges = [line.split(None, 2)[:2] for line in file]
+    return any(
+        int(first, 16) <= address < int(last, 16)
+        for place, access in ranges
+        if access[0] == "r"
+        for first, last in [place.split("-")]
+    )

@@ -65,6 +65,12 @@ class LaunchConfig:
     nonportable_cluster: bool = False  # the kernel's attribute allows clusters of more than 8 CTAs
 
     @property
+    def shape(self) -> str:
+        """Grid, block and cluster in words."""
+        cluster = f", clusters of {self.cluster}" if self.cluster != (1, 1, 1) else ""
+        return f"grid {self.grid}, block {self.block}{cluster}"
+
+    @property
     def ctas(self) -> int:
         """Number of CTAs of the grid."""
         return math.prod(self.grid)

@@ -1,6 +1,6 @@
 """B200 kernels on a Hopper GPU: their PTX is lowered to sm_90a and launched there, with real CUDA tensors.
 
-    python -m nogpu --device hopper SCRIPT ARGS...
+    nogpu run --device hopper SCRIPT ARGS...
 
 Memory, TMA, mbarriers, clusters and launches are the GPU's own. A Hopper has no tensor memory and no tcgen05 tensor
 core. The mode says what replaces them:

@@ -39,7 +39,8 @@ _STATEMENT = re.compile(
     rf"(?P<loc>\.loc\b[^\n{{}};]*)|(?P<label>{NAME})\s*:(?!:)|(?P<open>\{{)|(?P<close>\}})|(?P<text>[^;{{}}][^;]*);"
 )
 _BLANK = re.compile(r"\s*")
-_LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
+_LOC = re.compile(r"\.loc\s+(\d+\s+\d+\s+\d+)(?:[^\n]*?\binlined_at\s+(\d+\s+\d+\s+\d+))?")
+_OF_THE_TOOLKIT = re.compile(r"/(?:nvidia/cu|cuda)[^/]*/(?:.*/)?include/")  # a path of CUDA's own headers
 _REGISTERS = re.compile(
     r"\.reg\s+(?:\.align\s+\d+\s+)?(?:\.v(?P<count>[24])\s+)?"
     r"\.(?P<type>pred|b(?:8|16|32|64|128)|[us](?:8|16|32|64)|f(?:16x2|16|32|64))\s+(?P<names>.*)",
@@ -83,6 +84,7 @@ class BodyParser:
         self.opened = 0
         self.last_label = ""
         self.label_scopes: dict[int, dict[str, str]] = {0: {}}  # number of a scope -> label -> unique name
+        self.sources: dict[tuple[str, ...], str] = {}  # place of a .loc -> as `_source`
         for statement in self._statements(text, *body.inside):
             self._statement(*statement)
 
@@ -104,7 +106,7 @@ class BodyParser:
             kind, value, position = match.lastgroup, match.group(match.lastgroup), match.end()
             if kind == "loc":
                 loc = _LOC.match(value)
-                source = f"{self.files.get(int(loc.group(1)), '?')}:{loc.group(2)}" if loc else source
+                source = self._source(*loc.groups()) if loc else source
                 continue
             if kind == "open":
                 scope_id += 1
@@ -125,6 +127,16 @@ class BodyParser:
         if len(stack) > 1:
             raise EmulatorError("unbalanced braces: a block is not closed", kernel=self.body.name, ptx_line=line)
         return statements
+
+    def _source(self, place: str, caller: str | None) -> str:
+        """The line of a .loc, as "file.py:line". Of what is inlined from a header of CUDA, the line that calls it."""
+        file, line, column = place.split()
+        source = f"{self.files.get(int(file), '?')}:{line}"
+        if caller is not None and _OF_THE_TOOLKIT.search(source):
+            known = self.sources.get(tuple(caller.split()))
+            source = known or self._source(caller, None)
+        self.sources[file, line, column] = source
+        return source
 
     def _statement(self, kind: str, value: str, line: int, source: str | None, place: Place) -> None:
         if kind == "open":

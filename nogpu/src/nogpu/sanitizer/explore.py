@@ -1,4 +1,4 @@
-"""Searches the interleavings of a launch that matter for one that fails (--explore).
+"""Searches the interleavings of a launch that matter for one that fails (nogpu explore).
 
 A run has steps that conflict although nothing orders them (`races.py`). Each of these pairs may happen the other way
 round: that is a hold (`execution.replay`), and a further run. Its pairs are held, too, on top of its own holds, and so
@@ -127,7 +127,7 @@ class Explorer:
             else:
                 plan, failure, index = fewer, tried.failure, 0
         lines = "".join(f"\n    {race.text}" for race in plan.races) or '\n    as under "late", warp by warp'
-        failure.reason += f"\n  found in run {runs} of --explore, and again by --schedule '{plan.schedule}':{lines}"
+        failure.reason += f"\n  found in run {runs} of nogpu explore, and again by --schedule '{plan.schedule}':{lines}"
         failure.args = (failure.reason,)
         failure.schedule = plan.schedule
         return failure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from nogpu.compiler.stored import StoredEntry
 from nogpu.compiler.tmem_uses import first_uses
 from nogpu.errors import EmulatorError, Fault, doubt, ordering_fault
 from nogpu.hardware.barriers import label
+from nogpu.hardware.properties import WARP_THREADS
 from nogpu.sanitizer.clocks import MAPPED, Cause
 from nogpu.sanitizer.rules import (
     COMPLETION,
@@ -208,7 +210,7 @@ class Reporter:
             f"sanitizer, rule {rule.name}: nothing orders\n"
             f"    {_text(now)}\n  behind\n    {_text(before)}\n"
             f"  at {place}: {rule.missing}.\n"
-            f"  The usual way: {rule.usual} (PTX ISA, {rule.section}){self._waived}"
+            f"  The usual way: {_usual(rule, now.issuer)} (PTX ISA, {rule.section}){self._waived}"
         )
         if rule in (SCOPE, COMPLETION):
             kernel = now.issuer[0].grid.entry.name
@@ -217,6 +219,14 @@ class Reporter:
                 self._unscoped.add(kernel)
             return
         self._fail(rule, text, now.issuer, before.issuer)
+
+
+def _usual(rule: Rule, issuer: Issuer) -> str:
+    """The usual way of a rule, for a CTA of so many warps."""
+    warps = -(-math.prod(issuer[0].grid.config.block) // WARP_THREADS)
+    if rule is not LANES or warps == 1:
+        return rule.usual
+    return f"bar.sync (__syncthreads) between the two, for all {warps} warps; or, if they share no bytes, {rule.usual}"
 
 
 def spread(what: str, first: int, end: int) -> str:

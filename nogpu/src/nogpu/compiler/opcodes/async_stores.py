@@ -65,7 +65,7 @@ def _refused(pattern: str, reason: str) -> Row:
     def emit(code: Code, instruction: Instruction, match: re.Match) -> None:
         raise code.fail(f"instruction {instruction.opcode} is not modelled: {reason}")
 
-    return row(pattern, emit, writes=0)
+    return row(pattern, emit, writes=0, refuses=True)
 
 
 ROWS: list[Row] = [

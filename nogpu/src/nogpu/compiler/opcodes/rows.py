@@ -67,6 +67,8 @@ class Row:
     """Types of the operands (see `compiler.signatures`); empty if they are checked when they are emitted."""
     kernels: Kernels | None = None
     """Emits the instruction as kernels; None if there are none."""
+    refuses: bool = False
+    """The row only says why an instruction is not modelled."""
 
     def refusal(self, instruction: Instruction, match: re.Match[str]) -> str | None:
         """The reason why the row does not take an instruction of its opcode, or None."""

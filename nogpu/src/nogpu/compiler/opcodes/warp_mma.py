@@ -102,7 +102,7 @@ def _of_hopper(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 
 ROWS: list[Row] = [
-    row(r"wgmma\..+", _of_hopper, writes=0, operands=tuple(range(10))),
+    row(r"wgmma\..+", _of_hopper, writes=0, operands=tuple(range(10)), refuses=True),
     row(
         r"mma\.sync\.aligned\.(?P<shape>m(?P<m>8|16)n8k(?P<k>4|8|16|32|64))\.row\.col(?P<sat>\.satfinite)?"
         r"\.(?P<d>f16|f32|f64|s32)\.(?P<a>{0})\.(?P<b>{0})\.(?P<c>f16|f32|f64|s32)".format("|".join(_FORMS)),

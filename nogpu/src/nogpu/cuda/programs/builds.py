@@ -114,17 +114,14 @@ def _forget_damaged(folder: Path) -> None:
 
 
 def _shown(original: Callable[..., Any]) -> Callable[..., Any]:
-    """_jit_compile that raises where there is no compiler, and shows a line on a terminal meanwhile."""
+    """_jit_compile that raises where there is no compiler, and shows a line on a terminal while it lasts."""
     build = _by_our_compiler(original)
 
     @functools.wraps(original)
     def compile_(name: str, sources: Any, *arguments: Any, **keywords: Any) -> Any:
         if any(str(source).endswith(".cu") for source in sources):
             toolkit.nvcc()
-        toolchain.show(f"compiling the extension {name}, or taking it from the cache")
-        try:
+        with toolchain.telling(f"compiling the extension {name} with torch's headers; the result is kept"):
             return build(name, sources, *arguments, **keywords)
-        finally:
-            toolchain.show("")
 
     return compile_

@@ -76,7 +76,7 @@ def choose(found: list[Image]) -> str:
         held = sorted({f"{'PTX' if i.kind == PTX else 'machine code'} for sm_{i.architecture}" for i in found})
         raise EmulatorError(
             f"the program holds {', '.join(held) or 'nothing'}, and the device runs PTX up to sm_100a: compile it with "
-            "-gencode arch=compute_100a,code=compute_100a, or by `python -m nogpu nvcc`"
+            "-gencode arch=compute_100a,code=compute_100a, or by `nogpu run nvcc`"
         )
     best = max(texts, key=lambda image: image.architecture)
     return best.data.partition(b"\0")[0].decode()

@@ -53,7 +53,7 @@ def command(program: list[str], variables: dict[str, str]) -> tuple[list[str], d
     if on_gpu:
         raise EmulatorError(
             f"{program[0]}: an executable does not run on a Hopper GPU, a library with a `main` does: compile it by "
-            "python -m nogpu nvcc -shared -Xcompiler -fPIC -o program.so program.cu"
+            "nogpu run nvcc -shared -Xcompiler -fPIC -o program.so program.cu"
         )
     _check(path)
     return [str(path), *program[1:]], variables | _environment(path, variables)
@@ -127,13 +127,12 @@ def compiled(source: Path, shared: bool = False) -> Path:
     with store.scratch(folder) as scratch:
         object_, made = scratch / "program.o", scratch / result.name
         compile_ = [*options, "-c", "-o", str(object_), str(source)]  # cached by the headers' contents, too
-        toolchain.show(f"compiling {source.name} with nvcc; the result is kept")
-        for arguments in (compile_, [*options, "-o", str(made), str(object_)]):
-            done = subprocess.run([home / "bin" / "nvcc", *arguments], stderr=subprocess.PIPE, text=True, check=False)
-            if done.returncode:
-                toolchain.show("")
-                raise EmulatorError(f"{source.name} does not compile:\n{done.stderr.rstrip()}")
-        toolchain.show("")
+        nvcc = home / "bin" / "nvcc"
+        with toolchain.telling(f"compiling {source.name} with nvcc; the result is kept"):
+            for arguments in (compile_, [*options, "-o", str(made), str(object_)]):
+                done = subprocess.run([nvcc, *arguments], stderr=subprocess.PIPE, text=True, check=False)
+                if done.returncode:
+                    raise EmulatorError(f"{source.name} does not compile:\n{done.stderr.rstrip()}")
         os.replace(made, result)
     return result
 

@@ -169,6 +169,7 @@ def failed(name: str, code: int, reason: str) -> int:
 def kernel_failed(name: str, error: EmulatorError) -> int:
     """Note the error of a kernel or launch, for Python to raise where it has called; else print it. Returns a code."""
     global _sticky
+    error.note()
     code = code_of(error)
     if code not in _REFUSED:
         _sticky = code

@@ -28,6 +28,11 @@ from nogpu.cuda.programs import tensor_headers
 from nogpu.cuda.programs.libraries import LINKED, LINKED_NAME, PROGRAM, library
 from nogpu.errors import EmulatorError
 
+
+class NoCompiler(EmulatorError, store.SetupError):
+    """A lack of NVIDIA's compiler."""
+
+
 MISSING = (
     "CUDA C++ needs NVIDIA's compiler: pip install 'nogpu[cuda]' (nvidia-cuda-nvcc, nvidia-nvvm, nvidia-cuda-crt, "
     "nvidia-cuda-runtime and nvidia-cuda-cccl of PyPI), or set CUDA_HOME to a CUDA toolkit of version 13"
@@ -37,7 +42,7 @@ HEADERS = toolchain.HERE / "cuda" / "programs" / "torch_headers"
 
 @functools.cache
 def nvcc() -> Path:
-    """NVIDIA's nvcc. Raises EmulatorError, which names the extra, if there is none of CUDA 13."""
+    """NVIDIA's nvcc. Raises NoCompiler, which names the extra, if there is none of CUDA 13."""
     namespace = importlib.util.find_spec("nvidia")
     folders = [Path(place) / "cu13" for place in (namespace.submodule_search_locations or () if namespace else ())]
     folders += [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
@@ -46,7 +51,7 @@ def nvcc() -> Path:
     for path in found:
         if os.access(path, os.X_OK) and not _is_ours(path) and _fits(path):
             return path
-    raise EmulatorError(MISSING)
+    raise NoCompiler(MISSING)
 
 
 def _is_ours(path: Path) -> bool:

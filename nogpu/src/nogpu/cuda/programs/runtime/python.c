@@ -43,7 +43,7 @@ static void start(void) {
     }
     const char *path = getenv("NOGPU_LIBPYTHON"), *name = getenv("NOGPU_PYTHON");
     if (!path || !name) {
-        fprintf(stderr, "this program's CUDA library is the emulator's: start it by python -m nogpu\n");
+        fprintf(stderr, "this program's CUDA library is the emulator's: start it by nogpu run\n");
         _exit(1);
     }
     void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);  // global: extension modules look for its symbols
