@@ -6,6 +6,7 @@ storage's own CPU memory, registered with the device until the storage dies.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -110,12 +111,12 @@ def put_storage_on_device(storage: torch.UntypedStorage, name: str) -> None:
     allocation.update(storage)
 
 
-def _location(storage: torch.UntypedStorage) -> str | None:
+def _location(storage: Any) -> str | None:
     """The place of a storage that torch.save writes down, None for one on the host."""
     return str(DEVICE) if hasattr(storage, "emulated_allocation") else None
 
 
-def _restored(storage: torch.UntypedStorage, location: str) -> torch.UntypedStorage | None:
+def _restored(storage: Any, location: str) -> Any:
     """A storage that torch.load has read, on the device if that is its place."""
     if kind(location) != "cuda":
         return None
@@ -222,8 +223,19 @@ def _as_bytes(value: Any) -> Any:
     return type(value)(map(_as_bytes, value)) if isinstance(value, (list, tuple)) else value
 
 
+class _Moves(threading.local):
+    own = False  # True while the device itself copies: kernels that the program has for CUDA are not asked
+
+
+moves = _Moves()
+
+
 def _copy(tensor: Tensor) -> Tensor:
-    return call_on_cpu(Tensor.clone, (tensor,), {})
+    before, moves.own = moves.own, True
+    try:
+        return call_on_cpu(Tensor.clone, (tensor,), {})
+    finally:
+        moves.own = before
 
 
 def place(
