@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from nogpu.clock.paths import picture_path, timeline_path
 from nogpu.execution.meter import MAX_INSTRUCTIONS
-from nogpu.execution.settings import instructions, runs, schedules, workers
+from nogpu.execution.settings import candidates, instructions, runs, schedules, workers
 from nogpu.hopper import MODES
 
 
@@ -105,6 +105,7 @@ SETTINGS = {
         "search the interleavings of each launch in N runs at most; of one that fails the schedule is printed",
         "N",
     ),
+    "autotune": Setting(candidates, "candidates that Triton's autotuning runs; default: first", "first|N|all"),
     "record": Setting(folder, option="", is_file=True),
     "record_values": Setting(switch, option=""),
     "clock": Setting(chip, "replay launches on a chip's profile", "CHIP", is_file=True),
