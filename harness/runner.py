@@ -30,9 +30,13 @@ if TYPE_CHECKING:  # an import of torch, which takes seconds
     from harness.shared_memory import SharedMemory
     from nogpu.clock import Loop, Study, Trace
 
+CONTEST = str(ROOT / "harness" / "contest")
+
 
 def load_submission(path: str) -> ModuleType:
-    """The module `submission` from the file at `path`, imported once."""
+    """The module `submission` from the file at `path`, imported once. It may import the contest's `utils`."""
+    if CONTEST not in sys.path:
+        sys.path.append(CONTEST)  # behind a module `utils` of the submission's own
     with without_collection():
         return sys.modules.get("submission") or load_module("submission", path)
 

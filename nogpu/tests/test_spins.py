@@ -104,6 +104,13 @@ class TestLoopsThatEnd:
         body = start + PART + COUNT.format(name=0, n=3_000) + free + "bra END; OTHER:" + take + SET.format(word=4)
         assert run(body + "END:", threads=64, schedule=schedule)[:2] == [1, 1]
 
+    def test_a_lock_between_lanes_of_a_warp(self, schedule):
+        """The lane that has it waits for the others where they reconverge, and goes on alone."""
+        take = "TAKE: atom.acquire.gpu.global.cas.b32 %r5, [%a0], 0, 1; setp.ne.u32 %p2, %r5, 0; @%p2 bra TAKE;"
+        add = "ld.relaxed.gpu.global.b32 %r6, [%a0+4]; add.u32 %r6, %r6, 1; st.relaxed.gpu.global.b32 [%a0+4], %r6;"
+        free = "mov.u32 %r6, 0; st.release.gpu.global.b32 [%a0], %r6;"
+        assert run(take + add + free, threads=4, schedule=schedule)[:2] == [0, 4]
+
     @pytest.mark.parametrize("clock", ["%clock64", "%globaltimer"])
     def test_a_deadline(self, schedule, clock):
         """Nobody sets the word; the wait ends after 10**9 cycles, or half a second."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from nogpu.clock.paths import picture_path, timeline_path
 from nogpu.execution.meter import MAX_INSTRUCTIONS
-from nogpu.execution.settings import instructions, runs, schedules, workers
+from nogpu.execution.settings import candidates, instructions, runs, schedules, workers
 from nogpu.hopper import MODES
 
 
@@ -113,6 +113,7 @@ SETTINGS = {
     ),
     "sanitize_log": Setting(file, option="", is_file=True),
     "explore": Setting(runs, "runs of a launch at most; default: 100", "N", option="runs", commands=("explore",)),
+    "autotune": Setting(candidates, "candidates that Triton's autotuning runs; default: first", "first|N|all"),
     "record": Setting(folder, option="", is_file=True),
     "record_values": Setting(switch, option=""),
     "clock": Setting(

@@ -3,13 +3,17 @@
 import copy
 import ctypes
 import gc
+import io
 import re
 import threading
 import time
+import warnings
 
 import numpy as np
 import torch
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+import nogpu
 from nogpu.cuda import torch_autocast
 from nogpu.execution.device import Device
 
@@ -420,10 +424,112 @@ def check_what_autocast_would_run_in_another_type_is_refused():
     assert torch.nn.functional.avg_pool3d(x.float(), 2).is_cuda
 
 
-def check_compiled_functions_are_refused_when_they_are_called():
-    compiled, module = torch.compile(lambda x: x + 1), torch.compile(torch.nn.Linear(4, 4, device="cuda"))
-    for call in (compiled, module):
-        raises(NotImplementedError, "TORCH_COMPILE_DISABLE=1", call, torch.zeros(4, device="cuda"))
+def check_compiled_functions_run_uncompiled():
+    x = torch.ones(4, device="cuda")
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        module = torch.compile(torch.nn.Linear(4, 4, device="cuda"))
+        doubled = torch.compile(mode="max-autotune")(lambda x: 2 * x)
+    assert "runs Linear uncompiled" in str(warned[0].message) and len(warned) == 1
+    assert module(x).is_cuda and doubled(x).tolist() == [2] * 4
+
+
+def check_transformed_functions_see_the_device():
+    x = torch.arange(12.0, device="cuda").reshape(3, 4)
+
+    def row(r):
+        assert r.is_cuda and r.device.type == "cuda"
+        return r * torch.ones(4, device="cuda")
+
+    func = torch.func
+    results = {
+        "vmap": torch.vmap(row)(x),
+        "vmap of two": torch.vmap(torch.dot, in_dims=(0, None))(x, torch.ones(4, device="cuda")),
+        "nested": torch.vmap(func.grad(lambda r: (row(r) ** 2).sum()))(x) / 2,
+        "jacrev": func.jacrev(row)(x[0]),
+        "jvp": func.jvp(row, (x[0],), (x[1],))[1],
+        "vjp": func.vjp(row, x[0])[1](x[2])[0],
+    }
+    assert all(result.is_cuda for result in results.values())
+    expected = [x, x.sum(1), x, torch.eye(4), x[1], x[2]]
+    assert all(torch.equal(a.cpu(), b.cpu()) for a, b in zip(results.values(), expected))
+    assert not torch.vmap(lambda r: r + 1)(x.cpu()).is_cuda
+
+
+def check_flex_attention():
+    q, k, v = (torch.randn(1, 2, 128, 16, device="cuda") for _ in range(3))
+    mask = create_block_mask(lambda b, h, q, k: q >= k, None, None, 128, 128, device="cuda")
+    assert mask.kv_indices.is_cuda
+    result = flex_attention(q, k, v, block_mask=mask)
+    reference = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    assert result.is_cuda and torch.allclose(result, reference, atol=1e-5)
+
+
+def check_saved_tensors_are_loaded_where_they_were():
+    x = torch.arange(6.0, device="cuda")
+    file = io.BytesIO()
+    torch.save({"x": x, "row": x[3:], "host": torch.ones(2)}, file)
+    for place, expected in ((None, (True, False)), ("cpu", (False, False)), ("cuda", (True, True))):
+        file.seek(0)
+        loaded = torch.load(file, map_location=place)
+        assert (loaded["x"].is_cuda, loaded["host"].is_cuda) == expected
+        assert loaded["row"].is_cuda == loaded["x"].is_cuda and loaded["row"].tolist() == [3, 4, 5]
+        assert loaded["x"].untyped_storage().data_ptr() == loaded["row"].untyped_storage().data_ptr()
+
+
+INCREMENT = """
+.version 8.7
+.target sm_100a
+.address_size 64
+.visible .entry increment(.param .u64 x) {
+    .reg .u64 %rd<2>; .reg .u32 %r<2>;
+    ld.param.u64 %rd1, [x]; ld.global.u32 %r1, [%rd1]; add.u32 %r1, %r1, 1; st.global.u32 [%rd1], %r1; ret;
+}
+"""
+
+
+def check_launches_of_loaded_ptx_are_captured():
+    x, graph = torch.zeros(1, dtype=torch.int32, device="cuda"), torch.cuda.CUDAGraph()
+    kernel = nogpu.load_ptx(INCREMENT)["increment"]
+    with torch.cuda.graph(graph):
+        kernel.launch(1, 1, [x])
+    assert x.item() == 0
+    for expected in (1, 2):
+        graph.replay()
+        assert x.item() == expected
+
+
+def check_torch_cuda_device_is_a_class():
+    x = torch.zeros(1, device="cuda")
+    assert isinstance(torch.cuda.device(0), torch.cuda.device) and isinstance(
+        torch.cuda.device_of(x), torch.cuda.device
+    )
+    with torch.cuda.device(x.device), torch.cuda.device(None), torch.cuda.stream(torch.cuda.Stream()) as nothing:
+        assert nothing is None and torch.cuda.current_stream() != torch.cuda.default_stream()
+    raises(RuntimeError, "invalid device ordinal", torch.cuda.device(1).__enter__)
+
+
+def check_operations_of_torch_registered_for_cuda():
+    x, host, called = torch.ones(3, 4, device="cuda"), torch.arange(3), []
+
+    def noted(name, function):
+        return lambda *args, **kwargs: called.append(name) or function(*args, **kwargs)
+
+    kernels = {
+        "mm": lambda a, b: torch.full((a.shape[0], b.shape[1]), 7.0, device=a.device),
+        "add.Tensor": lambda a, b, alpha=1: torch.sub(a, -alpha * b),
+        "clone": lambda a, memory_format=None: torch.zeros_like(a),
+    }
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        for name, function in kernels.items():
+            library.impl(name, noted(name, function), "CUDA")
+        assert (x @ x.T)[0, 0] == 7 and (x + x)[0, 0] == 2 and x.clone()[0, 0] == 0 and called == list(kernels)
+        results = [host + 1.5, host + 1, host.half() + 1e-3, host.float() @ torch.ones(3, 1)]
+        assert x.cpu()[0, 0] == 1 and called == list(kernels)
+        raises(NotImplementedError, "with_keyset", library.impl, "relu", torch.relu, "CUDA", with_keyset=True)
+    expected = [host + 1.5, host + 1, host.half() + 1e-3, host.float() @ torch.ones(3, 1)]
+    assert all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(results, expected))
+    assert (x @ x.T)[0, 0] == 4 and (x + x).is_cuda
 
 
 @torch.library.custom_op("emulator_checks::on_cuda", mutates_args=(), device_types="cuda")

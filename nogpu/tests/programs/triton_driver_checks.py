@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 from triton.backends.nvidia import compiler, driver
+from triton.runtime import autotuner
 from triton.testing import do_bench
 
 import nogpu
@@ -71,17 +72,38 @@ def check_a_launch_on_no_queue_is_refused():
     assert "queue 0x1234" in message and torch.equal(x.cpu(), torch.full((4,), 2.0))
 
 
-def check_autotuning_runs_each_candidate_once():
-    configurations = [triton.Config({"BLOCK": size}) for size in (64, 128, 256)]
+def tuned_launches(sizes=(64, 128, 256), **options):
+    """(number of launches, the chosen candidate, what was said) of a first call of an autotuned kernel."""
+    configurations = [triton.Config({"BLOCK": size}) for size in sizes]
     tuned = triton.autotune(configurations, key=["n"], restore_value=["x"])(scale_kernel)
-    x = torch.ones(256, device="cuda")
-    before = launches()
-    said = io.StringIO()
+    x, before, said = torch.ones(256, device="cuda"), launches(), io.StringIO()
     triton_hooks._note.cache_clear()
     with contextlib.redirect_stderr(said):
         tuned[lambda meta: (triton.cdiv(256, meta["BLOCK"]),)](x, 3.0, 256)
-    assert launches() - before == len(configurations) + 1, launches() - before
-    assert torch.equal(x, torch.full_like(x, 3)) and "says nothing of a B200" in said.getvalue()
+    assert torch.equal(x, torch.full_like(x, 3))
+    return launches() - before, tuned.best_config.kwargs["BLOCK"], said.getvalue()
+
+
+def check_autotuning_runs_the_first_candidate():
+    count, size, said = tuned_launches()
+    assert (count, size) == (2, 64) and "--autotune N or all for more" in said and "says nothing of a B200" in said
+
+
+def check_autotuning_runs_as_many_candidates_as_asked_for():
+    tuner = autotuner.Autotuner
+    before = tuner.prune_configs, tuner._bench
+    plain = [each.__wrapped__ for each in before]
+    for text, runs in (("2", 2), ("9", 3), ("all", 3)):
+        os.environ["NOGPU_AUTOTUNE"] = text
+        tuner.prune_configs, tuner._bench = plain
+        triton_hooks.install_autotuning()
+        count, _, said = tuned_launches()
+        assert count == runs + 1 and ("for more" in said) == (runs < 3)
+    os.environ["NOGPU_CLOCK"] = "b200"
+    count, size, said = tuned_launches((2, 256))  # 128 CTAs, or one
+    assert (count, size) == (3, 256) and "modelled on b200" in said, (count, size, said)
+    del os.environ["NOGPU_CLOCK"], os.environ["NOGPU_AUTOTUNE"]
+    tuner.prune_configs, tuner._bench = before
 
 
 def check_benchmark_is_one_run():

@@ -41,6 +41,7 @@ HOOKS: dict[str, Hook] = {
     "cuda.bindings.runtime": ("nogpu.cuda.bindings", None, "install_runtime"),
     **TRITON_HOOKS,
     "triton.testing": ("nogpu.cuda.triton_hooks", None, "install_testing"),
+    "triton.runtime.autotuner": ("nogpu.cuda.triton_hooks", None, "install_autotuning"),
 }
 
 RECORDING_HOOKS: dict[str, Hook] = {"nogpu.execution.device": ("nogpu.clock.record", None, "install")}

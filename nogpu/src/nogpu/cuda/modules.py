@@ -13,7 +13,7 @@ import numpy as np
 from nogpu.compiler import stored
 from nogpu.compiler.linking import link
 from nogpu.compiler.translate import translate
-from nogpu.cuda import arguments, backends, queues
+from nogpu.cuda import arguments, backends, graphs, queues
 from nogpu.errors import EmulatorError, Fault
 from nogpu.execution.device import Device
 from nogpu.hardware.properties import WARP_THREADS, DeviceProperties, LaunchConfig, static_shared_bytes
@@ -188,8 +188,10 @@ class Kernel:
         queue: a handle of the CUDA driver's or runtime's, such as of cudaStreamCreate or torch's `Stream.cuda_stream`.
 
         wait: whether the launch has ended when this returns. Without it, the launch may run later, beside the
-        `programmatic` launches that follow. Raises EmulatorError for arguments that do not fit, for a launch that the
-        device refuses and for a rule that the kernel breaks.
+        `programmatic` launches that follow. While a CUDA graph is captured, the launch becomes a part of it.
+
+        Raises EmulatorError for arguments that do not fit, for a launch that the device refuses and for a rule that the
+        kernel breaks.
         """
         if self.entry.error is not None:
             raise self.entry.error
@@ -213,9 +215,13 @@ class Kernel:
             queues.check(handle)
         except (ValueError, TypeError, OverflowError, Fault) as error:
             raise EmulatorError(f"launch refused: {error}", kernel=self.name) from None
-        current = Device.current()
-        current.launch(self.entry, config, values, schedules, chosen, self._recording(record), handle)
-        if wait:
+        current, recording = Device.current(), self._recording(record)
+
+        def run(keeps: Sequence = args) -> None:
+            current.launch(self.entry, config, values, schedules, chosen, recording, handle)
+
+        graphs.submit(run)
+        if wait and not graphs.capturing():
             current.synchronize()
             queues.waited()
 

@@ -43,6 +43,7 @@ from nogpu.cuda.torch_memory import (
     on_device,
     place,
     record_queue,
+    register_with_files,
     tensors,
     update_allocation,
 )
@@ -205,6 +206,7 @@ def install() -> None:
     mode.__enter__()
     torch_autograd.install(mode)
     torch_compile.install()
+    register_with_files()
     torch_library.install(mode)
     torch_profiler.install()
     start: Any = _start_on_device(threading.Thread.start, mode)

@@ -6,6 +6,7 @@ storage's own CPU memory, registered with the device until the storage dies.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -68,13 +69,17 @@ device.memory_owners.append(live_storages)
 
 
 def storage_of(tensor: Tensor) -> torch.UntypedStorage | None:
-    """The tensor's storage, as long as it lives the same object; None for a tensor without plain storage."""
+    """The tensor's storage, as long as it lives the same object; None for a tensor without plain storage.
+
+    torch.func and torch.vmap wrap tensors: the storage is that of the wrapped one.
+    """
     if tensor.layout is not torch.strided or tensor.is_quantized:
         return None
     try:
         return tensor.untyped_storage()
-    except (NotImplementedError, RuntimeError):  # tensors without storage, for instance functorch's
-        return None
+    except (NotImplementedError, RuntimeError):  # a tensor without storage
+        wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        return storage_of(torch._C._functorch.get_unwrapped(tensor)) if wrapped else None
 
 
 def on_device(tensor: Tensor) -> bool:
@@ -88,18 +93,40 @@ def put_on_device(tensor: Tensor) -> None:
     storage = storage_of(tensor)
     if storage is None:
         raise NotImplementedError(f"the emulated device has no tensors of layout {tensor.layout}, dtype {tensor.dtype}")
-    if tensor.is_meta:
-        return
+    if not tensor.is_meta:
+        shape = ", ".join(map(str, tensor.shape))
+        put_storage_on_device(storage, f"tensor {str(tensor.dtype).removeprefix('torch.')}[{shape}]")
+
+
+def put_storage_on_device(storage: torch.UntypedStorage, name: str) -> None:
+    """Make a storage a device allocation, with a name for messages if it is none yet."""
     allocation = getattr(storage, "emulated_allocation", None)
     if allocation is None:
-        shape = ", ".join(map(str, tensor.shape))
-        allocation = Allocation(f"tensor {str(tensor.dtype).removeprefix('torch.')}[{shape}]")
+        allocation = Allocation(name)
         storage.emulated_allocation = allocation  # type: ignore[attr-defined]  # not in torch's stub
         _storages[allocation] = weakref.ref(storage)
         allocation.storage = storage._cdata
         storage_addresses.add(allocation.storage)
         weakref.finalize(storage, _forget, allocation).atexit = False
     allocation.update(storage)
+
+
+def _location(storage: Any) -> str | None:
+    """The place of a storage that torch.save writes down, None for one on the host."""
+    return str(DEVICE) if hasattr(storage, "emulated_allocation") else None
+
+
+def _restored(storage: Any, location: str) -> Any:
+    """A storage that torch.load has read, on the device if that is its place."""
+    if kind(location) != "cuda":
+        return None
+    put_storage_on_device(storage, f"storage of {storage.nbytes()} bytes from a file")
+    return storage
+
+
+def register_with_files() -> None:
+    """Make torch.save and torch.load know the device."""
+    torch.serialization.register_package(0, _location, _restored)  # 0: ahead of torch's own devices
 
 
 def leave_unwritten(tensor: Tensor) -> None:
@@ -196,8 +223,19 @@ def _as_bytes(value: Any) -> Any:
     return type(value)(map(_as_bytes, value)) if isinstance(value, (list, tuple)) else value
 
 
+class _Moves(threading.local):
+    own = False  # True while the device itself copies: kernels that the program has for CUDA are not asked
+
+
+moves = _Moves()
+
+
 def _copy(tensor: Tensor) -> Tensor:
-    return call_on_cpu(Tensor.clone, (tensor,), {})
+    before, moves.own = moves.own, True
+    try:
+        return call_on_cpu(Tensor.clone, (tensor,), {})
+    finally:
+        moves.own = before
 
 
 def place(

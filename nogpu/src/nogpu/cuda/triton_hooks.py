@@ -7,6 +7,7 @@ choice of autotuning that is kept there would be one by the emulator's times.
 from __future__ import annotations
 
 import functools
+import math
 import os
 import sys
 import time
@@ -15,13 +16,19 @@ from typing import Any
 
 from nogpu.cuda import triton_driver
 from nogpu.execution.device import run_pending
+from nogpu.execution.settings import candidates
 from nogpu.hardware.properties import DeviceProperties
 
 COMPILERS = ("compile_module_from_file", "compile_module_from_src")  # of a C module; a version has one of them
 NO_PTXAS = (
     "Triton's ptxas does not start, so kernels run without its checks; numbers of registers are the most there are"
 )
-ONE_RUN = "Triton's benchmarks run each candidate once; a time is the emulator's own, and says nothing of a B200"
+ONE_RUN = "Triton's benchmarks run once; a time is the emulator's own, and says nothing of a B200"
+BY_CLOCK = "Triton's benchmarks run once; a time is modelled on {chip}"
+CANDIDATES = (
+    "Triton's autotuning runs the first candidates that work, {count} of them; --autotune N or all for more, by "
+    "modelled times under nogpu time"
+)
 
 
 @functools.cache
@@ -144,6 +151,43 @@ def install_testing() -> None:
         setattr(testing, name, one_run)
 
 
+def install_autotuning() -> None:
+    """Make autotuning run as many candidates as NOGPU_AUTOTUNE says: those that work, in the program's order."""
+    from triton.runtime import autotuner
+
+    tuner: Any = autotuner.Autotuner
+    count = candidates(os.environ.get("NOGPU_AUTOTUNE") or "first")
+    if count is not None and hasattr(tuner, "_bench") and hasattr(tuner, "prune_configs"):
+        tuner.prune_configs = _counting(tuner.prune_configs, count)
+        tuner._bench = _skipping(tuner._bench, count)
+
+
+def _counting(original: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """Autotuner.prune_configs, which begins a choice."""
+
+    @functools.wraps(original)
+    def prune_configs(tuner: Any, *arguments: Any, **keywords: Any) -> Any:
+        tuner.nogpu_left = count
+        return original(tuner, *arguments, **keywords)
+
+    return prune_configs
+
+
+def _skipping(original: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """Autotuner._bench, without the candidates behind the last one of a choice that is run."""
+
+    @functools.wraps(original)
+    def bench(tuner: Any, *arguments: Any, **keywords: Any) -> Any:
+        if tuner.nogpu_left == 0:
+            _note(CANDIDATES.format(count=count))
+            return [math.inf] * 3
+        times = original(tuner, *arguments, **keywords)
+        tuner.nogpu_left -= times[0] < math.inf
+        return times
+
+    return bench
+
+
 def one_run(
     fn: Callable[[], Any],
     warmup: float = 0,
@@ -152,15 +196,37 @@ def one_run(
     quantiles: Sequence[float] | None = None,
     return_mode: str = "mean",
 ) -> Any:
-    """triton.testing.do_bench: milliseconds of one run, on the host's clock, in each place that is asked for."""
-    _note(ONE_RUN)
+    """triton.testing.do_bench: milliseconds of one run in each place that is asked for, modelled ones where there is a
+    clock, else of the host's clock.
+    """
     for tensor in grad_to_none or ():
         tensor.grad = None
     run_pending()
-    start = time.perf_counter()
-    fn()
-    run_pending()
-    milliseconds = (time.perf_counter() - start) * 1e3
+    milliseconds = (_modelled if os.environ.get("NOGPU_CLOCK") else _measured)(fn)
     if quantiles is not None:
         return [milliseconds] * len(quantiles) if len(quantiles) > 1 else milliseconds
     return [milliseconds] if return_mode == "all" else milliseconds
+
+
+def _measured(fn: Callable[[], Any]) -> float:
+    _note(ONE_RUN)
+    start = time.perf_counter()
+    fn()
+    run_pending()
+    return (time.perf_counter() - start) * 1e3
+
+
+def _modelled(fn: Callable[[], Any]) -> float:
+    """Milliseconds of the launches that a function makes, on the profile of NOGPU_CLOCK."""
+    from nogpu.clock.chip import profile
+    from nogpu.clock.record import recording
+    from nogpu.clock.replay import replay
+    from nogpu.clock.trace import Trace
+
+    chip = profile(os.environ["NOGPU_CLOCK"])
+    _note(BY_CLOCK.format(chip=chip.name))
+    traces: list[Trace] = []
+    with recording(traces.append, values=True):
+        fn()
+        run_pending()
+    return replay(traces, chip, other_data=False).us / 1e3 if traces else 0.0

@@ -47,6 +47,7 @@ from nogpu.hardware.warp import ActiveGroup, Warp
 from nogpu.ops import copies
 
 QUANTUM = 256  # segments that a warp runs in a turn
+SHORT_QUANTUM = 8  # the same while lanes spin for lanes that wait for them: a lock would change hands slowly
 TURNS_AT_ONCE = 64  # largest number of turns of compiled code: signals wait for its end
 # Under a random schedule some warps get fewer turns: races often need one warp far ahead of another.
 PACES = (1.0, 0.1, 0.01)
@@ -89,7 +90,7 @@ class Machine:
         self._paces = {grid: self.random.choice(PACES) if self._overlaps else 1.0 for grid in grids}
         if not self._overlaps and schedule.kind in ("late", "eager"):
             self.ready = self.turns
-            self.turns.set_limits(self.quantum, OVERDUE_TURNS)
+            self._set_quantum(QUANTUM)
 
     def run(self) -> None:
         """Runs the grids to their end."""
@@ -112,10 +113,10 @@ class Machine:
                     seen, look = words[EFFECTS], 0
                 if idle >= look:
                     if look and self.spins_for_ever():
-                        self._has_changed = self._admission.widen()
+                        self._has_changed = self._part_lanes() or self._admission.widen()
                         if not self._has_changed:
                             raise self.hang(SPINNING)
-                    look = idle + self.look_turns * (len(ready) + 1)
+                    look = idle + self._turns_to_look() * (len(ready) + 1)
             if is_one_ahead:
                 self._run_ahead()
             elif ready:
@@ -387,9 +388,30 @@ class Machine:
         self.turns.settle()
         words = self.turns.words
         outlook = self._spins.look(self.ready, self.progress - self.quiet, words[TICKS])
-        if outlook is Outlook.CLOCK:
+        if outlook is Outlook.CLOCK and not self._part_lanes():
             words[TICKS] += self._spins.skip(words[TICKS])
         return outlook is Outlook.HANG
+
+    def _turns_to_look(self) -> int:
+        """Turns of each warp until the next look. It is soon, and turns are short, if lanes wait for lanes that spin."""
+        is_soon = any(warp.waited_at() for warp in self.ready)
+        self._set_quantum(SHORT_QUANTUM if is_soon else QUANTUM)
+        return 1 if is_soon else self.look_turns
+
+    def _set_quantum(self, quantum: int) -> None:
+        self.quantum = quantum
+        if self.ready is self.turns:
+            self.turns.set_limits(quantum, OVERDUE_TURNS)
+
+    def _part_lanes(self) -> bool:
+        """Lets lanes that wait for lanes of their warps go on alone. Returns False if there are none."""
+        self.turns.settle()
+        warps = [warp for cluster in self.resident for cta in cluster.ctas for warp in cta.warps if warp.part()]
+        for warp in warps:
+            if self.ready is self.turns:
+                warp.offer()
+            self.enqueue(warp)
+        return bool(warps)
 
     def count(self) -> None:
         """Counts the warp instructions. Raises EmulatorError if they exceed the run's limit."""
@@ -444,8 +466,11 @@ class Machine:
     # Errors
 
     def stuck(self) -> None:
-        """Handles a state in which no warp can run, and no asynchronous operation can happen. Raises EmulatorError."""
-        raise self.hang(WAITING)
+        """Handles a state in which no warp can run, and no asynchronous operation can happen. Raises EmulatorError
+        for a hang.
+        """
+        if not self._part_lanes():
+            raise self.hang(WAITING)
 
     def hang(self, reason: str) -> EmulatorError:
         """Error for a hang."""

@@ -41,6 +41,12 @@ def runs(text: str) -> int:
     return _positive(text, "runs", (1 << 31) - 1)
 
 
+def candidates(text: str) -> int | None:
+    """Number of an autotuner's candidates, None for all. Raises ValueError."""
+    words = {"first": 1, "all": None}
+    return words[text] if text in words else _positive(text, "candidates", (1 << 31) - 1)
+
+
 CHECKS = {
     "explore": runs,
     "schedule": schedules,

@@ -3,7 +3,9 @@
 A warp starts as one active group. At a branch that not all lanes take, the group parts into two. Both may run; the one
 whose next instruction comes first in the text goes first. They become one group again at the reconvergence point, the
 first instruction to which all paths from the branch lead, once all lanes that have not exited have arrived. NVIDIA's
-compilers place the same points in structured code.
+compilers place the same points in structured code. Lanes that wait there go on alone if nothing else can: every thread
+makes progress (CUDA C++ Programming Guide, "Independent Thread Scheduling"), so that a lane may hold a lock for which
+the others spin.
 """
 
 from __future__ import annotations
@@ -229,6 +231,28 @@ class Warp:
         if len(self.groups) > 1:
             self._preferred = self._another()
         return self._next_group() is not None
+
+    def waited_at(self) -> list[ReconvergencePoint]:
+        """Reconvergence points at which lanes wait for others, the inner ones first."""
+        points = []
+        for group in self.groups:
+            point = group.reconvergence
+            while point is not None and point not in points:
+                points.append(point)
+                point = point.parent
+        return [point for point in points if point.arrived]
+
+    def part(self) -> bool:
+        """Lets lanes that wait for others at a reconvergence point go on alone. Returns False if there are none."""
+        found = self.waited_at()
+        for point in found:
+            lanes, point.arrived, pc = point.arrived, 0, point.pc
+            point.expected &= ~lanes
+            while (outer := point.parent) is not None and outer.pc == pc:
+                outer.expected &= ~lanes
+                point = outer
+            self.groups.append(ActiveGroup(self, lanes, pc, outer))
+        return bool(found)
 
     def conclude(self) -> bool:
         """Ends a turn that compiled code has begun. Returns as `run`."""
