@@ -12,7 +12,7 @@ from pathlib import Path
 from nogpu import store
 from tests.support.commands import ROOT, clean_environment
 
-PROGRAMS = ROOT / "tests" / "programs"
+PROGRAMS = ROOT / "tests" / "cuda" / "programs"
 
 
 def run(*arguments, options=(), **variables):
@@ -26,12 +26,12 @@ def run(*arguments, options=(), **variables):
 
 
 def checks(program):
-    """Names of the check functions of a file in tests/programs."""
+    """Names of the check functions of a file in tests/cuda/programs."""
     return re.findall(r"^def (check_\w+)\(\)", (PROGRAMS / program).read_text(), re.MULTILINE)
 
 
 def outcomes(program, **variables):
-    """Run the checks of a file in tests/programs, all in one process. Returns {check: "ok" or its traceback}."""
+    """Run the checks of a file in tests/cuda/programs, all in one process. Returns {check: "ok" or its traceback}."""
     process = run("-m", "tests.support.emulated", program, **variables)
     lines = process.stdout.splitlines()
     assert process.returncode == 0 and lines, f"{program} ended with {process.returncode}\n{process.stderr}"

@@ -18,7 +18,7 @@ from nogpu.clock.summary import error_band, errors, summary
 from nogpu.clock.timeline import CTA, write_timeline
 from tests.support.clocks import lines_of, recorded, tiny
 from tests.support.small_kernels import module, store
-from tests.test_clock_copies import multiplied, ring
+from tests.clock.test_copies import multiplied, ring
 
 PROGRAM = f"""if True:
     import numpy as np

@@ -109,7 +109,7 @@ def test_activation(lenient, code):
 
 def alone(program):
     """The end of a process that is not on the device."""
-    environment = clean_environment(PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'programs'}")
+    environment = clean_environment(PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'cuda' / 'programs'}")
     command = [sys.executable, "-c", program]
     return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=ROOT, timeout=300)
 

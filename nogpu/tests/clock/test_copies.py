@@ -17,7 +17,7 @@ from tests.test_tensorissue import A_TILE, B_TILE, END, image
 from tests.test_tensorissue import COPY as FILL
 from tests.test_tensorissue import WAIT as COMMIT_AND_WAIT
 from tests.test_tensorissue import body as tensor_body
-from tests.test_trace import LOAD_TILE, WAIT_TILE, tile_kernel
+from tests.clock.test_trace import LOAD_TILE, WAIT_TILE, tile_kernel
 
 LINE, END_OF_COPY, WOKEN = 2, 50, 30  # cycles of a line, of a copy's end, of a wait's end
 HIT = 200 + 1 + 2  # L2's latency, a line at its slice, a line at the SM's port

@@ -375,7 +375,7 @@ def test_torch(results, name):
 )
 def test_the_exit_of_a_process_runs_what_is_pending(body, code):
     program = f"""if True:
-        import sys; sys.path[:0] = ["tests/programs"]
+        import sys; sys.path[:0] = ["tests/cuda/programs"]
         import torch, pending_checks
         x = torch.zeros(4, device="cuda")
         pending_checks.launch(x, pending_checks.TRIGGER, {body!r})

@@ -12,8 +12,8 @@ from nogpu.clock.resources import KEPT, RESOURCES
 from nogpu.clock.why import Gain, Study, lines, study_of_loop
 from nogpu.errors import EmulatorError
 from tests.support.clocks import lines_of, recorded, tiny
-from tests.test_clock_copies import STORE, multiplied, ring
-from tests.test_clock_warps import PING_PONG
+from tests.clock.test_copies import STORE, multiplied, ring
+from tests.clock.test_warps import PING_PONG
 
 NAMES = [part.name for part in RESOURCES]
 
