@@ -9,8 +9,8 @@ from nogpu.clock.loop import LEAST, WORDS, modelled_loop
 from nogpu.clock.replay import replay
 from nogpu.clock.report import report
 from nogpu.errors import EmulatorError
-from tests.support.clocks import lines_of, lives, recorded, tiny
 from tests.clock.test_copies import ring
+from tests.support.clocks import lines_of, lives, recorded, tiny
 
 START, END, GAP, OVERLAP, FREED, WOKEN = 100, 300, 1000, 500, 50, 250
 WORK = "add.u32 %r1, %tid, 1;"  # work of a cycle

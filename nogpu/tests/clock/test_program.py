@@ -16,9 +16,9 @@ from nogpu.clock.picture import _LAUNCHES, _all_sms, draw
 from nogpu.clock.replay import replay
 from nogpu.clock.summary import error_band, errors, summary
 from nogpu.clock.timeline import CTA, write_timeline
+from tests.clock.test_copies import multiplied, ring
 from tests.support.clocks import lines_of, recorded, tiny
 from tests.support.small_kernels import module, store
-from tests.clock.test_copies import multiplied, ring
 
 PROGRAM = f"""if True:
     import numpy as np

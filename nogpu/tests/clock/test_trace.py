@@ -15,10 +15,9 @@ from nogpu.execution.device import Device
 from nogpu.hardware.properties import DeviceProperties
 from tests.support.emulated import run
 from tests.support.small_kernels import module, store
+from tests.support.tensor_kernels import COPY, END, TAKE_OVER, TILE, WAIT, image
+from tests.support.tensor_kernels import body as tensor_body
 from tests.support.tensor_operands import instruction
-from tests.test_launch_control import TAKE_OVER
-from tests.test_tensorissue import COPY, END, TILE, WAIT, image
-from tests.test_tensorissue import body as tensor_body
 
 SMEM = 0x400  # offset of the first byte of dynamic shared memory
 GLOBAL, SHARED, REMOTE, LOCAL, CONSTANT = range(5)

@@ -11,9 +11,9 @@ from nogpu.clock.replay import constant_names, replay
 from nogpu.clock.resources import KEPT, RESOURCES
 from nogpu.clock.why import Gain, Study, lines, study_of_loop
 from nogpu.errors import EmulatorError
-from tests.support.clocks import lines_of, recorded, tiny
 from tests.clock.test_copies import STORE, multiplied, ring
 from tests.clock.test_warps import PING_PONG
+from tests.support.clocks import lines_of, recorded, tiny
 
 NAMES = [part.name for part in RESOURCES]
 

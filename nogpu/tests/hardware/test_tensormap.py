@@ -12,7 +12,7 @@ from nogpu.hardware.tma.encode import encode_tiled
 from nogpu.hardware.tma.tensor_map import TensorMap, edit
 from tests.support.encoding import tensor_map
 
-VECTORS = json.loads((Path(__file__).parent / "data" / "tensormap_vectors.json").read_text())
+VECTORS = json.loads((Path(__file__).parents[1] / "data" / "tensormap_vectors.json").read_text())
 ENCODED = [vector for vector in VECTORS if vector["map"]]
 REFUSED = [vector for vector in VECTORS if not vector["map"]]
 NAMES = {

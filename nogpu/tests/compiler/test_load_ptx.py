@@ -456,9 +456,9 @@ def test_formats_that_are_refused(format_, reason):
 
 SCRIPT = f"""
 import sys
-sys.path[:0] = {[str(Path(__file__).resolve().parents[1])]!r}
+sys.path[:0] = {[str(Path(__file__).resolve().parents[2])]!r}
 import numpy as np
-from tests.test_load_ptx import printing
+from tests.compiler.test_load_ptx import printing
 import nogpu
 out = nogpu.array(np.zeros(32, np.uint32))
 print("before")

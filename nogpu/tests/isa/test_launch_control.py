@@ -7,32 +7,9 @@ from nogpu.errors import EmulatorError
 from nogpu.execution.device import Device, LaunchConfig
 from nogpu.hardware.properties import DeviceProperties
 from tests.support.small_kernels import entry, launch
+from tests.support.tensor_kernels import TAKE_OVER
 
 SCHEDULES = ["late", "eager", "random:3"]
-
-# Every cluster counts itself in a0[ctaid], takes over others until there are none, and counts these in a1[ctaid].
-TAKE_OVER = """
-    mov.u32 %r10, smem; add.u32 %r11, %r10, 16; setp.ne.u32 %p1, %tid, 0; mov.u32 %r1, %ctaid.x; mov.u32 %r9, 0;
-    mov.u32 %r20, 1; mul.wide.u32 %rd1, %r1, 4; add.s64 %rd2, %a0, %rd1;
-    @!%p1 st.global.b32 [%rd2], %r20;
-    @%p1 bra READY; mbarrier.init.shared.b64 [%r11], 1; fence.mbarrier_init.release.cluster;
-READY: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
-AGAIN: @%p1 bra WAIT; mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 16;
-    {condition} clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes{multicast}.b128
-    [%r10], [%r11];
-WAIT: mbarrier.try_wait.parity.shared.b64 %p9, [%r11], %r9; @!%p9 bra WAIT;
-    xor.b32 %r9, %r9, 1;
-    ld.shared.v2.b64 {{%rd3, %rd4}}, [%r10]; .reg .b128 %h128; mov.b128 %h128, {{%rd3, %rd4}};
-    clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p2, %h128;
-    @!%p2 bra END;
-    clusterlaunchcontrol.query_cancel.get_first_ctaid::x.b32.b128 %r2, %h128;
-    clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.b32.b128 {{%r3, %r4, %r5, _}}, %h128;
-    setp.ne.u32 %p3, %r2, %r3; @%p3 trap; setp.ne.u32 %p3, %r4, 0; @%p3 trap; setp.ne.u32 %p3, %r5, 0; @%p3 trap;
-    add.u32 %r2, %r2, %rank; mul.wide.u32 %rd1, %r2, 4; add.s64 %rd2, %a1, %rd1; @!%p1 st.global.b32 [%rd2], %r20;
-    fence.proxy.async; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
-    bra.uni AGAIN;
-END: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
-"""
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
