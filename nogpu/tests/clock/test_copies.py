@@ -11,13 +11,13 @@ from nogpu.clock.costs import family_of
 from nogpu.clock.replay import replay
 from nogpu.clock.timeline import COPY, MULTIPLY, SIGNAL, WAIT
 from nogpu.clock.trace import Trace
+from tests.clock.test_trace import LOAD_TILE, WAIT_TILE, tile_kernel
 from tests.support.clocks import ROUND, life, lines_of, lives, recorded, tiny
 from tests.support.tensor_kernels import A_TILE, B_TILE, END, image
 from tests.support.tensor_kernels import COPY as FILL
 from tests.support.tensor_kernels import WAIT as COMMIT_AND_WAIT
 from tests.support.tensor_kernels import body as tensor_body
 from tests.support.tensor_operands import instruction
-from tests.clock.test_trace import LOAD_TILE, WAIT_TILE, tile_kernel
 
 LINE, END_OF_COPY, WOKEN = 2, 50, 30  # cycles of a line, of a copy's end, of a wait's end
 HIT = 200 + 1 + 2  # L2's latency, a line at its slice, a line at the SM's port
