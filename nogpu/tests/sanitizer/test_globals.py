@@ -126,54 +126,25 @@ ONE_CTA, TWO, THREE = {}, {"grid": 2}, {"grid": 3}
 TOLD = {"tell": RELEASE, "wait": ACQUIRE}
 # name: (rule, options, body, what makes it a race, what orders it)
 CASES = {
-    "two warps": (
+    "two warps": twin("threads", OTHER_WARP, edge=("", "bar.sync 0;"), access=LOAD_OTHER),
+    "two warps store": twin("threads", OTHER_WARP, edge=("", "bar.sync 0;"), access="st.global.b32 [%rd3], %tid;"),
+    "two lanes": twin("lanes", OTHER_LANE, edge=("", "bar.warp.sync -1;"), access=LOAD_OTHER),
+    "a plain load beside an atomic": twin(
         "threads",
-        ONE_CTA,
-        OTHER_WARP,
-        {"edge": "", "access": LOAD_OTHER},
-        {"edge": "bar.sync 0;", "access": LOAD_OTHER},
-    ),
-    "two warps store": (
-        "threads",
-        ONE_CTA,
-        OTHER_WARP,
-        {"edge": "", "access": "st.global.b32 [%rd3], %tid;"},
-        {"edge": "bar.sync 0;", "access": "st.global.b32 [%rd3], %tid;"},
-    ),
-    "two lanes": (
-        "lanes",
-        ONE_CTA,
-        OTHER_LANE,
-        {"edge": "", "access": LOAD_OTHER},
-        {"edge": "bar.warp.sync -1;", "access": LOAD_OTHER},
-    ),
-    "a plain load beside an atomic": (
-        "threads",
-        ONE_CTA,
         "@%p1 atom.global.add.u32 %r5, [%a0], 1; {edge} setp.eq.u32 %p3, %tid, 32; @%p3 {load} %r6, [%a0];",
-        {"edge": "", "load": "ld.global.b32"},
-        {"edge": "", "load": "ld.relaxed.gpu.global.b32"},
+        edge="",
+        load=("ld.global.b32", "ld.relaxed.gpu.global.b32"),
     ),
-    "two CTAs store": (
+    "two CTAs store": twin("clusters", CTAS, TWO, stride=(0, 256), access="st.global.b32 [%rd4], %cta;"),
+    "two CTAs add": twin(
         "clusters",
-        TWO,
         CTAS,
-        {"stride": 0, "access": "st.global.b32 [%rd4], %cta;"},
-        {"stride": 256, "access": "st.global.b32 [%rd4], %cta;"},
-    ),
-    "two CTAs add": (
-        "clusters",
         TWO,
-        CTAS,
-        {"stride": 0, "access": "ld.global.b32 %r5, [%rd4]; st.global.b32 [%rd4], %r5;"},
-        {"stride": 0, "access": "red.global.add.u32 [%rd4], 1;"},
+        stride=0,
+        access=("ld.global.b32 %r5, [%rd4]; st.global.b32 [%rd4], %r5;", "red.global.add.u32 [%rd4], 1;"),
     ),
-    "two CTAs of a cluster": (
-        "threads",
-        {"grid": 2, "cluster": 2},
-        CTAS.replace("{access}", PEER),
-        {"stride": 256, "meet": ""},
-        {"stride": 256, "meet": MEET},
+    "two CTAs of a cluster": twin(
+        "threads", CTAS.replace("{access}", PEER), {"grid": 2, "cluster": 2}, stride=256, meet=("", MEET)
     ),
     "a flag without an order": (
         "order",
@@ -189,19 +160,9 @@ CASES = {
         {"tell": RELEASE, "wait": "@%p1 ld.acquire.gpu.global.b32 %r6, [%a0+640];"},
         TOLD,
     ),
-    "a relaxed flag without a fence": (
-        "order",
-        TWO,
-        FLAG,
-        {"tell": FENCED_ATOMIC, "wait": UNFENCED},
-        {"tell": FENCED_ATOMIC, "wait": RELAXED},
-    ),
-    "a volatile flag": (
-        "order",
-        TWO,
-        FLAG,
-        {"tell": FENCED_VOLATILE.replace("@%p1 membar.gl;", ""), "wait": VOLATILE},
-        {"tell": FENCED_VOLATILE, "wait": VOLATILE},
+    "a relaxed flag without a fence": twin("order", FLAG, TWO, tell=FENCED_ATOMIC, wait=(UNFENCED, RELAXED)),
+    "a volatile flag": twin(
+        "order", FLAG, TWO, tell=(FENCED_VOLATILE.replace("@%p1 membar.gl;", ""), FENCED_VOLATILE), wait=VOLATILE
     ),
     "a flag before the barrier": (
         "clusters",
@@ -210,76 +171,38 @@ CASES = {
         TOLD | {"meet": ""},
         TOLD | {"meet": "bar.sync 0;"},
     ),
-    "a chain of three CTAs": (
+    "a chain of three CTAs": twin(
         "order",
-        THREE,
         CHAIN,
-        {
-            "first": RELEASE.replace("release", "relaxed")
+        THREE,
+        first=(
+            RELEASE.replace("release", "relaxed")
             .replace("%r4", "%cta")
             .replace("st.", "atom.")
-            .replace("b32 [%a0+512], %cta", "add.u32 %r4, [%a0+512], 1")
-        },
-        {"first": "mov.u32 %r4, 1;" + RELEASE},
+            .replace("b32 [%a0+512], %cta", "add.u32 %r4, [%a0+512], 1"),
+            "mov.u32 %r4, 1;" + RELEASE,
+        ),
     ),
-    "a barrier of the grid": ("order", THREE, GRID, {"fence": ""}, {"fence": "membar.gl;"}),
-    "a copy reads what threads have stored": (
-        "global-fence",
-        ONE_CTA,
-        COPIED,
-        {"before": "fence.proxy.async.shared::cta;", "after": ""},
-        {"before": "fence.proxy.async.global;", "after": ""},
+    "a barrier of the grid": twin("order", GRID, THREE, fence=("", "membar.gl;")),
+    "a copy reads what threads have stored": twin(
+        "global-fence", COPIED, before=("fence.proxy.async.shared::cta;", "fence.proxy.async.global;"), after=""
     ),
-    "a copy reads before the barrier": (
-        "copy",
-        ONE_CTA,
-        COPIED.replace("bar.sync 0; {after}", "{after}"),
-        {"before": "fence.proxy.async;", "after": ""},
-        {"before": "fence.proxy.async;", "after": "bar.sync 0;"},
+    "a copy reads before the barrier": twin(
+        "copy", COPIED.replace("bar.sync 0; {after}", "{after}"), before="fence.proxy.async;", after=("", "bar.sync 0;")
     ),
-    "the fence is behind the barrier": (
-        "global-fence",
-        ONE_CTA,
-        COPIED,
-        {"before": "", "after": ""},
-        {"before": "", "after": "fence.proxy.async;"},
+    "the fence is behind the barrier": twin("global-fence", COPIED, before="", after=("", "fence.proxy.async;")),
+    "threads store what a copy reads": twin("copy", OVERWRITTEN, before=("", WAIT.format(name="OVER", phase=0))),
+    "a bulk store is read": twin(
+        "bulk-store", STORED, read=(".read", ""), edge="bar.sync 0;", access="ld.global.b32 %r5, [%rd2];"
     ),
-    "threads store what a copy reads": (
-        "copy",
-        ONE_CTA,
-        OVERWRITTEN,
-        {"before": ""},
-        {"before": WAIT.format(name="OVER", phase=0)},
+    "a bulk store is read by others": twin(
+        "bulk-store", STORED, read="", edge=("", "bar.sync 0;"), access="ld.global.b32 %r5, [%rd2];"
     ),
-    "a bulk store is read": (
-        "bulk-store",
-        ONE_CTA,
-        STORED,
-        {"read": ".read", "edge": "bar.sync 0;", "access": "ld.global.b32 %r5, [%rd2];"},
-        {"read": "", "edge": "bar.sync 0;", "access": "ld.global.b32 %r5, [%rd2];"},
+    "a bulk store is overwritten": twin(
+        "bulk-store", STORED, read=(".read", ""), edge="bar.sync 0;", access="st.global.b32 [%rd2], %tid;"
     ),
-    "a bulk store is read by others": (
-        "bulk-store",
-        ONE_CTA,
-        STORED,
-        {"read": "", "edge": "", "access": "ld.global.b32 %r5, [%rd2];"},
-        {"read": "", "edge": "bar.sync 0;", "access": "ld.global.b32 %r5, [%rd2];"},
-    ),
-    "a bulk store is overwritten": (
-        "bulk-store",
-        ONE_CTA,
-        STORED,
-        {"read": ".read", "edge": "bar.sync 0;", "access": "st.global.b32 [%rd2], %tid;"},
-        {"read": "", "edge": "bar.sync 0;", "access": "st.global.b32 [%rd2], %tid;"},
-    ),
-    "CTAs reduce what one has stored": (
-        "clusters",
-        TWO,
-        REDUCED,
-        {"first": "@%p7 st.global.b32 [%rd2], %tid;"},
-        {"first": ""},
-    ),
-    "cp.async": ("copy", ONE_CTA, LANE_COPY, {"edge": ""}, {"edge": "cp.async.wait_all; bar.sync 0;"}),
+    "CTAs reduce what one has stored": twin("clusters", REDUCED, TWO, first=("@%p7 st.global.b32 [%rd2], %tid;", "")),
+    "cp.async": twin("copy", LANE_COPY, edge=("", "cp.async.wait_all; bar.sync 0;")),
 }
 
 
@@ -352,33 +275,20 @@ TWICE = (
 )
 READ_WAIT = "@%p1 cp.async.bulk.commit_group; @%p1 cp.async.bulk.wait_group.read 0; bar.warp.sync -1;"
 MAPS = {
-    "no release": (
+    "no release": twin("map-fence", ONCE, release=("", RELEASE_MAP), acquire=ACQUIRE_MAP),
+    "no acquire": twin("map-fence", ONCE, release=RELEASE_MAP, acquire=("", ACQUIRE_MAP)),
+    "an acquire of other bytes": twin(
         "map-fence",
         ONCE,
-        {"release": "", "acquire": ACQUIRE_MAP},
-        {"release": RELEASE_MAP, "acquire": ACQUIRE_MAP},
+        release=RELEASE_MAP,
+        acquire=(ACQUIRE_MAP.replace("%a1", "%a2"), ACQUIRE_MAP.replace("%a1", "%a2") + ACQUIRE_MAP),
     ),
-    "no acquire": (
-        "map-fence",
-        ONCE,
-        {"release": RELEASE_MAP, "acquire": ""},
-        {"release": RELEASE_MAP, "acquire": ACQUIRE_MAP},
+    "no acquire of a published map": twin("map-fence", PUBLISHED, acquire=("", ACQUIRE_MAP)),
+    "a fence of the async proxy instead": twin(
+        "map-fence", ONCE, release=("fence.proxy.async;", RELEASE_MAP), acquire=("fence.proxy.async;", ACQUIRE_MAP)
     ),
-    "an acquire of other bytes": (
-        "map-fence",
-        ONCE,
-        {"release": RELEASE_MAP, "acquire": ACQUIRE_MAP.replace("%a1", "%a2")},
-        {"release": RELEASE_MAP, "acquire": ACQUIRE_MAP.replace("%a1", "%a2") + ACQUIRE_MAP},
-    ),
-    "no acquire of a published map": ("map-fence", PUBLISHED, {"acquire": ""}, {"acquire": ACQUIRE_MAP}),
-    "a fence of the async proxy instead": (
-        "map-fence",
-        ONCE,
-        {"release": "fence.proxy.async;", "acquire": "fence.proxy.async;"},
-        {"release": RELEASE_MAP, "acquire": ACQUIRE_MAP},
-    ),
-    "edited while a copy may read it": ("tensor-map", TWICE, {"wait": ""}, {"wait": READ_WAIT}),
-    "edited behind the copy": ("tensor-map", TWICE, {"wait": ""}, {"wait": WAIT.format(name="OVER", phase=0)}),
+    "edited while a copy may read it": twin("tensor-map", TWICE, wait=("", READ_WAIT)),
+    "edited behind the copy": twin("tensor-map", TWICE, wait=("", WAIT.format(name="OVER", phase=0))),
 }
 
 

@@ -41,43 +41,42 @@ LOADED = (
 )
 
 FAULTS = {
-    "an arrival of another CTA": (ARRIVAL, {"wait": ""}, {"wait": WAIT.format(name="W", phase=0)}),
-    "a copy of another CTA": (COPY, {"wait": ""}, {"wait": WAIT.format(name="W", phase=0)}),
-    "an arrival of another CTA behind the one that is waited for": (
+    "an arrival of another CTA": twin("", ARRIVAL, wait=("", WAIT.format(name="W", phase=0))),
+    "a copy of another CTA": twin("", COPY, wait=("", WAIT.format(name="W", phase=0))),
+    "an arrival of another CTA behind the one that is waited for": twin(
+        "",
         "@%p1 mbarrier.init.shared.b64 [%r11+8], 1;"
         + ARRIVAL.replace(" bra END;", "@%p1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r5+8]; bra END;"),
-        {"wait": WAIT.format(name="W", phase=0)},
-        {"wait": WAIT.format(name="W", phase=0).replace("%r11", "%r11+8")},
+        wait=(WAIT.format(name="W", phase=0), WAIT.format(name="W", phase=0).replace("%r11", "%r11+8")),
     ),
-    "an arrival of another CTA, none of its own threads waits": (
-        ARRIVAL.replace("END:", "END: {meet}"),
-        {"wait": "", "meet": ""},
-        {"wait": "", "meet": MEET},
+    "an arrival of another CTA, none of its own threads waits": twin(
+        "", ARRIVAL.replace("END:", "END: {meet}"), wait="", meet=("", MEET)
     ),
 }
 DOUBTS = {
-    "a bulk store": (STORED, {"wait": ""}, {"wait": "@%p1 cp.async.bulk.wait_group.read 0;"}),
-    "a bulk store that is not committed": (
+    "a bulk store": twin("", STORED, wait=("", "@%p1 cp.async.bulk.wait_group.read 0;")),
+    "a bulk store that is not committed": twin(
+        "",
         STORED.replace("@%p1 cp.async.bulk.commit_group;", ""),
-        {"wait": "@%p1 cp.async.bulk.wait_group.read 0;"},
-        {"wait": "@%p1 cp.async.bulk.commit_group; @%p1 cp.async.bulk.wait_group.read 0;"},
+        wait=(
+            "@%p1 cp.async.bulk.wait_group.read 0;",
+            "@%p1 cp.async.bulk.commit_group; @%p1 cp.async.bulk.wait_group.read 0;",
+        ),
     ),
-    "cp.async": (LANE_COPY, {"wait": "cp.async.wait_group 1;"}, {"wait": "cp.async.wait_group 0;"}),
-    "a copy of its own": (LOADED, {"wait": ""}, {"wait": WAIT.format(name="W", phase=0)}),
-    "half of a phase": (
+    "cp.async": twin("", LANE_COPY, wait=("cp.async.wait_group 1;", "cp.async.wait_group 0;")),
+    "a copy of its own": twin("", LOADED, wait=("", WAIT.format(name="W", phase=0))),
+    "half of a phase": twin(
+        "",
         INIT.format(count=2) + "@%p1 mbarrier.arrive.shared.b64 _, [%r11]; {rest}",
-        {"rest": ""},
-        {"rest": "@%p1 mbarrier.arrive.shared.b64 _, [%r11];"},
+        rest=("", "@%p1 mbarrier.arrive.shared.b64 _, [%r11];"),
     ),
-    "a warp on a named barrier": (
-        "@%p2 bra ARRIVES; {rest} bra END; ARRIVES: bar.arrive 1, 64; END:",
-        {"rest": ""},
-        {"rest": "bar.sync 1, 64;"},
+    "a warp on a named barrier": twin(
+        "", "@%p2 bra ARRIVES; {rest} bra END; ARRIVES: bar.arrive 1, 64; END:", rest=("", "bar.sync 1, 64;")
     ),
-    "the cluster's barrier": (
+    "the cluster's barrier": twin(
+        "",
         MEET + "barrier.cluster.arrive.aligned; setp.eq.u32 %p4, %rank, 1; @%p4 bra END; {wait} END:",
-        {"wait": ""},
-        {"wait": "barrier.cluster.wait.aligned;"},
+        wait=("", "barrier.cluster.wait.aligned;"),
     ),
 }
 

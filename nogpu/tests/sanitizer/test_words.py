@@ -87,125 +87,82 @@ RELAXED = "ld.relaxed.gpu.global.b32 %r5, [%a0+512];"
 THREADS, TWO, THREE = {"threads": 64}, {"threads": 64, "grid": 2}, {"threads": 32, "grid": 3}
 WARPS = {"threads": 96}
 CASES = {
-    "an atomic of another lane's word": (
-        "lanes",
-        THREADS,
-        OWN,
-        {"other": 1, "atomic": "atom.shared.add.u32 %r5, [%r3], 1;"},
-        {"other": 0, "atomic": "atom.shared.add.u32 %r5, [%r3], 1;"},
+    "an atomic of another lane's word": twin(
+        "lanes", OWN, THREADS, other=(1, 0), atomic="atom.shared.add.u32 %r5, [%r3], 1;"
     ),
-    "an atomic sum of another lane's number": (
-        "lanes",
-        THREADS,
-        OWN,
-        {"other": 1, "atomic": "red.shared.add.f32 [%r3], 0f3F800000;"},
-        {"other": 0, "atomic": "red.shared.add.f32 [%r3], 0f3F800000;"},
+    "an atomic sum of another lane's number": twin(
+        "lanes", OWN, THREADS, other=(1, 0), atomic="red.shared.add.f32 [%r3], 0f3F800000;"
     ),
-    "an atomic of another lane's word in global memory": (
-        "lanes",
-        THREADS,
-        OWN_GLOBAL,
-        {"other": 1, "atomic": "atom.global.add.u32 %r5, [%rd3], 1;"},
-        {"other": 0, "atomic": "atom.global.add.u32 %r5, [%rd3], 1;"},
+    "an atomic of another lane's word in global memory": twin(
+        "lanes", OWN_GLOBAL, THREADS, other=(1, 0), atomic="atom.global.add.u32 %r5, [%rd3], 1;"
     ),
-    "a flag of each lane": ("threads", THREADS, FLAGS, {"word": 4}, {"word": 0}),
-    "a relaxed store of another warp": (
+    "a flag of each lane": twin("threads", FLAGS, THREADS, word=(4, 0)),
+    "a relaxed store of another warp": twin(
         "order|threads",
-        WARPS,
         SHARED_FLAG,
-        {"look": "relaxed", "second": "st.relaxed.cta.shared.b32 [%r10+1024], 2;"},
-        {"look": "relaxed", "second": "atom.relaxed.cta.shared.add.u32 %r7, [%r10+1024], 1;"},
-    ),
-    "another warp releases what it has not acquired": (
-        "order|threads",
         WARPS,
-        SHARED_FLAG,
-        {"look": "relaxed", "second": "st.release.cta.shared.b32 [%r10+1024], 2;"},
-        {"look": "acquire", "second": "st.release.cta.shared.b32 [%r10+1024], 2;"},
+        look="relaxed",
+        second=("st.relaxed.cta.shared.b32 [%r10+1024], 2;", "atom.relaxed.cta.shared.add.u32 %r7, [%r10+1024], 1;"),
     ),
-    "a relaxed store of another cluster": (
-        "order|clusters",
-        THREE,
-        GLOBAL_FLAG,
-        {"look": "relaxed", "second": "st.relaxed.gpu.global.b32 [%a0+512], 2;"},
-        {"look": "relaxed", "second": "red.relaxed.gpu.global.add.u32 [%a0+512], 1;"},
-    ),
-    "another cluster releases what it has not acquired": (
-        "order|clusters",
-        THREE,
-        GLOBAL_FLAG,
-        {"look": "relaxed", "second": "st.release.gpu.global.b32 [%a0+512], 2;"},
-        {"look": "acquire", "second": "st.release.gpu.global.b32 [%a0+512], 2;"},
-    ),
-    "a relaxed store of another cluster in between": (
+    "another warp releases what it has not acquired": twin(
         "order|threads",
-        TWO,
+        SHARED_FLAG,
+        WARPS,
+        look=("relaxed", "acquire"),
+        second="st.release.cta.shared.b32 [%r10+1024], 2;",
+    ),
+    "a relaxed store of another cluster": twin(
+        "order|clusters",
+        GLOBAL_FLAG,
+        THREE,
+        look="relaxed",
+        second=("st.relaxed.gpu.global.b32 [%a0+512], 2;", "red.relaxed.gpu.global.add.u32 [%a0+512], 1;"),
+    ),
+    "another cluster releases what it has not acquired": twin(
+        "order|clusters",
+        GLOBAL_FLAG,
+        THREE,
+        look=("relaxed", "acquire"),
+        second="st.release.gpu.global.b32 [%a0+512], 2;",
+    ),
+    "a relaxed store of another cluster in between": twin(
+        "order|threads",
         THERE_AND_BACK,
-        {"look": "acquire", "second": "st.relaxed.gpu.global.b32 [%a0+512], 2;"},
-        {"look": "acquire", "second": "st.release.gpu.global.b32 [%a0+512], 2;"},
-    ),
-    "what a thread has stored behind its release": (
-        "order",
-        THREADS,
-        AGAIN,
-        {"before": "", "behind": STORED},
-        {"before": STORED, "behind": ""},
-    ),
-    "a release with the scope of a CTA, for another cluster": (
-        "scope",
         TWO,
-        FLAG,
-        {"tell": TELL.format("cta"), "hear": HEAR.format("gpu"), "behind": ""},
-        {"tell": TELL.format("gpu"), "hear": HEAR.format("gpu"), "behind": ""},
+        look="acquire",
+        second=("st.relaxed.gpu.global.b32 [%a0+512], 2;", "st.release.gpu.global.b32 [%a0+512], 2;"),
     ),
-    "a release with the scope of a cluster, for another cluster": (
-        "scope",
-        TWO,
-        FLAG,
-        {"tell": TELL.format("cluster"), "hear": HEAR.format("gpu"), "behind": ""},
-        {"tell": TELL.format("sys"), "hear": HEAR.format("gpu"), "behind": ""},
+    "what a thread has stored behind its release": twin(
+        "order", AGAIN, THREADS, before=("", STORED), behind=(STORED, "")
     ),
-    "an acquire with the scope of a CTA, of another cluster": (
-        "scope",
-        TWO,
-        FLAG,
-        {"tell": TELL.format("gpu"), "hear": HEAR.format("cta"), "behind": ""},
-        {"tell": TELL.format("gpu"), "hear": HEAR.format("gpu"), "behind": ""},
+    "a release with the scope of a CTA, for another cluster": twin(
+        "scope", FLAG, TWO, tell=(TELL.format("cta"), TELL.format("gpu")), hear=HEAR.format("gpu"), behind=""
     ),
-    "an acquire with the scope of a cluster, of another cluster": (
-        "scope",
-        TWO,
-        FLAG,
-        {"tell": TELL.format("gpu"), "hear": HEAR.format("cluster"), "behind": ""},
-        {"tell": TELL.format("gpu"), "hear": HEAR.format("sys"), "behind": ""},
+    "a release with the scope of a cluster, for another cluster": twin(
+        "scope", FLAG, TWO, tell=(TELL.format("cluster"), TELL.format("sys")), hear=HEAR.format("gpu"), behind=""
     ),
-    "a fence with the scope of a CTA before a flag for another cluster": (
-        "scope",
-        TWO,
-        FLAG,
-        {"tell": FENCED.format("cta"), "hear": HEAR.format("gpu"), "behind": ""},
-        {"tell": FENCED.format("gpu"), "hear": HEAR.format("gpu"), "behind": ""},
+    "an acquire with the scope of a CTA, of another cluster": twin(
+        "scope", FLAG, TWO, tell=TELL.format("gpu"), hear=(HEAR.format("cta"), HEAR.format("gpu")), behind=""
     ),
-    "a fence with the scope of a cluster before a flag for another cluster": (
-        "scope",
-        TWO,
-        FLAG,
-        {"tell": FENCED.format("cluster"), "hear": HEAR.format("gpu"), "behind": ""},
-        {"tell": FENCED.format("gpu"), "hear": HEAR.format("gpu"), "behind": ""},
+    "an acquire with the scope of a cluster, of another cluster": twin(
+        "scope", FLAG, TWO, tell=TELL.format("gpu"), hear=(HEAR.format("cluster"), HEAR.format("sys")), behind=""
     ),
-    "a fence with the scope of a CTA behind a flag of another cluster": (
-        "scope",
-        TWO,
-        FLAG,
-        {"tell": TELL.format("gpu"), "hear": RELAXED, "behind": "fence.acq_rel.cta;"},
-        {"tell": TELL.format("gpu"), "hear": RELAXED, "behind": "fence.acq_rel.gpu;"},
+    "a fence with the scope of a CTA before a flag for another cluster": twin(
+        "scope", FLAG, TWO, tell=(FENCED.format("cta"), FENCED.format("gpu")), hear=HEAR.format("gpu"), behind=""
     ),
-    "a fence with the scope of a cluster behind a flag of another cluster": (
+    "a fence with the scope of a cluster before a flag for another cluster": twin(
+        "scope", FLAG, TWO, tell=(FENCED.format("cluster"), FENCED.format("gpu")), hear=HEAR.format("gpu"), behind=""
+    ),
+    "a fence with the scope of a CTA behind a flag of another cluster": twin(
+        "scope", FLAG, TWO, tell=TELL.format("gpu"), hear=RELAXED, behind=("fence.acq_rel.cta;", "fence.acq_rel.gpu;")
+    ),
+    "a fence with the scope of a cluster behind a flag of another cluster": twin(
         "scope",
-        TWO,
         FLAG,
-        {"tell": TELL.format("gpu"), "hear": RELAXED, "behind": "fence.acq_rel.cluster;"},
-        {"tell": TELL.format("gpu"), "hear": RELAXED, "behind": "fence.acq_rel.sys;"},
+        TWO,
+        tell=TELL.format("gpu"),
+        hear=RELAXED,
+        behind=("fence.acq_rel.cluster;", "fence.acq_rel.sys;"),
     ),
 }
 

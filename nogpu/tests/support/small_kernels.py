@@ -86,6 +86,15 @@ def launch_entry(
     return counters
 
 
+def aligned(words, to=256):
+    """A copy of words, or as many zeros, at a multiple of a number of bytes."""
+    words = np.zeros(words, np.uint32) if isinstance(words, int) else words
+    storage = np.zeros(words.nbytes + to, np.uint8)
+    found = storage[-storage.ctypes.data % to :][: words.nbytes].view(words.dtype).reshape(words.shape)
+    found[...] = words
+    return found
+
+
 STORE_LANE = """
     mul.wide.u32 %rd1, %tid, {size};
     add.s64 %rd1, %a0, %rd1;
