@@ -9,23 +9,16 @@ from nogpu.hardware.properties import DeviceProperties
 from nogpu.ptx import module as ptx
 from nogpu.sanitizer.observer import Sanitizer
 from tests.support.encoding import tensor_map
-from tests.support.small_kernels import launch, module
+from tests.support.small_kernels import aligned, launch, module
+from tests.support.twins import twin
 
-
-def aligned(array):
-    """A copy at a multiple of 256 bytes."""
-    storage = np.zeros(array.nbytes + 256, np.uint8)
-    found = storage[-storage.ctypes.data % 256 :][: array.nbytes].view(array.dtype).reshape(array.shape)
-    found[...] = array
-    return found
-
-
-SCHEDULES = ["late", "eager", "random:1"]
 BEGIN = """
     .reg .b32 %cta; mov.u32 %cta, %ctaid.x; setp.eq.u32 %p7, %cta, 0;
     mov.u32 %r10, smem; add.u32 %r11, %r10, 2048; setp.eq.u32 %p1, %tid, 0; setp.lt.u32 %p2, %tid, 32;
     mul.wide.u32 %rd2, %tid, 4; add.s64 %rd2, %a0, %rd2; mad.lo.u32 %r2, %tid, 4, %r10;
 """
+STORE, LOAD = "st.global.b32 [%rd2], %tid;", "ld.global.b32 %r5, [%rd2];"
+SYNC, LANES, FENCE = "bar.sync 0;", "bar.warp.sync -1;", "fence.proxy.async;"
 MEET = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
 WAIT = "{name}: mbarrier.try_wait.parity.shared.b64 %p9, [%r11], {phase}; @!%p9 bra {name};"
 INIT = "@%p1 mbarrier.init.shared.b64 [%r11], 1; @%p1 fence.mbarrier_init.release.cluster; bar.sync 0;"
@@ -40,6 +33,7 @@ OTHER_LANE = OTHER_WARP.replace("32;", "1;", 1)
 
 # Every CTA stores what it has loaded, to a place of its own or to that of all.
 CTAS = "mad.wide.u32 %rd4, %cta, {stride}, %rd2; {access}"
+LOAD_AND_STORE = "ld.global.b32 %r5, [%rd4]; st.global.b32 [%rd4], %r5;"
 
 PEER = """
     st.global.b32 [%rd4], %cta; {meet} xor.b32 %r3, %cta, 1; mad.wide.u32 %rd5, %r3, 256, %rd2;
@@ -85,25 +79,13 @@ MET: bar.sync 0;
 """
 
 # Threads store bytes that a copy then reads; and the other way round.
-COPIED = (
-    INIT
-    + """
-    st.global.b32 [%rd2], %tid; {before} bar.sync 0; {after} @!%p1 bra WAITED;
+COPIED = f"""{INIT} st.global.b32 [%rd2], %tid; {{before}} bar.sync 0; {{after}} @!%p1 bra WAITED;
     mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 128;
     cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [%a0], 128, [%r11];
-WAITED:
-"""
-    + WAIT.format(name="ENDED", phase=0)
-)
-OVERWRITTEN = (
-    INIT
-    + """
-    @!%p1 bra ISSUED; mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 128;
+WAITED: {WAIT.format(name="ENDED", phase=0)}"""
+OVERWRITTEN = f"""{INIT} @!%p1 bra ISSUED; mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 128;
     cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10], [%a0], 128, [%r11];
-ISSUED: {before} @!%p2 st.global.b32 [%rd2+-128], %tid;
-"""
-    + WAIT.format(name="ENDED", phase=0)
-)
+ISSUED: {{before}} @!%p2 st.global.b32 [%rd2+-128], %tid; {WAIT.format(name="ENDED", phase=0)}"""
 
 # Bytes that a bulk store has written, or has still to write.
 STORED = """
@@ -122,13 +104,11 @@ LANE_COPY = """
     cp.async.wait_all;
 """
 
-ONE_CTA, TWO, THREE = {}, {"grid": 2}, {"grid": 3}
-TOLD = {"tell": RELEASE, "wait": ACQUIRE}
-# name: (rule, options, body, what makes it a race, what orders it)
+TWO, THREE = {"grid": 2}, {"grid": 3}
 CASES = {
-    "two warps": twin("threads", OTHER_WARP, edge=("", "bar.sync 0;"), access=LOAD_OTHER),
-    "two warps store": twin("threads", OTHER_WARP, edge=("", "bar.sync 0;"), access="st.global.b32 [%rd3], %tid;"),
-    "two lanes": twin("lanes", OTHER_LANE, edge=("", "bar.warp.sync -1;"), access=LOAD_OTHER),
+    "two warps": twin("threads", OTHER_WARP, edge=("", SYNC), access=LOAD_OTHER),
+    "two warps store": twin("threads", OTHER_WARP, edge=("", SYNC), access="st.global.b32 [%rd3], %tid;"),
+    "two lanes": twin("lanes", OTHER_LANE, edge=("", LANES), access=LOAD_OTHER),
     "a plain load beside an atomic": twin(
         "threads",
         "@%p1 atom.global.add.u32 %r5, [%a0], 1; {edge} setp.eq.u32 %p3, %tid, 32; @%p3 {load} %r6, [%a0];",
@@ -136,98 +116,60 @@ CASES = {
         load=("ld.global.b32", "ld.relaxed.gpu.global.b32"),
     ),
     "two CTAs store": twin("clusters", CTAS, TWO, stride=(0, 256), access="st.global.b32 [%rd4], %cta;"),
-    "two CTAs add": twin(
-        "clusters",
-        CTAS,
-        TWO,
-        stride=0,
-        access=("ld.global.b32 %r5, [%rd4]; st.global.b32 [%rd4], %r5;", "red.global.add.u32 [%rd4], 1;"),
-    ),
+    "two CTAs add": twin("clusters", CTAS, TWO, stride=0, access=(LOAD_AND_STORE, "red.global.add.u32 [%rd4], 1;")),
     "two CTAs of a cluster": twin(
         "threads", CTAS.replace("{access}", PEER), {"grid": 2, "cluster": 2}, stride=256, meet=("", MEET)
     ),
-    "a flag without an order": (
-        "order",
-        TWO,
-        FLAG,
-        {"tell": RELEASE.replace("release", "relaxed"), "wait": ACQUIRE},
-        TOLD,
+    "a flag without an order": twin(
+        "order", FLAG, TWO, tell=(RELEASE.replace("release", "relaxed"), RELEASE), wait=ACQUIRE
     ),
-    "a flag that nobody waits for": (
-        "clusters",
-        TWO,
-        FLAG,
-        {"tell": RELEASE, "wait": "@%p1 ld.acquire.gpu.global.b32 %r6, [%a0+640];"},
-        TOLD,
+    "a flag that nobody waits for": twin(
+        "clusters", FLAG, TWO, tell=RELEASE, wait=("@%p1 ld.acquire.gpu.global.b32 %r6, [%a0+640];", ACQUIRE)
     ),
     "a relaxed flag without a fence": twin("order", FLAG, TWO, tell=FENCED_ATOMIC, wait=(UNFENCED, RELAXED)),
     "a volatile flag": twin(
         "order", FLAG, TWO, tell=(FENCED_VOLATILE.replace("@%p1 membar.gl;", ""), FENCED_VOLATILE), wait=VOLATILE
     ),
-    "a flag before the barrier": (
-        "clusters",
-        TWO,
-        FLAG.replace("st.global.b32 [%rd2], %tid; bar.sync 0;", "st.global.b32 [%rd2], %tid; {meet}"),
-        TOLD | {"meet": ""},
-        TOLD | {"meet": "bar.sync 0;"},
+    "a flag before the barrier": twin(
+        "clusters", FLAG.replace("bar.sync 0;", "{meet}", 1), TWO, tell=RELEASE, wait=ACQUIRE, meet=("", SYNC)
     ),
     "a chain of three CTAs": twin(
         "order",
         CHAIN,
         THREE,
-        first=(
-            RELEASE.replace("release", "relaxed")
-            .replace("%r4", "%cta")
-            .replace("st.", "atom.")
-            .replace("b32 [%a0+512], %cta", "add.u32 %r4, [%a0+512], 1"),
-            "mov.u32 %r4, 1;" + RELEASE,
-        ),
+        first=("@%p1 atom.relaxed.gpu.global.add.u32 %r4, [%a0+512], 1;", "mov.u32 %r4, 1;" + RELEASE),
     ),
     "a barrier of the grid": twin("order", GRID, THREE, fence=("", "membar.gl;")),
     "a copy reads what threads have stored": twin(
         "global-fence", COPIED, before=("fence.proxy.async.shared::cta;", "fence.proxy.async.global;"), after=""
     ),
     "a copy reads before the barrier": twin(
-        "copy", COPIED.replace("bar.sync 0; {after}", "{after}"), before="fence.proxy.async;", after=("", "bar.sync 0;")
+        "copy", COPIED.replace("bar.sync 0; {after}", "{after}"), before=FENCE, after=("", SYNC)
     ),
-    "the fence is behind the barrier": twin("global-fence", COPIED, before="", after=("", "fence.proxy.async;")),
+    "the fence is behind the barrier": twin("global-fence", COPIED, before="", after=("", FENCE)),
     "threads store what a copy reads": twin("copy", OVERWRITTEN, before=("", WAIT.format(name="OVER", phase=0))),
-    "a bulk store is read": twin(
-        "bulk-store", STORED, read=(".read", ""), edge="bar.sync 0;", access="ld.global.b32 %r5, [%rd2];"
-    ),
-    "a bulk store is read by others": twin(
-        "bulk-store", STORED, read="", edge=("", "bar.sync 0;"), access="ld.global.b32 %r5, [%rd2];"
-    ),
-    "a bulk store is overwritten": twin(
-        "bulk-store", STORED, read=(".read", ""), edge="bar.sync 0;", access="st.global.b32 [%rd2], %tid;"
-    ),
+    "a bulk store is read": twin("bulk-store", STORED, read=(".read", ""), edge=SYNC, access=LOAD),
+    "a bulk store is read by others": twin("bulk-store", STORED, read="", edge=("", SYNC), access=LOAD),
+    "a bulk store is overwritten": twin("bulk-store", STORED, read=(".read", ""), edge=SYNC, access=STORE),
     "CTAs reduce what one has stored": twin("clusters", REDUCED, TWO, first=("@%p7 st.global.b32 [%rd2], %tid;", "")),
     "cp.async": twin("copy", LANE_COPY, edge=("", "cp.async.wait_all; bar.sync 0;")),
 }
 
 
 def run(body, schedule, allowed=(), **options):
-    data = aligned(np.zeros(512, np.uint32))
     options = {"threads": 64} | options
-    launch(BEGIN + body, data, schedule=schedule, sanitizer=Sanitizer(allowed), **options)
+    launch(BEGIN + body, aligned(512), schedule=schedule, sanitizer=Sanitizer(allowed), **options)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", CASES)
-def test_a_race_is_reported(name, schedule):
+def test_a_race_is_reported_and_its_ordered_twin_is_silent(name, schedule):
     """The report names its rule, both accesses and the allocation, under every schedule."""
-    rule, options, body, racy, _ = CASES[name]
+    rule, options, racy, legal = CASES[name]
     with pytest.raises(EmulatorError, match=f"sanitizer, rule {rule}: nothing orders") as error:
-        run(body.format(**racy), schedule, **options)
+        run(racy, schedule, **options)
     assert error.value.reason.count("at PTX line") == 2 and "(PTX ISA, " in error.value.reason
     assert " of a0 at 0x" in error.value.reason
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("name", CASES)
-def test_an_ordered_twin_is_silent(name, schedule):
-    _, options, body, _, legal = CASES[name]
-    run(body.format(**legal), schedule, **options)
+    run(legal, schedule, **options)
 
 
 # A tensor map in global memory (%a1) that threads edit, and a copy that uses it, twice. %a2: another tensor.
@@ -248,44 +190,26 @@ ISSUED{i}:
 """
 RELEASE_MAP = "fence.proxy.tensormap::generic.release.gpu;"
 ACQUIRE_MAP = "fence.proxy.tensormap::generic.acquire.gpu [%a1], 128;"
+ACQUIRE_OTHER = ACQUIRE_MAP.replace("%a1", "%a2")
 FETCH = """
     mad.wide.u32 %rd6, %tid, 4, %a1; ld.global.b32 %r9, [%rd6];
     mad.lo.u32 %r7, %tid, 4, %r10; st.shared.b32 [%r7+1024], %r9; bar.warp.sync -1;
 """
-ONCE = (
-    INIT
-    + EDIT.format(i=0, tensor=2, release="{release}")
-    + USE.format(i=0, acquire="{acquire}")
-    + WAIT.format(name="ENDED", phase=0)
-)
-PUBLISHED = (
-    INIT
-    + FETCH
-    + PUBLISH.format(i=0, tensor=2)
-    + USE.format(i=0, acquire="{acquire}")
-    + WAIT.format(name="ENDED", phase=0)
-)
-TWICE = (
-    INIT
-    + EDIT.format(i=0, tensor=2, release=RELEASE_MAP)
-    + USE.format(i=0, acquire=ACQUIRE_MAP)
-    + "{wait}"
-    + EDIT.format(i=1, tensor=0, release=RELEASE_MAP)
-    + WAIT.format(name="ENDED", phase=0)
-)
+ENDED = WAIT.format(name="ENDED", phase=0)
+ONCE = INIT + EDIT.format(i=0, tensor=2, release="{release}") + USE.format(i=0, acquire="{acquire}") + ENDED
+PUBLISHED = INIT + FETCH + PUBLISH.format(i=0, tensor=2) + USE.format(i=0, acquire="{acquire}") + ENDED
+EDITS = [EDIT.format(i=i, tensor=tensor, release=RELEASE_MAP) for i, tensor in ((0, 2), (1, 0))]
+TWICE = INIT + EDITS[0] + USE.format(i=0, acquire=ACQUIRE_MAP) + "{wait}" + EDITS[1] + ENDED
 READ_WAIT = "@%p1 cp.async.bulk.commit_group; @%p1 cp.async.bulk.wait_group.read 0; bar.warp.sync -1;"
 MAPS = {
     "no release": twin("map-fence", ONCE, release=("", RELEASE_MAP), acquire=ACQUIRE_MAP),
     "no acquire": twin("map-fence", ONCE, release=RELEASE_MAP, acquire=("", ACQUIRE_MAP)),
     "an acquire of other bytes": twin(
-        "map-fence",
-        ONCE,
-        release=RELEASE_MAP,
-        acquire=(ACQUIRE_MAP.replace("%a1", "%a2"), ACQUIRE_MAP.replace("%a1", "%a2") + ACQUIRE_MAP),
+        "map-fence", ONCE, release=RELEASE_MAP, acquire=(ACQUIRE_OTHER, ACQUIRE_OTHER + ACQUIRE_MAP)
     ),
     "no acquire of a published map": twin("map-fence", PUBLISHED, acquire=("", ACQUIRE_MAP)),
     "a fence of the async proxy instead": twin(
-        "map-fence", ONCE, release=("fence.proxy.async;", RELEASE_MAP), acquire=("fence.proxy.async;", ACQUIRE_MAP)
+        "map-fence", ONCE, release=(FENCE, RELEASE_MAP), acquire=(FENCE, ACQUIRE_MAP)
     ),
     "edited while a copy may read it": twin("tensor-map", TWICE, wait=("", READ_WAIT)),
     "edited behind the copy": twin("tensor-map", TWICE, wait=("", WAIT.format(name="OVER", phase=0))),
@@ -300,46 +224,46 @@ def run_maps(body, schedule):
     launch(BEGIN + body, *arrays, schedule=schedule, sanitizer=Sanitizer())
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", MAPS)
 def test_tensor_maps(name, schedule):
     """A copy may miss an edit, or see it too early; ordered edits are silent."""
-    rule, body, racy, legal = MAPS[name]
+    rule, _, racy, legal = MAPS[name]
     with pytest.raises(EmulatorError, match=f"sanitizer, rule {rule}: nothing orders") as error:
-        run_maps(body.format(**racy), schedule)
+        run_maps(racy, schedule)
     assert "tensormap proxy" in error.value.reason and " of a1 at 0x" in error.value.reason
-    run_maps(body.format(**legal), schedule)
+    run_maps(legal, schedule)
 
 
 def test_a_tensor_map_that_a_lenient_run_reads_at_issue(monkeypatch):
     """A lenient run reads the map at issue, but hardware may read it later."""
     monkeypatch.setenv("NOGPU_LENIENT", "1")
-    rule, body, racy, legal = MAPS["edited while a copy may read it"]
+    rule, _, racy, legal = MAPS["edited while a copy may read it"]
     with pytest.raises(EmulatorError, match=f"sanitizer, rule {rule}: nothing orders"):
-        run_maps(body.format(**racy), "late")
-    run_maps(body.format(**legal), "late")
+        run_maps(racy, "late")
+    run_maps(legal, "late")
 
 
 TRIGGER, WAIT_AHEAD = "griddepcontrol.launch_dependents;", "griddepcontrol.wait;"
-STORE, LOAD, NOTHING = "st.global.b32 [%rd2], %tid;", "ld.global.b32 %r5, [%rd2];", "mov.u32 %r5, 0;"
+NOTHING = "mov.u32 %r5, 0;"
 
 
-def run_launches(schedule, *bodies, programmatic=True, between=lambda device: None):
+def run_launches(schedule, *bodies, programmatic=True, between=lambda device: None, ctas=2, threads=32, workers=1):
     """Launches of one queue, on one array."""
-    device = Device((schedule,), 1, DeviceProperties())
+    device = Device((schedule,), workers, DeviceProperties())
     device.sanitizer = Sanitizer()
-    data = aligned(np.zeros(64, np.uint32))
+    data = aligned(512)
     device.memory.register(data.ctypes.data, data.nbytes, "data")
     for number, body in enumerate(bodies):
         text = module(BEGIN + body).replace(".entry k(", f".entry k{number}(")
-        config = LaunchConfig((2, 1, 1), (32, 1, 1), (1, 1, 1), 4096, programmatic)
+        config = LaunchConfig((ctas, 1, 1), (threads, 1, 1), (1, 1, 1), 4096, programmatic)
         device.launch(ptx.parse(text).entries[f"k{number}"], config, [data.ctypes.data.to_bytes(8, "little")])
         between(device)
     device.synchronize()
 
 
 ONLY_FIRST = "@%p7 "
-FIRST = ONLY_FIRST + STORE + TRIGGER
+FIRST, FENCE_GPU = ONLY_FIRST + STORE + TRIGGER, "fence.acq_rel.gpu;"
+FENCED_FIRST, LATE_STORE = ONLY_FIRST + STORE + FENCE_GPU + TRIGGER, TRIGGER + ONLY_FIRST + STORE
 # name: (what a race does, what an ordered one does)
 LAUNCHES = {
     "a load before the wait": ([FIRST, LOAD + WAIT_AHEAD], [FIRST, WAIT_AHEAD + LOAD]),
@@ -347,29 +271,23 @@ LAUNCHES = {
         [TRIGGER + LOAD, ONLY_FIRST + STORE + WAIT_AHEAD],
         [TRIGGER + LOAD, WAIT_AHEAD + ONLY_FIRST + STORE],
     ),
-    "a store behind the trigger": (
-        [TRIGGER + ONLY_FIRST + STORE, LOAD],
-        [TRIGGER + ONLY_FIRST + STORE, WAIT_AHEAD + LOAD],
-    ),
+    "a store behind the trigger": ([LATE_STORE, LOAD], [LATE_STORE, WAIT_AHEAD + LOAD]),
     "a launch between does not wait": (
         [FIRST, TRIGGER + NOTHING, WAIT_AHEAD + LOAD],
         [FIRST, TRIGGER + WAIT_AHEAD, WAIT_AHEAD + LOAD],
     ),
     "a fence of the CTA before the trigger": (
-        [ONLY_FIRST + STORE + "fence.acq_rel.cta;" + TRIGGER, LOAD + WAIT_AHEAD],
-        [ONLY_FIRST + STORE + "fence.acq_rel.gpu;" + TRIGGER, LOAD + WAIT_AHEAD],
+        [FENCED_FIRST.replace("gpu", "cta"), LOAD + WAIT_AHEAD],
+        [FENCED_FIRST, LOAD + WAIT_AHEAD],
     ),
-    "a store behind the fence before the trigger": (
-        ["fence.acq_rel.gpu;" + ONLY_FIRST + STORE + TRIGGER, LOAD],
-        [ONLY_FIRST + STORE + "fence.acq_rel.gpu;" + TRIGGER, LOAD],
-    ),
+    "a store behind the fence before the trigger": ([FENCE_GPU + FIRST, LOAD], [FENCED_FIRST, LOAD]),
     "a fence before the second trigger": (
-        [TRIGGER + ONLY_FIRST + STORE + "fence.acq_rel.gpu;" + TRIGGER, LOAD],
-        [ONLY_FIRST + STORE + "fence.acq_rel.sys;" + TRIGGER, LOAD],
+        [LATE_STORE + FENCE_GPU + TRIGGER, LOAD],
+        [FENCED_FIRST.replace("gpu", "sys"), LOAD],
     ),
     "a launch between that passes nothing on": (
-        [ONLY_FIRST + STORE + "fence.acq_rel.gpu;" + TRIGGER, TRIGGER + NOTHING, LOAD],
-        [ONLY_FIRST + STORE + "fence.acq_rel.gpu;" + TRIGGER, "fence.acq_rel.gpu;" + TRIGGER + NOTHING, LOAD],
+        [FENCED_FIRST, TRIGGER + NOTHING, LOAD],
+        [FENCED_FIRST, FENCE_GPU + TRIGGER + NOTHING, LOAD],
     ),
     "another lane has waited": (
         [FIRST, "@%p1 griddepcontrol.wait;" + LOAD],
@@ -378,7 +296,6 @@ LAUNCHES = {
 }
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_programmatic_launches(name, schedule):
     """Accesses without a wait for the previous launch are unordered with all of it; the report names both launches."""
@@ -390,7 +307,6 @@ def test_programmatic_launches(name, schedule):
     run_launches(schedule, *legal)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_ordinary_launches_are_in_order(schedule):
     """The launches lack the attribute, or the host waits in between."""
     racy, _ = LAUNCHES["a load before the wait"]
@@ -412,27 +328,15 @@ def test_what_threads_have_fenced_is_each_lanes_own():
 
 def test_clusters_run_where_their_races_are_seen():
     """Clusters run in one process, not in several workers."""
-    device = Device(("late",), 2, DeviceProperties())
-    device.sanitizer = Sanitizer()
-    data = aligned(np.zeros(512, np.uint32))
-    device.memory.register(data.ctypes.data, data.nbytes, "data")
-    entry = ptx.parse(module(BEGIN + "st.global.b32 [%rd2], 7;")).entries["k"]
     with pytest.raises(EmulatorError, match="sanitizer, rule clusters"):
-        device.launch(
-            entry, LaunchConfig((2, 1, 1), (64, 1, 1), (1, 1, 1), 4096), [data.ctypes.data.to_bytes(8, "little")]
-        )
+        run_launches("late", "st.global.b32 [%rd2], 7;", threads=64, workers=2)
 
 
 def test_nothing_is_left_behind():
     """A launch without the sanitizer is not observed; the next one with it begins afresh."""
-    device = Device(("late",), 1, DeviceProperties())
-    device.sanitizer = Sanitizer()
-    data = aligned(np.zeros(512, np.uint32))
-    device.memory.register(data.ctypes.data, data.nbytes, "data")
-    for text in ("st.global.b32 [%rd2], %tid;", "@%p1 st.global.b32 [%a0], 7;"):
-        entry = ptx.parse(module(BEGIN + text)).entries["k"]
-        device.launch(
-            entry, LaunchConfig((1, 1, 1), (64, 1, 1), (1, 1, 1), 4096), [data.ctypes.data.to_bytes(8, "little")]
-        )
+
+    def check(device):
         device.synchronize()
         assert device.memory.observer is None
+
+    run_launches("late", STORE, "@%p1 st.global.b32 [%a0], 7;", programmatic=False, between=check, ctas=1, threads=64)

@@ -2,20 +2,20 @@
 
 import warnings
 
-import numpy as np
 import pytest
 
 from nogpu import EmulatorError, errors
 from nogpu.sanitizer.observer import Sanitizer
-from tests.support.small_kernels import launch
+from tests.support.small_kernels import aligned, launch
+from tests.support.twins import twin
 
-SCHEDULES = ["late", "eager", "random:1"]
 BEGIN = """
     mov.u32 %r10, smem; add.u32 %r11, %r10, 2048; setp.eq.u32 %p1, %tid, 0; setp.lt.u32 %p2, %tid, 32;
     mad.lo.u32 %r2, %tid, 4, %r10; mul.wide.u32 %rd1, %tid, 4; add.s64 %rd1, %a0, %rd1;
 """
 INIT = "@%p1 mbarrier.init.shared.b64 [%r11], {count}; @%p1 fence.mbarrier_init.release.cluster; bar.sync 0;"
-WAIT = "{name}: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p9, [%r11], {phase}; @!%p9 bra {name};"
+READ = "@%p1 cp.async.bulk.wait_group.read 0;"
+WAIT = "W: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p9, [%r11], 0; @!%p9 bra W;"
 MEET = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
 PEER = INIT.format(count=1) + MEET + "mapa.shared::cluster.u32 %r5, %r11, 1; setp.eq.u32 %p4, %rank, 1; @%p4 bra HEARS;"
 # The other CTA stays long enough only by chance.
@@ -41,40 +41,37 @@ LOADED = (
 )
 
 FAULTS = {
-    "an arrival of another CTA": twin("", ARRIVAL, wait=("", WAIT.format(name="W", phase=0))),
-    "a copy of another CTA": twin("", COPY, wait=("", WAIT.format(name="W", phase=0))),
+    "an arrival of another CTA": twin("left-behind", ARRIVAL, wait=("", WAIT)),
+    "a copy of another CTA": twin("left-behind", COPY, wait=("", WAIT)),
     "an arrival of another CTA behind the one that is waited for": twin(
-        "",
+        "left-behind",
         "@%p1 mbarrier.init.shared.b64 [%r11+8], 1;"
         + ARRIVAL.replace(" bra END;", "@%p1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r5+8]; bra END;"),
-        wait=(WAIT.format(name="W", phase=0), WAIT.format(name="W", phase=0).replace("%r11", "%r11+8")),
+        wait=(WAIT, WAIT.replace("%r11", "%r11+8")),
     ),
     "an arrival of another CTA, none of its own threads waits": twin(
-        "", ARRIVAL.replace("END:", "END: {meet}"), wait="", meet=("", MEET)
+        "left-behind", ARRIVAL.replace("END:", "END: {meet}"), wait="", meet=("", MEET)
     ),
 }
 DOUBTS = {
-    "a bulk store": twin("", STORED, wait=("", "@%p1 cp.async.bulk.wait_group.read 0;")),
+    "a bulk store": twin("left-behind", STORED, wait=("", READ)),
     "a bulk store that is not committed": twin(
-        "",
+        "left-behind",
         STORED.replace("@%p1 cp.async.bulk.commit_group;", ""),
-        wait=(
-            "@%p1 cp.async.bulk.wait_group.read 0;",
-            "@%p1 cp.async.bulk.commit_group; @%p1 cp.async.bulk.wait_group.read 0;",
-        ),
+        wait=(READ, "@%p1 cp.async.bulk.commit_group;" + READ),
     ),
-    "cp.async": twin("", LANE_COPY, wait=("cp.async.wait_group 1;", "cp.async.wait_group 0;")),
-    "a copy of its own": twin("", LOADED, wait=("", WAIT.format(name="W", phase=0))),
+    "cp.async": twin("left-behind", LANE_COPY, wait=("cp.async.wait_group 1;", "cp.async.wait_group 0;")),
+    "a copy of its own": twin("left-behind", LOADED, wait=("", WAIT)),
     "half of a phase": twin(
-        "",
+        "left-behind",
         INIT.format(count=2) + "@%p1 mbarrier.arrive.shared.b64 _, [%r11]; {rest}",
         rest=("", "@%p1 mbarrier.arrive.shared.b64 _, [%r11];"),
     ),
     "a warp on a named barrier": twin(
-        "", "@%p2 bra ARRIVES; {rest} bra END; ARRIVES: bar.arrive 1, 64; END:", rest=("", "bar.sync 1, 64;")
+        "left-behind", "@%p2 bra ARRIVES; {rest} bra END; ARRIVES: bar.arrive 1, 64; END:", rest=("", "bar.sync 1, 64;")
     ),
     "the cluster's barrier": twin(
-        "",
+        "left-behind",
         MEET + "barrier.cluster.arrive.aligned; setp.eq.u32 %p4, %rank, 1; @%p4 bra END; {wait} END:",
         wait=("", "barrier.cluster.wait.aligned;"),
     ),
@@ -88,50 +85,40 @@ def fresh(monkeypatch):
 
 
 def run(body, schedule, allowed=()):
-    data = np.zeros(256 + 32, np.uint32)
-    aligned = data[-data.ctypes.data // 4 % 32 :][:256]
     options = CLUSTER if "cluster.arrive.aligned" in body else {}
-    launch(BEGIN + body, aligned, schedule=schedule, sanitizer=Sanitizer(allowed), threads=64, **options)
+    launch(BEGIN + body, aligned(256), schedule=schedule, sanitizer=Sanitizer(allowed), threads=64, **options)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", FAULTS)
-def test_what_may_reach_a_cta_that_has_exited_is_an_error(name, schedule):
+def test_what_may_reach_a_cta_that_has_exited_is_an_error(monkeypatch, name, schedule):
     """The report does not depend on the schedule; where the work does reach the CTA, a plain rule refuses it."""
-    body, wrong, _ = FAULTS[name]
+    *_, wrong, legal = FAULTS[name]
     with pytest.raises(EmulatorError, match="rule left-behind: .* exits and leaves behind|which has exited") as error:
-        run(body.format(**wrong), schedule)
+        run(wrong, schedule)
     if schedule == "eager":
         assert "sanitizer, rule left-behind" in error.value.reason and "(PTX ISA, " in error.value.reason
+    monkeypatch.setenv("NOGPU_LENIENT", "0")
+    run(legal, schedule)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", DOUBTS)
 def test_what_is_left_behind_otherwise_is_a_doubt(monkeypatch, name, schedule):
     """A doubt is a warning, or an error in a strict run; a plain rule's where the work is still to come."""
-    body, wrong, _ = DOUBTS[name]
+    *_, wrong, legal = DOUBTS[name]
     words = "rule left-behind: .* exits and leaves behind|which has exited without waiting"
     with pytest.warns(errors.OrderingWarning, match=words) as found:
-        run(body.format(**wrong), schedule)
+        run(wrong, schedule)
     if schedule == "eager":
         assert all("sanitizer, rule left-behind" in str(warning.message) for warning in found)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            run(body.format(**wrong), schedule, ["left-behind"])
+            run(wrong, schedule, ["left-behind"])
     monkeypatch.setenv("NOGPU_LENIENT", "0")
     with pytest.raises(EmulatorError, match=words):
-        run(body.format(**wrong), schedule)
+        run(wrong, schedule)
+    run(legal, schedule)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("name", [*FAULTS, *DOUBTS])
-def test_a_twin_that_waits_is_silent(monkeypatch, name, schedule):
-    monkeypatch.setenv("NOGPU_LENIENT", "0")
-    body, _, legal = (FAULTS | DOUBTS)[name]
-    run(body.format(**legal), schedule)
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_last_phases_that_are_over_need_no_waiter(monkeypatch, schedule):
     """Pipelines end so, including one with expected bytes that no copy brings."""
     monkeypatch.setenv("NOGPU_LENIENT", "0")

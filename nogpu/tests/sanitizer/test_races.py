@@ -6,7 +6,6 @@ import subprocess
 import sys
 import warnings
 
-import numpy as np
 import pytest
 
 from nogpu import EmulatorError, errors

@@ -1,13 +1,12 @@
 """The sanitizer on words that order accesses: atomics by lane, stores that end a release, scopes of clusters."""
 
-import numpy as np
 import pytest
 
 from nogpu import EmulatorError
 from nogpu.sanitizer.observer import Sanitizer
-from tests.support.small_kernels import launch
+from tests.support.small_kernels import aligned, launch
+from tests.support.twins import twin
 
-SCHEDULES = ["late", "eager", "random:1"]
 BEGIN = """
     .reg .b32 %cta, %lane, %warp; mov.u32 %cta, %ctaid.x; and.b32 %lane, %tid, 31; shr.u32 %warp, %tid, 5;
     mov.u32 %r10, smem; mad.lo.u32 %r2, %tid, 4, %r10; mov.u64 %rd9, smem;
@@ -72,6 +71,8 @@ LOADS: ld.acquire.cta.shared.b32 %r5, [%r10+1024]; setp.ne.u32 %p9, %r5, 2; @%p9
 FIRST: {before} st.release.cta.shared.b32 [%r10+1024], 1; {behind} st.relaxed.cta.shared.b32 [%r10+1024], 2;
 END:
 """
+RELEASED, RELEASED_GLOBAL = "st.release.cta.shared.b32 [%r10+1024], 2;", "st.release.gpu.global.b32 [%a0+512], 2;"
+RELAXED_GLOBAL = RELEASED_GLOBAL.replace("release", "relaxed")
 STORED = "st.shared.b32 [%r10], %tid;"
 
 # CTAs of clusters of their own hand over a word.
@@ -109,84 +110,56 @@ CASES = {
         SHARED_FLAG,
         WARPS,
         look=("relaxed", "acquire"),
-        second="st.release.cta.shared.b32 [%r10+1024], 2;",
+        second=RELEASED,
     ),
     "a relaxed store of another cluster": twin(
         "order|clusters",
         GLOBAL_FLAG,
         THREE,
         look="relaxed",
-        second=("st.relaxed.gpu.global.b32 [%a0+512], 2;", "red.relaxed.gpu.global.add.u32 [%a0+512], 1;"),
+        second=(RELAXED_GLOBAL, "red.relaxed.gpu.global.add.u32 [%a0+512], 1;"),
     ),
     "another cluster releases what it has not acquired": twin(
         "order|clusters",
         GLOBAL_FLAG,
         THREE,
         look=("relaxed", "acquire"),
-        second="st.release.gpu.global.b32 [%a0+512], 2;",
+        second=RELEASED_GLOBAL,
     ),
     "a relaxed store of another cluster in between": twin(
         "order|threads",
         THERE_AND_BACK,
         TWO,
         look="acquire",
-        second=("st.relaxed.gpu.global.b32 [%a0+512], 2;", "st.release.gpu.global.b32 [%a0+512], 2;"),
+        second=(RELAXED_GLOBAL, RELEASED_GLOBAL),
     ),
     "what a thread has stored behind its release": twin(
         "order", AGAIN, THREADS, before=("", STORED), behind=(STORED, "")
     ),
-    "a release with the scope of a CTA, for another cluster": twin(
-        "scope", FLAG, TWO, tell=(TELL.format("cta"), TELL.format("gpu")), hear=HEAR.format("gpu"), behind=""
-    ),
-    "a release with the scope of a cluster, for another cluster": twin(
-        "scope", FLAG, TWO, tell=(TELL.format("cluster"), TELL.format("sys")), hear=HEAR.format("gpu"), behind=""
-    ),
-    "an acquire with the scope of a CTA, of another cluster": twin(
-        "scope", FLAG, TWO, tell=TELL.format("gpu"), hear=(HEAR.format("cta"), HEAR.format("gpu")), behind=""
-    ),
-    "an acquire with the scope of a cluster, of another cluster": twin(
-        "scope", FLAG, TWO, tell=TELL.format("gpu"), hear=(HEAR.format("cluster"), HEAR.format("sys")), behind=""
-    ),
-    "a fence with the scope of a CTA before a flag for another cluster": twin(
-        "scope", FLAG, TWO, tell=(FENCED.format("cta"), FENCED.format("gpu")), hear=HEAR.format("gpu"), behind=""
-    ),
-    "a fence with the scope of a cluster before a flag for another cluster": twin(
-        "scope", FLAG, TWO, tell=(FENCED.format("cluster"), FENCED.format("gpu")), hear=HEAR.format("gpu"), behind=""
-    ),
-    "a fence with the scope of a CTA behind a flag of another cluster": twin(
-        "scope", FLAG, TWO, tell=TELL.format("gpu"), hear=RELAXED, behind=("fence.acq_rel.cta;", "fence.acq_rel.gpu;")
-    ),
-    "a fence with the scope of a cluster behind a flag of another cluster": twin(
-        "scope",
-        FLAG,
-        TWO,
-        tell=TELL.format("gpu"),
-        hear=RELAXED,
-        behind=("fence.acq_rel.cluster;", "fence.acq_rel.sys;"),
-    ),
 }
+# What one side does in a scope without the other cluster, and in one with it.
+TELLS, HEARS = TELL.format("gpu"), HEAR.format("gpu")
+for narrow, wide in (("cta", "gpu"), ("cluster", "sys")):
+    tells, fenced, hears = ((text.format(narrow), text.format(wide)) for text in (TELL, FENCED, HEAR))
+    CASES |= {
+        f"a release with the scope of a {narrow}": twin("scope", FLAG, TWO, tell=tells, hear=HEARS, behind=""),
+        f"an acquire with the scope of a {narrow}": twin("scope", FLAG, TWO, tell=TELLS, hear=hears, behind=""),
+        f"a fence with the scope of a {narrow}": twin("scope", FLAG, TWO, tell=fenced, hear=HEARS, behind=""),
+        f"a fence with the scope of a {narrow} behind the flag": twin(
+            "scope", FLAG, TWO, tell=TELLS, hear=RELAXED, behind=(f"fence.acq_rel.{narrow};", f"fence.acq_rel.{wide};")
+        ),
+    }
 
 
 def run(body, schedule, **options):
-    storage = np.zeros(512 + 64, np.uint32)
-    data = storage[-storage.ctypes.data // 4 % 64 :][:512]
-    launch(BEGIN + body, data, schedule=schedule, sanitizer=Sanitizer(), **options)
+    launch(BEGIN + body, aligned(512), schedule=schedule, sanitizer=Sanitizer(), **options)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", CASES)
-def test_a_race_is_reported(name, schedule, monkeypatch):
-    """The report names its rule, under every schedule."""
+def test_a_race_is_reported_and_its_ordered_twin_is_silent(name, schedule, monkeypatch):
     monkeypatch.setenv("NOGPU_LENIENT", "0")
-    rule, options, body, racy, _ = CASES[name]
+    rule, options, racy, legal = CASES[name]
     with pytest.raises(EmulatorError, match=f"sanitizer, rule ({rule}): nothing orders") as error:
-        run(body.format(**racy), schedule, **options)
+        run(racy, schedule, **options)
     assert error.value.reason.count("at PTX line") == 2 and "(PTX ISA, " in error.value.reason
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("name", CASES)
-def test_an_ordered_twin_is_silent(name, schedule, monkeypatch):
-    monkeypatch.setenv("NOGPU_LENIENT", "0")
-    _, options, body, _, legal = CASES[name]
-    run(body.format(**legal), schedule, **options)
+    run(legal, schedule, **options)
