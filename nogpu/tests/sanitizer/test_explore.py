@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from nogpu import EmulatorError
@@ -15,45 +14,34 @@ from nogpu.execution.trials import Tried
 from nogpu.hardware.properties import LaunchConfig
 from nogpu.sanitizer.explore import Explorer
 from nogpu.sanitizer.races import Race
-from tests.support.small_kernels import entry, module
+from tests.support.small_kernels import aligned, entry, module
 
 DELAY = "mov.u32 %r20, 0; D{n}: add.u32 %r20, %r20, 1; setp.lt.u32 %p9, %r20, {turns}; @%p9 bra D{n};"
 # Warp 0 sets X to 1 for a moment, warp 2 Y; warp 1 tells whether it has seen both.
-WINDOWS = (
-    """
+WINDOWS = f"""
     mov.u32 %r10, smem; shr.u32 %r1, %tid, 5; and.b32 %r2, %tid, 31; setp.ne.u32 %p1, %r2, 0; @%p1 bra END;
-    setp.eq.u32 %p2, %r1, 0; setp.eq.u32 %p3, %r1, 2;
-    @%p2 bra FIRST; @%p3 bra THIRD;
+    setp.eq.u32 %p2, %r1, 0; setp.eq.u32 %p3, %r1, 2; @%p2 bra FIRST; @%p3 bra THIRD;
+    {DELAY.format(n=1, turns=90)} ld.{{order}}.shared.b32 %r5, [%r10+4];
+    {DELAY.format(n=2, turns=40)} ld.{{order}}.shared.b32 %r6, [%r10+8];
+    and.b32 %r5, %r5, %r6; and.b32 %r5, %r5, 1; st.global.b32 [%a0], %r5; bra END;
+FIRST: {DELAY.format(n=3, turns=70)} st.{{order}}.shared.b32 [%r10+4], 1;
+    {DELAY.format(n=5, turns=2)} st.{{order}}.shared.b32 [%r10+4], 2; bra END;
+THIRD: {DELAY.format(n=4, turns=80)} st.{{order}}.shared.b32 [%r10+8], 1;
+    {DELAY.format(n=6, turns=2)} st.{{order}}.shared.b32 [%r10+8], 2; END:
 """
-    + DELAY.format(n=1, turns=90)
-    + "ld.{order}.shared.b32 %r5, [%r10+4];"
-    + DELAY.format(n=2, turns=40)
-    + """ld.{order}.shared.b32 %r6, [%r10+8]; and.b32 %r5, %r5, %r6; and.b32 %r5, %r5, 1;
-    st.global.b32 [%a0], %r5; bra END;
-FIRST:"""
-    + DELAY.format(n=3, turns=70)
-    + "st.{order}.shared.b32 [%r10+4], 1;"
-    + DELAY.format(n=5, turns=2)
-    + "st.{order}.shared.b32 [%r10+4], 2; bra END; THIRD:"
-    + DELAY.format(n=4, turns=80)
-    + "st.{order}.shared.b32 [%r10+8], 1;"
-    + DELAY.format(n=6, turns=2)
-    + "st.{order}.shared.b32 [%r10+8], 2; END:"
-)
 INITIAL = (
     "mov.u32 %r10, smem; and.b32 %r3, %tid, 127; mad.lo.u32 %r4, %r3, 4, %r10; st.shared.b32 [%r4], 0; bar.sync 0;"
 )
 
 
-def run(body, explore=None, schedule="late", threads=96, workers=1):
-    """Run a body. Returns the words that it leaves."""
-    storage = np.zeros(256 + 32, np.uint32)
-    data = storage[-storage.ctypes.data // 4 % 32 :][:256]
-    device = Device((schedule,), workers)
+def run(*bodies, explore=None, schedule="late", threads=96, workers=1, programmatic=False):
+    """Run bodies, one behind the other. Returns the words that they leave."""
+    data, device = aligned(256), Device((schedule,), workers)
     device.memory.register(data.ctypes.data, data.nbytes, "a0")
     device.explorer = None if explore is None else Explorer(explore)
-    config = LaunchConfig((1, 1, 1), (threads, 1, 1), (1, 1, 1), 4096)
-    device.launch(entry(body), config, [data.ctypes.data.to_bytes(8, "little")])
+    config = LaunchConfig((1, 1, 1), (threads, 1, 1), (1, 1, 1), 4096, programmatic)
+    for body in bodies:
+        device.launch(entry(body), config, [data.ctypes.data.to_bytes(8, "little")])
     device.synchronize()
     return data
 
@@ -137,18 +125,9 @@ TRIGGER, WAIT = "griddepcontrol.launch_dependents;", "griddepcontrol.wait;"
 ONE = "setp.ne.u32 %p1, %tid, 0; @%p1 bra END; "
 
 
-def run_launches(*bodies, explore=None, schedule="late", workers=1):
-    """Run launches that overlap. Returns the words that they leave."""
-    storage = np.zeros(256 + 32, np.uint32)
-    data = storage[-storage.ctypes.data // 4 % 32 :][:256]
-    device = Device((schedule,), workers)
-    device.memory.register(data.ctypes.data, data.nbytes, "a0")
-    device.explorer = None if explore is None else Explorer(explore)
-    config = LaunchConfig((1, 1, 1), (64, 1, 1), (1, 1, 1), 1024, programmatic=True)
-    for body in bodies:
-        device.launch(entry(ONE + body + "END:"), config, [data.ctypes.data.to_bytes(8, "little")])
-    device.synchronize()
-    return data
+def run_launches(*bodies, **options):
+    """Run launches that overlap."""
+    return run(*(f"{ONE} {body} END:" for body in bodies), threads=64, programmatic=True, **options)
 
 
 # The first launch sets a word to 1 for a moment; the second tells whether it has seen that.

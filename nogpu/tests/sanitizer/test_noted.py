@@ -5,16 +5,15 @@ import re
 import weakref
 from collections import Counter
 
-import numpy as np
 import pytest
 
 from nogpu import EmulatorError
 from nogpu.compiler.rowcode import python_rows
 from nogpu.sanitizer import access_log, observer
 from nogpu.sanitizer.observer import Sanitizer
-from tests.support.small_kernels import launch
+from tests.support.small_kernels import aligned, launch
+from tests.support.twins import twin
 
-SCHEDULES = ["late", "eager", "random:1"]
 BEGIN = """
     mov.u32 %r10, smem; setp.eq.u32 %p1, %tid, 0; setp.lt.u32 %p2, %tid, 32;
     mad.lo.u32 %r2, %tid, 4, %r10; mul.wide.u32 %rd1, %tid, 4; add.s64 %rd1, %a0, %rd1;
@@ -24,11 +23,10 @@ MANY = access_log.ROOM + 8  # more stores than the log takes
 
 
 def run(body, schedule, threads=64, allowed=(), **options):
-    data = np.zeros(256 + 32, np.uint32)
-    aligned = data[-data.ctypes.data // 4 % 32 :][:256]
+    data = aligned(256)
     options |= {"shared": 256 * (MANY + 1), "sanitizer": Sanitizer(allowed)}
-    launch(BEGIN + body, aligned, schedule=schedule, threads=threads, **options)
-    return aligned
+    launch(BEGIN + body, data, schedule=schedule, threads=threads, **options)
+    return data
 
 
 def stores(count, first=0):
@@ -37,38 +35,32 @@ def stores(count, first=0):
 
 
 RACES = {
-    # name: (body with a hole, what fills it in the ordered twin, rule)
-    "a lane's store, and another's by the next instruction": (
-        "@%p2 st.shared.b32 [%r2], %tid; {} @%p2 st.shared.b32 [%r2+4], %tid;",
-        WARP,
-        "lanes",
+    "a lane's store, and another's by the next instruction": twin(
+        "lanes", "@%p2 st.shared.b32 [%r2], %tid; {edge} @%p2 st.shared.b32 [%r2+4], %tid;", edge=("", WARP)
     ),
-    "a lane's store, and another's load": (
-        "@%p2 st.shared.b32 [%r2], %tid; {} @%p2 ld.shared.b32 %r5, [%r2+4];",
-        WARP,
-        "lanes",
+    "a lane's store, and another's load": twin(
+        "lanes", "@%p2 st.shared.b32 [%r2], %tid; {edge} @%p2 ld.shared.b32 %r5, [%r2+4];", edge=("", WARP)
     ),
-    "stores of one lane, and a load of all": (
-        "@%p1 st.shared.b32 [%r10], %tid; @%p1 st.shared.b32 [%r10+4], %tid; {} ld.shared.b32 %r5, [%r10+4];",
-        CTA,
+    "stores of one lane, and a load of all": twin(
         "lanes|threads",
+        "@%p1 st.shared.b32 [%r10], %tid; @%p1 st.shared.b32 [%r10+4], %tid; {edge} ld.shared.b32 %r5, [%r10+4];",
+        edge=("", CTA),
     ),
-    "loads, and another warp's store": (
-        "@%p2 ld.shared.b32 %r5, [%r10+128]; @%p2 ld.shared.b32 %r5, [%r10+132]; {} @!%p2 st.shared.b32 [%r2], %tid;",
-        CTA,
+    "loads, and another warp's store": twin(
         "threads",
+        "@%p2 ld.shared.b32 %r5, [%r10+128]; @%p2 ld.shared.b32 %r5, [%r10+132]; {edge} @!%p2 st.shared.b32 [%r2], 1;",
+        edge=("", CTA),
     ),
 }
 WRITTEN = "st.shared.b32 [%r2], %tid; bar.sync 0;"
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", RACES)
 def test_a_race_is_reported_and_its_ordered_twin_is_not(name, schedule):
-    body, edge, rule = RACES[name]
+    rule, _, racy, legal = RACES[name]
     with pytest.raises(EmulatorError, match=f"sanitizer, rule ({rule}): nothing orders"):
-        run(WRITTEN + body.format(""), schedule)
-    run(WRITTEN + body.format(edge), schedule)
+        run(WRITTEN + racy, schedule)
+    run(WRITTEN + legal, schedule)
 
 
 @pytest.mark.parametrize("chosen", (0, 2, MANY - 1))
@@ -117,19 +109,15 @@ BOTH = {
 
 
 @pytest.mark.parametrize("memory", BOTH)
-def test_a_waiver_of_one_instruction_is_none_of_the_next(memory):
+def test_each_instruction_has_its_waiver_and_its_report(memory, monkeypatch, tmp_path):
     body, rule, edge = BOTH[memory]
     for one, other in (("b32", "u32"), ("u32", "b32")):
         with pytest.raises(EmulatorError, match=rf"rule {rule}: (?s:.*) behind\n    st\.{memory}\.{other}"):
             run(body.format(""), "late", allowed=[f"{rule}@st.{memory}.{one}"])
     run(body.format(""), "late", allowed=[f"{rule}@st.{memory}.{one}" for one in ("b32", "u32")])
     run(body.format(edge), "late")
-
-
-@pytest.mark.parametrize("memory", BOTH)
-def test_the_log_has_each_instruction(memory, monkeypatch, tmp_path):
     monkeypatch.setenv("NOGPU_SANITIZE_LOG", str(tmp_path / "log"))
-    run(BOTH[memory][0].format(""), "late")
+    run(body.format(""), "late")
     texts = (tmp_path / "log").read_text()
     assert all(f"behind\\n    st.{memory}.{one}" in texts for one in ("b32", "u32"))
 

@@ -11,9 +11,8 @@ from nogpu import EmulatorError, errors
 from nogpu.hardware.memory import UNWRITTEN
 from nogpu.sanitizer.observer import Sanitizer
 from tests.support.encoding import f16_idesc, smem_descriptor
-from tests.support.small_kernels import launch
+from tests.support.small_kernels import aligned, launch, module
 
-SCHEDULES = ["late", "eager", "random:1"]
 BEGIN = """
     mov.u32 %r10, smem; add.u32 %r11, %r10, 3072; setp.eq.u32 %p1, %tid, 0; setp.lt.u32 %p2, %tid, 32; mov.u32 %r0, 0;
     mad.lo.u32 %r2, %tid, 4, %r10; mul.wide.u32 %rd1, %tid, 4; add.s64 %rd1, %a0, %rd1;
@@ -40,15 +39,8 @@ ROWS = """
 LEFT_OUT: fence.proxy.async.shared::cta; bar.sync 0;
 """
 TENSOR = (
-    INIT
-    + ALLOC
-    + ROWS
-    + "{operation} @%p1 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r11];"
-    + WAIT
-    + "tcgen05.fence::after_thread_sync; @!%p2 bra END;"
-    + TMEM_LOAD
-    + "{use} END:"
-    + FREE
+    f"{INIT} {ALLOC} {ROWS} {{operation}} @%p1 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64"
+    f"[%r11]; {WAIT} tcgen05.fence::after_thread_sync; @!%p2 bra END; {TMEM_LOAD} {{use}} END: {FREE}"
 )
 # Rows of 16 bytes in A, which is B, too; 64 x 16 elements of D.
 MMA = f"""mov.b64 %rd5, {smem_descriptor(0x400, 256, leading=128)}; mov.b32 %r15, {f16_idesc(64, 16)};
@@ -66,19 +58,12 @@ ROW_3 = "setp.eq.u32 %p6, %tid, 1; @%p6 bra LEFT_OUT;"
 MATRIX = """
     @!%p2 bra END; mad.lo.u32 %r3, %tid, 16, %r10; setp.gt.u32 %p5, %tid, 7; @%p5 bra STORED;
     setp.eq.u32 %p6, %tid, 0; @%p6 bra STORED; st.shared.v4.b32 [%r3], {%r0, %r0, %r0, %r0};
-STORED: bar.warp.sync -1; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r5}, [%r3]; setp.gt.u32 %p7, %tid, 3; <> END:
+STORED: bar.warp.sync -1; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r5}, [%r3]; setp.gt.u32 %p7, %tid, 3; USE <> END:
 """
-PRODUCTS = MATRIX.replace(
-    "<>",
-    """mov.u32 %r20, 0; mov.f32 %r22, 0f00000000;
-    mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%r23, %r24, %r25, %r26}, {%r5, %r20}, {%r20},
-    {%r22, %r22, %r22, %r22}; <>""",
-)
-STORED_MATRIX = MATRIX.replace(
-    "<>",
-    "add.u32 %r3, %r3, 512; stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r3], {%r5}; bar.warp.sync -1;"
-    "ld.shared.b32 %r5, [%r2+512]; <>",
-)
+PRODUCTS = """mov.u32 %r20, 0; mov.f32 %r22, 0f00000000; mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32
+    {%r23, %r24, %r25, %r26}, {%r5, %r20}, {%r20}, {%r22, %r22, %r22, %r22};"""
+STORED_MATRIX = """add.u32 %r3, %r3, 512; stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r3], {%r5}; bar.warp.sync -1;
+    ld.shared.b32 %r5, [%r2+512];"""
 
 VALUE, ADDRESS, CONTROL = "the value that it stores", "the address in", "what decides where control goes"
 CASES = {  # name -> (body, texts for the hole: wrong, legal, words of the report)
@@ -86,121 +71,81 @@ CASES = {  # name -> (body, texts for the hole: wrong, legal, words of the repor
     "three bytes of a word": ("<>" + LOAD + OUT, "st.shared.b8 [%r2], %tid;", STORE, VALUE),
     "bytes that other threads have written": (
         "@%p2 " + STORE + "bar.sync 0; <> ld.shared.b32 %r5, [%r3];" + OUT,
-        "mov.u32 %r3, %r2;",
-        "and.b32 %r3, %tid, 31; mad.lo.u32 %r3, %r3, 4, %r10;",
-        VALUE,
+        *("mov.u32 %r3, %r2;", "and.b32 %r3, %tid, 31; mad.lo.u32 %r3, %r3, 4, %r10;", VALUE),
     ),
     "the part of a vector that is used": (
         "and.b32 %r3, %tid, 62; mad.lo.u32 %r3, %r3, 4, %r10; st.shared.b32 [%r3], %r0; bar.sync 0;"
         "ld.shared.v2.b32 {%r4, %r5}, [%r3]; <>",
-        OUT,
-        OUT.replace("%r5", "%r4"),
-        VALUE,
+        *(OUT, OUT.replace("%r5", "%r4"), VALUE),
     ),
     "the part of a word that is used": (
         "st.shared.b8 [%r2], %tid;" + LOAD + "<>" + OUT,
-        "",
-        "and.b32 %r5, %r5, 255;",
-        VALUE,
+        *("", "and.b32 %r5, %r5, 255;", VALUE),
     ),
     "multiplied by zero": (LOAD + "mul.lo.u32 %r5, %r5, <>;" + OUT, "2", "%r0", VALUE),
     "an address": (
-        "<>"
-        + LOAD
-        + "and.b32 %r6, %r5, 60; cvt.u64.u32 %rd2, %r6; add.s64 %rd2, %rd2, %a0; ld.global.b32 %r7, [%rd2];",
-        "",
-        STORE,
-        ADDRESS,
+        f"<> {LOAD} and.b32 %r6, %r5, 60; cvt.u64.u32 %rd2, %r6; add.s64 %rd2, %rd2, %a0; ld.global.b32 %r7, [%rd2];",
+        *("", STORE, ADDRESS),
     ),
     "the address of a store": (
         "<>" + LOAD + "and.b32 %r6, %r5, 124; add.u32 %r6, %r6, %r10; st.shared.b32 [%r6+1024], %r0;",
-        "",
-        STORE,
-        ADDRESS,
+        *("", STORE, ADDRESS),
     ),
     "a branch": ("<>" + ABOVE + "@%p4 bra X; X:", "", STORE, CONTROL),
     "an exit": ("<>" + ABOVE + "@%p4 exit;", "", STORE, CONTROL),
     "a predicate": ("<>" + ABOVE + "@%p4 st.global.b32 [%rd1], %r0;", "", STORE, "the predicate %p4"),
     "a predicate of a sum": (
         "<>" + ABOVE + "mov.u32 %r5, 1; @%p4 add.u32 %r5, %r5, 1;" + OUT,
-        "",
-        STORE,
-        VALUE,
+        *("", STORE, VALUE),
     ),
     "a predicate of a sum, by which poison skips it": (
         "<>" + LOAD + "setp.lt.u32 %p4, %r5, 7; mov.u32 %r5, 1; @%p4 add.u32 %r5, %r5, 1;" + OUT,
-        "",
-        STORE,
-        VALUE,
+        *("", STORE, VALUE),
     ),
     "a predicate that a known one decides": (
         ABOVE + "<> and.pred %p4, %p4, %p5; @%p4 bra X; X:",
-        "setp.eq.u32 %p5, %r0, 0;",
-        "setp.ne.u32 %p5, %r0, 0;",
-        CONTROL,
+        *("setp.eq.u32 %p5, %r0, 0;", "setp.ne.u32 %p5, %r0, 0;", CONTROL),
     ),
     "a register": ("<> add.u32 %r5, %r40, 1;" + OUT, "", "mov.u32 %r40, 2;", VALUE),
     "a register that some lanes write": (
         "<> mov.u32 %r40, 2; @%p1 bra X; mov.u32 %r40, 3; X: mov.u32 %r5, %r40;" + OUT,
-        "@!%p1 bra X;",
-        "",
-        VALUE,
+        *("@!%p1 bra X;", "", VALUE),
     ),
     "an atomic's operand": ("<>" + LOAD + "red.global.add.u32 [%a0], %r5;", "", STORE, "an operand, %r5"),
     "an atomic in shared memory": (
         "<> bar.sync 0; atom.shared.add.u32 %r5, [%r2], 1; bar.sync 0;" + LOAD + OUT,
-        "",
-        STORE,
-        VALUE,
+        *("", STORE, VALUE),
     ),
     "an atomic that exchanges": ("atom.shared.exch.b32 %r5, [%r2], %tid; <>" + OUT, "", LOAD, VALUE),
     "what a barrier waits for": (
         "<>" + LOAD + "shr.u32 %r5, %r5, 31; add.u32 %r5, %r5, 64; barrier.sync 1, %r5;",
-        "",
-        STORE,
-        "an operand",
+        *("", STORE, "an operand"),
     ),
     "through shared memory": (
         "<>" + LOAD + "st.shared.b32 [%r2+1024], %r5; ld.shared.b32 %r5, [%r2+1024];" + OUT,
-        "",
-        STORE,
-        VALUE,
+        *("", STORE, VALUE),
     ),
     "what another lane has": (
-        "@!%p2 bra END; setp.lt.u32 %p4, %tid, 16; @%p4 "
-        + STORE
-        + LOAD
-        + "shfl.sync.bfly.b32 %r5, %r5, <>, 31, -1; @%p4 "
-        + OUT
-        + "END:",
-        "16",
-        "8",
-        VALUE,
+        f"@!%p2 bra END; setp.lt.u32 %p4, %tid, 16; @%p4 {STORE} {LOAD} shfl.sync.bfly.b32 %r5, %r5, <>, 31, -1;"
+        f"@%p4 {OUT} END:",
+        *("16", "8", VALUE),
     ),
     "a bulk store": ("@%p2 <>" + BULK, "st.shared.b8 [%r2], %tid;", STORE, "a byte that it stores"),
     "bytes that a bulk store leaves out": (
         "mov.b16 %h1, <>; @%p2 st.shared.b16 [%r2], %h1;" + MASKED,
-        "0xffff",
-        "0x3333",
-        "a byte that it stores",
+        *("0xffff", "0x3333", "a byte that it stores"),
     ),
     "cp.async fills up with zeros": (
         "cp.async.ca.shared.global [%r2<>], [%rd1], 4, 2; cp.async.wait_all;" + LOAD + OUT,
-        "+1024",
-        "",
-        VALUE,
+        *("+1024", "", VALUE),
     ),
     "tensor memory": (
         ALLOC + "@!%p2 bra END; <>" + TMEM_LOAD + OUT + "END:" + FREE,
-        "",
-        TMEM_STORE.format("%tid"),
-        VALUE,
+        *("", TMEM_STORE.format("%tid"), VALUE),
     ),
     "a register in tensor memory": (
         ALLOC + "@!%p2 bra END; <>" + LOAD + TMEM_STORE.format("%r5") + TMEM_LOAD + OUT + "END:" + FREE,
-        "",
-        STORE,
-        VALUE,
+        *("", STORE, VALUE),
     ),
     "an operand of the tensor core": (PRODUCT.replace("{use}", LANES), ROW_3, "", VALUE),
     "a row of D that is not stored": (
@@ -211,40 +156,35 @@ CASES = {  # name -> (body, texts for the hole: wrong, legal, words of the repor
     ),
     "what an MMA adds to": (
         PRODUCT.replace("<>", "").replace("%p8, %r0, 0;", "%p8, %r0, <>;").replace("{use}", LANES),
-        "1",
-        "0",
-        VALUE,
+        *("1", "0", VALUE),
     ),
     "tcgen05.cp": (COPIED.replace("{use}", OUT), ROW_3, "", VALUE),
-    "a row of ldmatrix": (MATRIX, OUT, "@%p7 " + OUT, VALUE),
-    "a row of stmatrix": (STORED_MATRIX, OUT, "@%p7 " + OUT, VALUE),
-    "a row of mma.sync": (PRODUCTS, OUT.replace("%r5", "%r23"), "@%p7 " + OUT.replace("%r5", "%r23"), VALUE),
+    **{
+        f"a row of {name}": (MATRIX.replace("USE", use), out, "@%p7 " + out, VALUE)
+        for name, use, out in (
+            ("ldmatrix", "", OUT),
+            ("stmatrix", STORED_MATRIX, OUT),
+            ("mma.sync", PRODUCTS, OUT.replace("%r5", "%r23")),
+        )
+    },
 }
 
 
 def run(body, schedule="late", fill=0, allowed=()):
-    data = np.full(256 + 32, fill, np.uint32)
-    aligned = data[-data.ctypes.data // 4 % 32 :][:256]
-    launch(BEGIN + body, aligned, schedule=schedule, sanitizer=Sanitizer(allowed), threads=64)
-    return aligned
+    data = aligned(np.full(256, fill, np.uint32))
+    launch(BEGIN + body, data, schedule=schedule, sanitizer=Sanitizer(allowed), threads=64)
+    return data
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", CASES)
-def test_what_nobody_has_written_is_reported_where_it_counts(name, schedule):
-    """The report names the origin and the first reader."""
-    body, wrong, _, words = CASES[name]
+def test_what_nobody_has_written_is_reported_where_it_counts(monkeypatch, name, schedule):
+    """The report names the origin and the first reader. A twin that writes the bytes is silent."""
+    body, wrong, legal, words = CASES[name]
     with pytest.raises(EmulatorError, match=f"rule uninitialised: nobody has written\n    {words}") as error:
         run(body.replace("<>", wrong), schedule)
     assert "It comes from " in error.value.reason and "(PTX ISA, " in error.value.reason
     assert ("read by" in error.value.reason) != ("It comes from register" in error.value.reason)
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("name", CASES)
-def test_a_twin_that_writes_it_is_silent(monkeypatch, name, schedule):
     monkeypatch.setenv("NOGPU_LENIENT", "0")
-    body, _, legal, _ = CASES[name]
     run(body.replace("<>", legal), schedule)
 
 
@@ -267,19 +207,14 @@ OF_GLOBAL = {
     ),
     "a counter that nobody has cleared": ("atom.global.add.u32 %r5, [%a0], 1;", "the word that it changes"),
     "a bulk copy": (
-        INIT
-        + "@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 128; @%p1 cp.async.bulk.shared::cta.global"
-        + ".mbarrier::complete_tx::bytes [%r10], [%a0], 128, [%r11]; @!%p2 bra END;"
-        + WAIT
-        + ABOVE
-        + "@%p4 bra END; END:",
+        f"{INIT} @%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 128; @%p1 cp.async.bulk.shared::cta.global"
+        f".mbarrier::complete_tx::bytes [%r10], [%a0], 128, [%r11]; @!%p2 bra END; {WAIT} {ABOVE} @%p4 bra END; END:",
         CONTROL,
     ),
     "cp.async": ("cp.async.ca.shared.global [%r2], [%rd1], 4; cp.async.wait_all;" + ABOVE + "@%p4 bra X; X:", CONTROL),
 }
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", OF_GLOBAL)
 def test_global_memory(name, schedule):
     """Words that were allocated and never written are reported; others are silent."""
@@ -324,8 +259,6 @@ kernel.launch(1, 64, [x.data_ptr()], shared=4096)
 )
 def test_tensors_that_nobody_has_filled(make, fill, fails):
     """torch's operations and copies write; torch.empty does not."""
-    from tests.support.small_kernels import module
-
     ptx = module(BEGIN + READ + "setp.gt.u32 %p4, %r5, 7; @%p4 bra X; X:")
     command = [sys.executable, "-m", "nogpu", "--sanitize", "-c", PROGRAM.format(ptx=ptx, make=make, fill=fill)]
     found = subprocess.run(command, capture_output=True, text=True)
