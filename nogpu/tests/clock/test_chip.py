@@ -27,9 +27,8 @@ def reads(lines, *, first=0, use=True):
 def slow_products(**changed):
     """The chip, with a pipe for products that takes one in four cycles."""
     chip = tiny(**changed)
-    return dataclasses.replace(
-        chip, instructions={**chip.instructions, "multiply": Cost(PIPES.index("multiply"), 1, 4, 4)}
-    )
+    slow = {"multiply": Cost(PIPES.index("multiply"), 1, 4, 4)}
+    return dataclasses.replace(chip, instructions=chip.instructions | slow)
 
 
 def cycles(trace, chip):
@@ -66,12 +65,9 @@ def places(grid, gpc_sms, cluster=1):
     return [sm for sm, _, _ in found], sum(start < first_end for _, start, _ in found)
 
 
-def test_ctas_fill_a_gpc_before_the_next():
-    assert places(6, (4, 4)) == ([0, 1, 2, 3, 4, 5], 6)
-
-
-def test_clusters_go_round_the_gpcs():
-    assert places(8, (4, 4), cluster=2) == ([0, 1, 4, 5, 2, 3, 6, 7], 8)
+@pytest.mark.parametrize("grid, cluster, sms", [(6, 1, [0, 1, 2, 3, 4, 5]), (8, 2, [0, 1, 4, 5, 2, 3, 6, 7])])
+def test_ctas_fill_a_gpc_before_the_next_and_clusters_go_round(grid, cluster, sms):
+    assert places(grid, (4, 4), cluster) == (sms, len(sms))
 
 
 def test_a_cluster_fits_into_a_gpc_or_not_at_all():
@@ -87,12 +83,14 @@ def test_an_h200_runs_30_clusters_of_four_at_once():
     assert sum(start < first_end for _, start, _ in found) == 120
 
 
-def test_a_profile_whose_gpcs_have_other_sms_is_refused(tmp_path):
+def test_gpcs_with_other_sms_than_the_chip_are_refused(tmp_path):
     data = json.loads((PROFILES / "h200.json").read_text())
     data["gpc_sms"]["value"][0] += 2
     (tmp_path / "chip.json").write_text(json.dumps(data))
     with pytest.raises(ValueError, match="gpc_sms: 134 SMs in all, the chip has 132"):
         profile(str(tmp_path / "chip.json"))
+    with pytest.raises(ValueError, match="gpc_sms: 4 SMs in all, the chip has 5"):
+        tiny((2, 2), sms=5)
 
 
 # Costs
@@ -103,10 +101,8 @@ def test_a_hopper_converts_from_e2m1_by_six_instructions():
     assert family_of("cvt.rn.f16x2.e2m1x2")[1] == "convert_e2m1"
     assert family_of("cvt.rn.f16x2.e4m3x2")[1] == "convert_narrow"
     chip = profile("h200")
-    assert chip.instructions["convert_e2m1"].issue == 6
-    assert chip.instructions["convert_e2m1"].interval == pytest.approx(
-        3 * chip.instructions["logic"].interval, abs=0.01
-    )
+    e2m1, logic = (chip.instructions[name] for name in ("convert_e2m1", "logic"))
+    assert e2m1.issue == 6 and e2m1.interval == pytest.approx(3 * logic.interval, abs=0.01)
     assert profile("b200").instructions["convert_e2m1"].issue == 1
 
 
@@ -197,8 +193,3 @@ def test_a_loop_begins_at_the_event_ahead_of_it():
     plain, later = (modelled_loop([trace], tiny(launch_first=first), 4).us for first in (0, 800))
     assert later - plain == pytest.approx(0.8 / 4)
     assert ROUND["grid_end"] / 1e3 < plain
-
-
-def test_gpcs_that_are_not_all_of_the_chip_are_refused():
-    with pytest.raises(ValueError, match="gpc_sms: 4 SMs in all, the chip has 5"):
-        tiny((2, 2), sms=5)

@@ -57,24 +57,21 @@ def period(stages, nbytes=1024, **changed):
     return (long - short) / 24
 
 
-def test_a_ring_of_one_stage_takes_the_latency_of_a_load():
+def test_a_ring_of_one_stage_takes_the_latency_of_a_load_and_one_of_two_half_of_it():
     latency = 8 * LINE + HIT + END_OF_COPY + WOKEN
     issued = 1 + 4 + 4 + 5  # branch of the wait, address of the stage, arrival
     assert period(1) == pytest.approx(latency + issued, abs=8)
-
-
-def test_a_ring_of_two_stages_takes_half_of_it():
     assert period(2) == pytest.approx(period(1) / 2, rel=0.05)
 
 
 def test_a_deep_ring_takes_the_rate_of_its_slowest_part():
     """The slowest part is the engine's lines, its time for a copy, or where those are fast the SM's port or L2."""
-    assert period(12, 4096) == pytest.approx(32 * LINE, rel=0.02)
-    assert period(12, 4096, tma_line=3) == pytest.approx(32 * 3, rel=0.02)
-    assert period(12, 4096, tma_box=90) == pytest.approx(90, rel=0.02)
     fast = {"tma_box": 0, "tma_line": 0.1}
-    assert period(12, 4096, **fast) == pytest.approx(4096 / 64, rel=0.02)
-    assert period(12, 4096, **fast, sm_in_rate=256, l2_rate=32) == pytest.approx(4096 / 32, rel=0.02)
+    for changed, cycles in (
+        *(({}, 32 * LINE), ({"tma_line": 3}, 32 * 3), ({"tma_box": 90}, 90), (fast, 4096 / 64)),
+        (fast | {"sm_in_rate": 256, "l2_rate": 32}, 4096 / 32),
+    ):
+        assert period(12, 4096, **changed) == pytest.approx(cycles, rel=0.02)
 
 
 def test_a_ring_is_no_slower_on_a_faster_chip():
@@ -159,13 +156,8 @@ def test_rows_outside_of_a_tensor_take_time_of_l2(ctas):
 
 def multiplied(count, columns):
     """The trace of `count` MMAs of 128 lanes and these columns, and of a commit that all warps wait for."""
-    source = tensor_body(
-        "tcgen05.mma.cta_group::1.kind::f16 [%tmem], %a, %b, %idesc, %one;" * count,
-        instruction("f16", 128, columns),
-        A_TILE,
-        B_TILE,
-        copy=FILL,
-    )
+    issue = "tcgen05.mma.cta_group::1.kind::f16 [%tmem], %a, %b, %idesc, %one;" * count
+    source = tensor_body(issue, instruction("f16", 128, columns), A_TILE, B_TILE, copy=FILL)
     out = nogpu.array(np.zeros((128, 16), np.float32))
     inputs = (nogpu.array(image(np.zeros((rows, 16), np.float16))) for rows in (128, 16))
     return recorded(source + COMMIT_AND_WAIT + END, out, *inputs, threads=128, shared=0x8000)
@@ -193,11 +185,9 @@ def test_a_commit_comes_after_the_last_multiplication():
 
 
 def test_a_chip_without_the_tensor_core_does_not_wait_for_it():
-    trace = multiplied(4, 128)
-    slow = {"mma_columns_rate": 0.01, "mma_latency": 10_000}
-    there, without, without_slow = (
-        replay([trace], tiny(**core)) for core in ({}, {"tensor_core": 0}, {"tensor_core": 0, **slow})
-    )
+    trace, none = multiplied(4, 128), {"tensor_core": 0}
+    slow = none | {"mma_columns_rate": 0.01, "mma_latency": 10_000}
+    there, without, without_slow = (replay([trace], tiny(**core)) for core in ({}, none, slow))
     assert without.usage.tensor_cycles == 0
     assert without.ends[0] == without_slow.ends[0] < there.ends[0]
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import nogpu
-from nogpu.clock.record import Recording
 from nogpu.clock.trace import BOX_WORDS, KINDS, NOTHING, Trace
 from nogpu.errors import EmulatorError
 from nogpu.execution.device import Device
 from nogpu.hardware.properties import DeviceProperties
+from tests.support.clocks import recorded
 from tests.support.emulated import run
 from tests.support.small_kernels import module, store
-from tests.support.tensor_kernels import COPY, END, TAKE_OVER, TILE, WAIT, image
+from tests.support.tensor_kernels import A_TILE, B_TILE, COPY, END, TAKE_OVER, WAIT, image
 from tests.support.tensor_kernels import body as tensor_body
 from tests.support.tensor_operands import instruction
 
@@ -23,15 +23,6 @@ SMEM = 0x400  # offset of the first byte of dynamic shared memory
 GLOBAL, SHARED, REMOTE, LOCAL, CONSTANT = range(5)
 PEER = 1 << 24  # place in the CTA of rank 1
 SETUP = "mov.u32 %r70, smem; add.u32 %r71, %r70, 2048; setp.eq.u32 %p10, %tid, 0;"
-
-
-def recorded(body, *arrays, threads=32, declarations="", shared=4096, grid=1, values=True, **options):
-    """The trace of a launch of the body, as `small_kernels.module` makes a kernel of it."""
-    traces = []
-    kernel = nogpu.load_ptx(module(body, len(arrays), declarations))["k"]
-    kernel.launch(grid, threads, arrays, shared=shared, record=Recording(traces.append, values), **options)
-    (trace,) = traces
-    return trace
 
 
 def records(trace, opcode="", cta=0, warp=0):
@@ -200,23 +191,23 @@ def test_parameters_constants_and_local_memory():
     assert words(trace, "ld.b16") == [(access(CONSTANT, 2),)]
 
 
-@pytest.mark.parametrize(
-    ("address", "modifiers", "wavefronts"),
-    [
-        ("%tid, 4", "b32", 1),
-        ("%tid, 8", "b32", 2),
-        ("%tid, 128", "b32", 32),
-        ("%tid, 132", "b32", 1),
-        ("0, 4", "b32", 1),
-        ("%tid, 2", "b16", 1),
-        ("%tid, 128", "b8", 32),
-        ("%tid, 8", "v2.b32", 2),  # two halves of the warp, 128 bytes each
-        ("%tid, 16", "b64", 4),  # two of each half
-        ("%tid, 16", "v4.b32", 4),
-        ("%tid, 32", "v4.b32", 8),
-        ("0, 16", "v4.b32", 1),
-    ],
-)
+WAVEFRONTS = [
+    ("%tid, 4", "b32", 1),
+    ("%tid, 8", "b32", 2),
+    ("%tid, 128", "b32", 32),
+    ("%tid, 132", "b32", 1),
+    ("0, 4", "b32", 1),
+    ("%tid, 2", "b16", 1),
+    ("%tid, 128", "b8", 32),
+    ("%tid, 8", "v2.b32", 2),  # two halves of the warp, 128 bytes each
+    ("%tid, 16", "b64", 4),  # two of each half
+    ("%tid, 16", "v4.b32", 4),
+    ("%tid, 32", "v4.b32", 8),
+    ("0, 16", "v4.b32", 1),
+]
+
+
+@pytest.mark.parametrize(("address", "modifiers", "wavefronts"), WAVEFRONTS)
 def test_wavefronts_in_shared_memory(address, modifiers, wavefronts):
     registers = {"b64": "%rd9", "b16": "%h1", "v2.b32": "{%r1, %r2}", "v4.b32": "{%r1, %r2, %r3, %r4}"}
     register = registers.get(modifiers, "%r1")
@@ -618,15 +609,6 @@ def tensor_trace(values=True):
     return trace, out.copy(), a.astype(np.float64) @ b.astype(np.float64).T
 
 
-def descriptor_of(offset):
-    from tests.support.tensor_operands import descriptor
-
-    return descriptor(SMEM + offset, 256, 0, 128)
-
-
-A_TILE, B_TILE = descriptor_of(TILE), descriptor_of(0x5000)
-
-
 def test_tensor_core():
     trace, out, product = tensor_trace()
     assert np.array_equal(out, 2 * product)
@@ -682,23 +664,17 @@ COUNT = """
 """
 
 
-def parts_of(monkeypatch, workers):
-    monkeypatch.setattr(Device.current(), "workers", workers)
-    data = nogpu.array(np.arange(13 * 32, dtype=np.uint32))
-    trace = recorded(COUNT, data, grid=13)
-    base = address_of(data) >> 7
-    return trace, data, base
-
-
 def test_workers_records_are_merged(monkeypatch):
-    one, data, base = parts_of(monkeypatch, 1)
-    three, other, other_base = parts_of(monkeypatch, 3)
-    assert np.array_equal(data, other) and np.array_equal(one.starts, three.starts)
-    expected = (np.arange(13 * 32) * 4).astype(np.uint32)
-    assert np.array_equal(data, expected)
-    for trace, first in ((one, base), (three, other_base)):
+    starts = []
+    for workers in (1, 3):
+        monkeypatch.setattr(Device.current(), "workers", workers)
+        data = nogpu.array(np.arange(13 * 32, dtype=np.uint32))
+        trace, first = recorded(COUNT, data, grid=13), address_of(data) >> 7 & 0xFFFFFFFF
+        starts.append(trace.starts.tolist())
+        assert np.array_equal(data, (np.arange(13 * 32) * 4).astype(np.uint32))
         for cta in range(13):
-            assert [found[1] - (first & 0xFFFFFFFF) for found in words(trace, "ld.global", cta=cta)] == [cta]
+            assert [found[1] - first for found in words(trace, "ld.global", cta=cta)] == [cta]
+    assert starts[0] == starts[1]
 
 
 def test_ctas_that_exit_in_another_order():
@@ -743,13 +719,11 @@ def test_warps_that_repeat_each_other_are_saved_small(tmp_path):
 
 def test_files_that_are_no_traces_are_refused(tmp_path):
     path = tmp_path / "trace.npz"
-    np.savez(path, words=np.zeros(4, np.uint32))
-    with pytest.raises(ValueError, match=r"trace\.npz: no trace of a launch, or of another version"):
-        Trace.load(path)
     zeros = {name: np.zeros(4, np.uint8) for name in ("header", "words", "starts", "params")}
-    np.savez(path, **zeros)
-    with pytest.raises(ValueError, match=r"trace\.npz: no trace of a launch, or of another version"):
-        Trace.load(path)
+    for arrays in ({"words": np.zeros(4, np.uint32)}, zeros):
+        np.savez(path, **arrays)
+        with pytest.raises(ValueError, match=r"trace\.npz: no trace of a launch, or of another version"):
+            Trace.load(path)
 
 
 def test_a_launch_that_fails_leaves_no_trace():

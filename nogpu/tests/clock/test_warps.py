@@ -172,8 +172,7 @@ POLL: add.u32 %r3, %r3, 1; mbarrier.test_wait.parity.shared.b64 %p3, [%r1], %r4;
 def test_polls_in_vain_are_left_out():
     """The instructions of the polling warp in a replay do not depend on the number of polls in the recording."""
     trace = recorded(POLLS, threads=64)
-    kinds = [trace.instructions[record.pc].opcode for record in trace.records(0, 0)]
-    polls = sum(kind.startswith("mbarrier.test_wait") for kind in kinds)
+    polls = sum(trace.instructions[r.pc].opcode.startswith("mbarrier.test_wait") for r in trace.records(0, 0))
     assert polls > 10, "the recording has polls in vain"
     (busy,) = replay([trace], tiny()).busy
     assert busy[0] < 25 and busy[1] > 900
@@ -217,17 +216,13 @@ def test_a_cluster_barrier():
     assert life(trace, cluster_latency=150) == life(trace) + 50
 
 
-@pytest.mark.parametrize(
-    ("fence", "cycles"),
-    [
-        ("fence.proxy.async.shared::cta;", 7),
-        ("fence.acq_rel.cta;", 7),
-        ("fence.acq_rel.gpu;", 70),
-        ("fence.proxy.tensormap::generic.acquire.gpu [%rd0], 128;", 4),
-    ],
-)
-def test_a_fence_holds_up_its_warp(fence, cycles):
+FENCES = {"proxy.async.shared::cta": 7, "acq_rel.cta": 7, "acq_rel.gpu": 70}
+FENCES["proxy.tensormap::generic.acquire.gpu [%rd0], 128"] = 4
+
+
+@pytest.mark.parametrize("fence", FENCES)
+def test_a_fence_holds_up_its_warp(fence):
     """The warp takes a cycle to issue and the fence's own; a fence of an edited map has its family's latency."""
     data = lines_of(1)
-    alone, many = (life(recorded(fence * count, data), fence_wide=70) for count in (1, 5))
-    assert many - alone == 4 * (1 + cycles)
+    alone, many = (life(recorded(f"fence.{fence};" * count, data), fence_wide=70) for count in (1, 5))
+    assert many - alone == 4 * (1 + FENCES[fence])

@@ -156,24 +156,18 @@ CP_ASYNC = """
 """
 
 
-@pytest.mark.parametrize(
-    "trace, name",
-    [
-        (lambda: recorded(STORE.replace("READ", ""), lines_of(8)), "wait for groups of bulk copies"),
-        (lambda: recorded(CP_ASYNC, lines_of(1)), "wait for cp.async copies"),
-        (
-            lambda: recorded("barrier.cluster.arrive; barrier.cluster.wait;", grid=2, cluster=2),
-            "wait at cluster barriers",
-        ),
-        (
-            lambda: recorded(PING_PONG.replace("TURNS", "10"), threads=64),
-            "wait at mbarriers of warps for other warps",
-        ),
-    ],
-    ids=["bulk groups", "cp.async", "cluster", "ping-pong"],
-)
-def test_other_waits(trace, name):
-    trace = trace()
+MEET = "barrier.cluster.arrive; barrier.cluster.wait;"
+OTHERS = {
+    "wait for groups of bulk copies": lambda: recorded(STORE.replace("READ", ""), lines_of(8)),
+    "wait for cp.async copies": lambda: recorded(CP_ASYNC, lines_of(1)),
+    "wait at cluster barriers": lambda: recorded(MEET, grid=2, cluster=2),
+    "wait at mbarriers of warps for other warps": lambda: recorded(PING_PONG.replace("TURNS", "10"), threads=64),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_waits(name):
+    trace = OTHERS[name]()
     gain = gain_of(studied([trace]), name)
     assert gain.us > 0 and sum(share for _, share in gain.places) > 0.9
     assert not any(launch.any() for launch in skipped(trace).waits), "nobody waits"

@@ -42,17 +42,7 @@ def test_architectures_that_it_does_not_run_are_refused(value):
 
 
 def test_arguments_are_rewritten():
-    given = [
-        "-O3",
-        "-gencode=arch=compute_100a,code=sm_100a",
-        "-arch",
-        "sm_90",
-        "-cudart=static",
-        "-c",
-        "x.cu",
-        "-o",
-        "x.o",
-    ]
+    given = "-O3 -gencode=arch=compute_100a,code=sm_100a -arch sm_90 -cudart=static -c x.cu -o x.o".split()
     made = nvcc.rewritten(given)
     assert made[:5] == ["-O3", "-c", "x.cu", "-o", "x.o"]
     assert made[5:9] == ["-gencode", "arch=compute_100a,code=compute_100a", "-cudart", "none"]

@@ -13,7 +13,7 @@ from nogpu.execution.device import Device, DeviceProperties, LaunchConfig
 from nogpu.ptx import module as ptx
 from tests.support.commands import ROOT
 from tests.support.emulated import checks, outcomes
-from tests.support.small_kernels import module
+from tests.support.small_kernels import aligned, module
 
 SCHEDULES = ["late", "eager", "random:1", "random:2", "random:3"]
 TRIGGER = "griddepcontrol.launch_dependents;\n"
@@ -63,8 +63,7 @@ class Bench:
 
     def __init__(self, schedules=("late",), workers=1, **properties):
         self.device = Device(tuple(schedules), workers, DeviceProperties(**properties))
-        storage = np.zeros(64 + 32, np.uint32)
-        self.data = storage[-storage.ctypes.data % 128 // 4 :][:64]
+        self.data = aligned(64)
         self.device.memory.register(self.data.ctypes.data, self.data.nbytes, "data")
 
     def launch(self, entry, grid=1, cluster=1, threads=32, shared=1024, programmatic=True):
@@ -297,11 +296,8 @@ class TestDevice:
             bench.device.synchronize()
         assert error.value.kernel == "bad"
         bench.device.synchronize()
-        for call in (
-            bench.device.counters,
-            bench.device.reset_counters,
-            lambda: bench.launch(SECOND, programmatic=False),
-        ):
+        device = bench.device
+        for call in (device.counters, device.reset_counters, lambda: bench.launch(SECOND, programmatic=False)):
             bench.launch(self.BAD).launch(kernel("second", TRIGGER))
             with pytest.raises(EmulatorError, match="past the end of data"):
                 call()

@@ -26,41 +26,20 @@ ADD = """
 .visible .entry add(.param .u64 out, .param .u32 bias) .reqntid 64, 1, 1
 {
     .reg .b32 %r<5>; .reg .b64 %rd<4>;
-    ld.param.b64 %rd1, [out];
-    ld.param.b32 %r1, [bias];
-    mov.u32 %r2, %tid.x;
-    mov.u32 %r3, %ctaid.x;
-    mad.lo.s32 %r2, %r3, 64, %r2;
-    add.s32 %r1, %r1, %r2;
-    mul.wide.u32 %rd2, %r2, 4;
-    add.s64 %rd3, %rd1, %rd2;
+    ld.param.b64 %rd1, [out]; ld.param.b32 %r1, [bias]; mov.u32 %r2, %tid.x; mov.u32 %r3, %ctaid.x;
+    mad.lo.s32 %r2, %r3, 64, %r2; add.s32 %r1, %r1, %r2; mul.wide.u32 %rd2, %r2, 4; add.s64 %rd3, %rd1, %rd2;
     st.global.b32 [%rd3], %r1;
     ret;
 }
 """
 
-# every CTA writes its index to one word
-CLASH = """
-.visible .entry clash(.param .u64 out) .reqntid 32, 1, 1
-{
-    .reg .b32 %r<2>; .reg .b64 %rd<2>;
-    ld.param.b64 %rd1, [out];
-    mov.u32 %r1, %ctaid.x;
-    st.global.b32 [%rd1], %r1;
-    ret;
-}
+ONE_WORD = """
+.visible .entry k(.param .u64 out) .reqntid 32, 1, 1
+{{ .reg .b32 %r<2>; .reg .b64 %rd<2>; ld.param.b64 %rd1, [out]; {} ret; }}
 """
-
-# counts threads in one word
-COUNT = """
-.visible .entry count(.param .u64 out) .reqntid 32, 1, 1
-{
-    .reg .b32 %r<2>; .reg .b64 %rd<2>;
-    ld.param.b64 %rd1, [out];
-    atom.global.add.u32 %r1, [%rd1], 1;
-    ret;
-}
-"""
+CLASH = ONE_WORD.format("mov.u32 %r1, %ctaid.x; st.global.b32 [%rd1], %r1;")  # every CTA writes its index
+COUNT = ONE_WORD.format("atom.global.add.u32 %r1, [%rd1], 1;")  # counts threads
+FAULTY = ONE_WORD.format("st.global.b32 [%rd1], 7; st.global.b32 [%rd1+4096], 7;")  # writes beyond the array, too
 
 # copies 128 bytes by a bulk copy through shared memory; at {wait} the copy has to be waited for
 COPY = """
@@ -68,29 +47,16 @@ COPY = """
 .visible .entry copy(.param .u64 src, .param .u64 dst) .reqntid 32, 1, 1
 {{
     .reg .pred %p<3>; .reg .b32 %r<8>; .reg .b64 %rd<6>;
-    ld.param.b64 %rd1, [src];
-    ld.param.b64 %rd2, [dst];
-    mov.u32 %r1, smem;
-    add.s32 %r2, %r1, 1024;
-    mov.u32 %r3, %tid.x;
-    setp.ne.b32 %p1, %r3, 0;
-    @%p1 bra READY;
-    mbarrier.init.shared.b64 [%r2], 1;
-    fence.mbarrier_init.release.cluster;
+    ld.param.b64 %rd1, [src]; ld.param.b64 %rd2, [dst]; mov.u32 %r1, smem; add.s32 %r2, %r1, 1024;
+    mov.u32 %r3, %tid.x; setp.ne.b32 %p1, %r3, 0; @%p1 bra READY;
+    mbarrier.init.shared.b64 [%r2], 1; fence.mbarrier_init.release.cluster;
     mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 128;
     cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%rd1], 128, [%r2];
-READY:
-    bar.sync 0;
+READY: bar.sync 0;
     {wait}
-    shl.b32 %r4, %r3, 2;
-    add.s32 %r5, %r1, %r4;
-    ld.shared.b32 %r6, [%r5];
-    cvt.u64.u32 %rd3, %r4;
-    add.s64 %rd4, %rd2, %rd3;
-    st.global.b32 [%rd4], %r6;
-ARRIVED:
-    mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0;
-    @!%p2 bra ARRIVED;
+    shl.b32 %r4, %r3, 2; add.s32 %r5, %r1, %r4; ld.shared.b32 %r6, [%r5];
+    cvt.u64.u32 %rd3, %r4; add.s64 %rd4, %rd2, %rd3; st.global.b32 [%rd4], %r6;
+ARRIVED: mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0; @!%p2 bra ARRIVED;
     ret;
 }}
 """
@@ -108,6 +74,10 @@ def u64(value: int) -> bytes:
 
 def u32(value: int) -> bytes:
     return value.to_bytes(4, "little")
+
+
+def config(grid, threads=64, **options):
+    return LaunchConfig((grid, 1, 1), (threads, 1, 1), **options)
 
 
 @pytest.fixture(autouse=True)
@@ -132,51 +102,41 @@ class TestLaunchLimits:
     ENTRY = ptx.Entry("k", [])
     GOOD = LaunchConfig(grid=(4, 2, 1), block=(128, 1, 1))
 
-    @pytest.mark.parametrize(
-        "change, text",
-        [
-            ({"block": (1024, 2, 1)}, "has 2048 threads, the limit is 1024"),
-            ({"block": (1, 1, 65)}, "z must be 1 to 64"),
-            ({"block": (0, 1, 1)}, "x must be 1 to 1024"),
-            ({"grid": (0, 1, 1)}, "x must be 1 to 2147483647"),
-            ({"grid": (1, 65536, 1)}, "y must be 1 to 65535"),
-            ({"dynamic_shared_bytes": 232449}, "the limit of both together is 232448"),
-            ({"cluster": (3, 1, 1)}, "is not a multiple of cluster (3, 1, 1) in x"),
-            ({"cluster": (0, 1, 1)}, "every axis must be at least 1"),
-            ({"grid": (16, 1, 1), "cluster": (16, 1, 1)}, "16 CTAs, the limit is 8 without the non-portable"),
-            (
-                {"grid": (32, 1, 1), "cluster": (32, 1, 1), "nonportable_cluster": True},
-                "32 CTAs, the limit is 16",
-            ),
-            ({"grid": (149, 1, 1), "cooperative": True, "dynamic_shared_bytes": 200_000}, "149 CTAs, 148 fit"),
-        ],
-    )
-    def test_what_the_device_refuses(self, change, text):
+    REFUSED = [
+        ({"block": (1024, 2, 1)}, "has 2048 threads, the limit is 1024"),
+        ({"block": (1, 1, 65)}, "z must be 1 to 64"),
+        ({"block": (0, 1, 1)}, "x must be 1 to 1024"),
+        ({"grid": (0, 1, 1)}, "x must be 1 to 2147483647"),
+        ({"grid": (1, 65536, 1)}, "y must be 1 to 65535"),
+        ({"dynamic_shared_bytes": 232449}, "the limit of both together is 232448"),
+        ({"cluster": (3, 1, 1)}, "is not a multiple of cluster (3, 1, 1) in x"),
+        ({"cluster": (0, 1, 1)}, "every axis must be at least 1"),
+        ({"grid": (16, 1, 1), "cluster": (16, 1, 1)}, "16 CTAs, the limit is 8 without the non-portable"),
+        ({"grid": (32, 1, 1), "cluster": (32, 1, 1), "nonportable_cluster": True}, "32 CTAs, the limit is 16"),
+        ({"grid": (149, 1, 1), "cooperative": True, "dynamic_shared_bytes": 200_000}, "149 CTAs, 148 fit"),
+    ]
+    TAKEN = [
+        {},
+        {"block": (1024, 1, 1), "dynamic_shared_bytes": 232448},
+        {"grid": (16, 1, 1), "cluster": (16, 1, 1), "nonportable_cluster": True},
+        {"grid": (8, 2, 1), "cluster": (4, 2, 1)},
+        {"grid": (148, 1, 1), "cooperative": True, "dynamic_shared_bytes": 200_000},
+    ]
+
+    @pytest.mark.parametrize("change, text", [*REFUSED, *((change, None) for change in TAKEN)])
+    def test_limits(self, change, text):
+        if text is None:
+            check_launch(self.ENTRY, replace(self.GOOD, **change), DeviceProperties())
+            return
         with pytest.raises(EmulatorError) as error:
             check_launch(self.ENTRY, replace(self.GOOD, **change), DeviceProperties())
         assert text in error.value.reason and error.value.kernel == "k"
 
-    @pytest.mark.parametrize(
-        "change",
-        [
-            {},
-            {"block": (1024, 1, 1), "dynamic_shared_bytes": 232448},
-            {"grid": (16, 1, 1), "cluster": (16, 1, 1), "nonportable_cluster": True},
-            {"grid": (8, 2, 1), "cluster": (4, 2, 1)},
-            {"grid": (148, 1, 1), "cooperative": True, "dynamic_shared_bytes": 200_000},
-        ],
-    )
-    def test_what_it_takes(self, change):
-        check_launch(self.ENTRY, replace(self.GOOD, **change), DeviceProperties())
-
     def test_parameters(self):
         check_launch(ptx.Entry("k", [ptx.Param("a", 32764, 4)]), self.GOOD, DeviceProperties())
         with pytest.raises(EmulatorError, match="32768 bytes of parameters, the limit is 32764"):
-            check_launch(
-                ptx.Entry("k", [ptx.Param("a", 1, 1), ptx.Param("b", 32764, 4)]), self.GOOD, DeviceProperties()
-            )
-
-    def test_required_block(self):
+            entry = ptx.Entry("k", [ptx.Param("a", 1, 1), ptx.Param("b", 32764, 4)])
+            check_launch(entry, self.GOOD, DeviceProperties())
         with pytest.raises(EmulatorError, match="reqntid"):
             check_launch(ptx.Entry("k", [], reqntid=(64, 1, 1)), self.GOOD, DeviceProperties())
 
@@ -271,9 +231,8 @@ class TestWorkers:
         with pytest.raises(RuntimeError, match="Odd: deep inside") as error:
             workers.run_forked([("the task", fail)], 1)
         assert isinstance(error.value.__cause__, workers.ChildTraceback)
-        assert "in the process that ran the task" in str(error.value.__cause__) and "in fail" in str(
-            error.value.__cause__
-        )
+        cause = str(error.value.__cause__)
+        assert "in the process that ran the task" in cause and "in fail" in cause
 
     @pytest.mark.parametrize(
         "end, text",
@@ -406,7 +365,7 @@ class TestLaunches:
         device.progress = lambda *state: progress.append(state)
         kernel = entry(ADD)
         for bias in (5, 7):
-            device.launch(kernel, LaunchConfig((40, 1, 1), (64, 1, 1)), [u64(out.ctypes.data), u32(bias)])
+            device.launch(kernel, config(40), [u64(out.ctypes.data), u32(bias)])
             assert np.array_equal(out, np.arange(64 * 40) + bias)
         device.synchronize()
         assert progress[-1] == (40 * len(schedules), 40 * len(schedules), 800 * len(schedules))
@@ -425,33 +384,33 @@ class TestLaunches:
         device.memory.release(out.ctypes.data)
         device.memory.register(out.ctypes.data, 64 * 4 * 20, "out")
         with pytest.raises(EmulatorError, match=r"store of 4 bytes at .* past the end of out") as error:
-            device.launch(entry(ADD), LaunchConfig((40, 1, 1), (64, 1, 1)), [u64(out.ctypes.data), u32(0)])
+            device.launch(entry(ADD), config(40), [u64(out.ctypes.data), u32(0)])
         assert (error.value.kernel, error.value.ptx_text) == ("add", "st.global.b32 [%rd3], %r1")
         assert error.value.cta[0] >= 20 and error.value.warp in (0, 1)
-        device.launch(entry(ADD), LaunchConfig((20, 1, 1), (64, 1, 1)), [u64(out.ctypes.data), u32(9)])
+        device.launch(entry(ADD), config(20), [u64(out.ctypes.data), u32(9)])
         assert out[19 * 64] == 19 * 64 + 9
 
     def test_parameters_are_not_writable(self):
         device, _ = make_device()
         text = ADD.replace("ld.param.b64 %rd1, [out];", "mov.b64 %rd1, out; cvta.param.u64 %rd1, %rd1;")
         with pytest.raises(EmulatorError, match=r"kernel parameters at .* is read-only"):
-            device.launch(entry(text), LaunchConfig((1, 1, 1), (64, 1, 1)), [u64(0), u32(0)])
+            device.launch(entry(text), config(1), [u64(0), u32(0)])
 
     def test_wrong_parameters_are_refused(self):
         device, _ = make_device()
         for values in ([u64(0)], [u64(0), u64(0)]):
             with pytest.raises(EmulatorError):
-                device.launch(entry(ADD), LaunchConfig((1, 1, 1), (64, 1, 1)), values)
+                device.launch(entry(ADD), config(1), values)
 
     def test_clusters_that_write_one_word_are_a_race(self):
         device, out = make_device(count=2)
         with pytest.raises(EmulatorError, match=f"different clusters write different bytes to {out.ctypes.data:#x}"):
-            device.launch(entry(CLASH), LaunchConfig((2, 1, 1), (32, 1, 1)), [u64(out.ctypes.data)])
+            device.launch(entry(CLASH), config(2, 32), [u64(out.ctypes.data)])
         assert out[0] == 0
 
     def test_ctas_that_talk_to_each_other_stay_together(self):
         device, out = make_device(("late", "random:1"), 2)
-        device.launch(entry(COUNT), LaunchConfig((5, 1, 1), (32, 1, 1)), [u64(out.ctypes.data)])
+        device.launch(entry(COUNT), config(5, 32), [u64(out.ctypes.data)])
         assert out[0] == 5 * 32
 
     @pytest.mark.parametrize("wait", [WAIT, ""], ids=["waits", "does not wait"])
@@ -459,9 +418,9 @@ class TestLaunches:
         device, out = make_device(("late", "eager"), 2)
         out[:] = np.arange(len(out))
         src, dst = out.ctypes.data, out.ctypes.data + 1024
-        kernel, config = entry(COPY.format(wait=wait)), LaunchConfig((1, 1, 1), (32, 1, 1), dynamic_shared_bytes=2048)
+        kernel, config_ = entry(COPY.format(wait=wait)), config(1, 32, dynamic_shared_bytes=2048)
         if wait:
-            device.launch(kernel, config, [u64(src), u64(dst)])
+            device.launch(kernel, config_, [u64(src), u64(dst)])
             assert np.array_equal(out[256:288], np.arange(32))
             (counters,) = device.counters()
             assert counters.tma_load_requested_bytes == 128 and counters.stored_bytes == 128
@@ -469,7 +428,7 @@ class TestLaunches:
             assert counters.tma_load_unique_bytes == (128 if src % 32 == 0 else 160)
         else:
             with pytest.raises(EmulatorError, match=r"schedules disagree: byte 1024 of out at .* is 0xff after late"):
-                device.launch(kernel, config, [u64(src), u64(dst)])
+                device.launch(kernel, config_, [u64(src), u64(dst)])
             assert out[256] == 256
 
     def test_a_seed_means_the_same_for_any_number_of_workers(self):
@@ -480,8 +439,8 @@ class TestLaunches:
         for count in (1, 2, 3):
             device, out = make_device(("random:5",), count)
             out[:32] = 7
-            config = LaunchConfig((60, 1, 1), (32, 1, 1), dynamic_shared_bytes=2048)
-            device.launch(entry(text), config, [u64(out.ctypes.data), u64(out.ctypes.data + 128)])
+            config_ = config(60, 32, dynamic_shared_bytes=2048)
+            device.launch(entry(text), config_, [u64(out.ctypes.data), u64(out.ctypes.data + 128)])
             arrived.append((out[32 : 32 + 60 * 32].reshape(60, 32) == 7).all(axis=1).tolist())
         assert arrived[0] == arrived[1] == arrived[2]
         assert any(arrived[0]) and not all(arrived[0])
@@ -490,8 +449,8 @@ class TestLaunches:
         device, out = make_device(count=2)
         src = out.ctypes.data
         kernel = entry(COPY.format(wait=WAIT))
-        config = LaunchConfig((4, 1, 1), (32, 1, 1), dynamic_shared_bytes=2048)
-        device.launch(kernel, config, [u64(src), u64(src + 1024)])
+        config_ = config(4, 32, dynamic_shared_bytes=2048)
+        device.launch(kernel, config_, [u64(src), u64(src + 1024)])
         (counters,) = device.counters()
         assert counters.tma_load_requested_bytes == 4 * 128
         assert counters.tma_load_unique_bytes in (128, 160)
@@ -500,14 +459,15 @@ class TestLaunches:
         device, out = make_device(count=2)
         monkeypatch.setattr(device_module.scheduler, "run", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
         with pytest.raises(EmulatorError, match="that ran add under schedule late, part 0 of 2 was killed by SIGKILL"):
-            device.launch(entry(ADD), LaunchConfig((40, 1, 1), (64, 1, 1)), [u64(out.ctypes.data), u32(0)])
+            device.launch(entry(ADD), config(40), [u64(out.ctypes.data), u32(0)])
 
     def test_short_launches_stop_forking(self, monkeypatch):
+        monkeypatch.setattr(runs, "SPLIT_SECONDS", 60.0)
         device, out = make_device(count=2)
-        kernel, config = entry(ADD), LaunchConfig((2, 1, 1), (64, 1, 1))
-        device.launch(kernel, config, [u64(out.ctypes.data), u32(0)])
+        kernel, config_ = entry(ADD), config(2)
+        device.launch(kernel, config_, [u64(out.ctypes.data), u32(0)])
         monkeypatch.setattr(os, "fork", lambda: pytest.fail("forked"))
-        device.launch(kernel, config, [u64(out.ctypes.data), u32(3)])
+        device.launch(kernel, config_, [u64(out.ctypes.data), u32(3)])
         assert out[127] == 130
 
     def test_the_current_device_comes_from_the_environment(self, monkeypatch):
@@ -524,19 +484,6 @@ class TestLaunches:
                     Device.current()
 
 
-# A kernel that writes 7 to a word, and then to one that does not exist.
-FAULTY = """
-.visible .entry faulty(.param .u64 out) .reqntid 32, 1, 1
-{
-    .reg .b64 %rd<2>;
-    ld.param.b64 %rd1, [out];
-    st.global.b32 [%rd1], 7;
-    st.global.b32 [%rd1+4096], 7;
-    ret;
-}
-"""
-
-
 @pytest.mark.parametrize("limit", [1 << 24, 63], ids=["here", "forked"])
 class TestSchedulesOfOneWorker:
     """Schedules that run in this process, if the memory is small, and see none of each other's bytes."""
@@ -551,7 +498,7 @@ class TestSchedulesOfOneWorker:
         device.memory.register(out.ctypes.data, out.nbytes, "out")
         forked, fork = [], os.fork
         monkeypatch.setattr(os, "fork", lambda: forked.append(1) or fork())
-        device.launch(entry(COUNT), LaunchConfig((3, 1, 1), (32, 1, 1)), [u64(out.ctypes.data)])
+        device.launch(entry(COUNT), config(3, 32), [u64(out.ctypes.data)])
         assert out.tolist() == [5 + 96, *[5] * 15] and bool(forked) == (limit < 64)
         assert [counters.ctas for counters in device.counters()] == [3]
 
@@ -560,7 +507,7 @@ class TestSchedulesOfOneWorker:
         out = np.full(16, 5, np.uint32)
         device.memory.register(out.ctypes.data, out.nbytes, "out")
         with pytest.raises(EmulatorError, match="store of 4 bytes at 0x[0-9a-f]+: outside every live allocation"):
-            device.launch(entry(FAULTY), LaunchConfig((1, 1, 1), (32, 1, 1)), [u64(out.ctypes.data)])
+            device.launch(entry(FAULTY), config(1, 32), [u64(out.ctypes.data)])
         assert out.tolist() == [5] * 16
 
     def test_schedules_that_disagree(self, device):
@@ -569,7 +516,7 @@ class TestSchedulesOfOneWorker:
             device.memory.register(array.ctypes.data, array.nbytes, name)
         arguments = [u64(source.ctypes.data), u64(out.ctypes.data)]
         with pytest.raises(EmulatorError, match="schedules disagree"):
-            device.launch(entry(COPY.format(wait="")), LaunchConfig((1, 1, 1), (32, 1, 1), (1, 1, 1), 2048), arguments)
+            device.launch(entry(COPY.format(wait="")), config(1, 32, dynamic_shared_bytes=2048), arguments)
         assert not out.any()
-        device.launch(entry(COPY.format(wait=WAIT)), LaunchConfig((1, 1, 1), (32, 1, 1), (1, 1, 1), 2048), arguments)
+        device.launch(entry(COPY.format(wait=WAIT)), config(1, 32, dynamic_shared_bytes=2048), arguments)
         assert out.tolist() == list(range(32))

@@ -25,15 +25,10 @@ def test_warps_that_arrived_in_an_earlier_phase():
     """Warps 0 and 1 arrive in phase 0; in phase 1 only warp 0 does, warp 1 has exited. Warp 2 waits."""
     arrive = "setp.ne.u32 %p2, %r12, 0; @!%p2 mbarrier.arrive.shared.b64 _, [%r10];"
     text = hang(
-        INIT.format(count=2)
-        + "setp.eq.u32 %p3, %r11, 2; @%p3 bra WAITS;"
-        + arrive
-        + "setp.eq.u32 %p4, %r11, 1; @%p4 bra END;"
-        + WAIT.format(n=0, parity=0)
-        + "@!%p2 mbarrier.arrive.shared.b64 _, [%r10]; bra END; WAITS:"
-        + WAIT.format(n=1, parity=0)
-        + WAIT.format(n=2, parity=1)
-        + "END:"
+        f"{INIT.format(count=2)} setp.eq.u32 %p3, %r11, 2; @%p3 bra WAITS; {arrive}"
+        f"setp.eq.u32 %p4, %r11, 1; @%p4 bra END; {WAIT.format(n=0, parity=0)}"
+        "@!%p2 mbarrier.arrive.shared.b64 _, [%r10]; bra END;"
+        f"WAITS: {WAIT.format(n=1, parity=0)} {WAIT.format(n=2, parity=1)} END:"
     )
     assert "phase 1, 1 of 2 arrivals pending" in text
     assert "has arrived in an earlier phase, not in phase 1: warp 1 of CTA (0, 0, 0), has exited" in text
@@ -41,9 +36,8 @@ def test_warps_that_arrived_in_an_earlier_phase():
 
 
 def test_bytes_that_nobody_sends():
-    text = hang(
-        INIT.format(count=1) + "@!%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r10], 64;" + WAIT.format(n=0, parity=0)
-    )
+    sent = "@!%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r10], 64;"
+    text = hang(INIT.format(count=1) + sent + WAIT.format(n=0, parity=0))
     assert "all have arrived; no copy is outstanding that would bring the 64 bytes" in text
 
 
@@ -53,22 +47,15 @@ def test_nobody_has_ever_arrived():
 
 
 def test_named_and_cluster_barriers():
-    text = hang(
-        "shr.u32 %r11, %tid, 5; setp.eq.u32 %p1, %r11, 1; @%p1 bra OTHER; bar.sync 3, 64; OTHER: bar.sync 4, 64;", 64
-    )
+    part = "shr.u32 %r11, %tid, 5; setp.eq.u32 %p1, %r11, 1; @%p1 bra OTHER;"
+    text = hang(part + "bar.sync 3, 64; OTHER: bar.sync 4, 64;", 64)
     assert (
-        "named barrier 3: 32 of 64 threads, arrived: warp 0\n      has not arrived: warp 1 of CTA (0, 0, 0), "
-        "at PTX line"
-    ) in text
-    body = (
-        "setp.eq.u32 %p1, %rank, 1; @%p1 bra OTHER; barrier.cluster.arrive.aligned; "
-        "barrier.cluster.wait.aligned; OTHER: bar.sync 4, 64;"
+        "named barrier 3: 32 of 64 threads, arrived: warp 0\n      has not arrived: warp 1 of CTA (0, 0, 0), at" in text
     )
-    text = hang(body, 32, grid=2, cluster=2)
-    assert (
-        "cluster barrier: 32 of 64 threads arrived" in text
-        and "has not arrived: warp 0 of CTA (1, 0, 0), at PTX line" in text
-    )
+    meet = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+    text = hang(f"setp.eq.u32 %p1, %rank, 1; @%p1 bra OTHER; {meet} OTHER: bar.sync 4, 64;", 32, grid=2, cluster=2)
+    assert "cluster barrier: 32 of 64 threads arrived" in text
+    assert "has not arrived: warp 0 of CTA (1, 0, 0), at PTX line" in text
 
 
 def test_an_exception_of_the_emulator_has_a_place(monkeypatch):
@@ -78,12 +65,7 @@ def test_an_exception_of_the_emulator_has_a_place(monkeypatch):
         raise ValueError("no such axis")
 
     monkeypatch.setattr(barriers, "wait_cluster", broken)
-    with pytest.raises(
-        EmulatorError, match="the emulator failed at this instruction: ValueError: no such axis"
-    ) as error:
+    with pytest.raises(EmulatorError, match="emulator failed at this instruction: ValueError: no such axis") as error:
         launch("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;", np.zeros(32, np.uint32))
-    assert (
-        error.value.ptx_text.startswith("barrier.cluster.wait")
-        and error.value.warp == 0
-        and error.value.cta == (0, 0, 0)
-    )
+    assert error.value.ptx_text.startswith("barrier.cluster.wait")
+    assert error.value.warp == 0 and error.value.cta == (0, 0, 0)

@@ -6,7 +6,7 @@ import pytest
 from nogpu import errors
 from nogpu.errors import EmulatorError
 from nogpu.ops import copy_operands
-from tests.support.small_kernels import launch
+from tests.support.small_kernels import aligned, launch
 
 SEEDS = [f"random:{seed}" for seed in range(1, 25)]
 
@@ -25,11 +25,6 @@ LOAD = (
     "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%r10+{place}*8], [%a1], 64, [%r11+{place}];"
 )
 COMMIT = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r11+{place}];"
-
-
-def aligned(count):
-    storage = np.zeros(4 * count + 128, np.uint8)
-    return storage[-storage.ctypes.data % 128 :][: 4 * count].view(np.uint32)
 
 
 def seen(first, second):

@@ -29,6 +29,7 @@ def program(setting=""):
 
 
 WITHOUT_RICH = "sys.modules['rich'] = None; "
+LATER = "status.DELAY, status.INTERVAL = 600, 0.01"
 SOON = "status.DELAY = status.INTERVAL = 0.01"
 CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {program(SOON)!r}])"
 
@@ -73,18 +74,11 @@ def test_a_long_launch(options, without):
 @pytest.mark.parametrize(
     "text, stderr, variables",
     [
-        (program(), True, {}),
-        (program(SOON), False, {}),
-        (program(WITHOUT_RICH + SOON), False, {}),
-        (program(SOON), True, {"NOGPU_PROGRESS": "0"}),
-        (CHILD, True, {}),
-    ],
-    ids=[
-        "a short launch",
-        "no terminal",
-        "no terminal and no rich",
-        "turned off",
-        "a child of a process on the device",
+        pytest.param(program(LATER), True, {}, id="a short launch"),
+        pytest.param(program(SOON), False, {}, id="no terminal"),
+        pytest.param(program(WITHOUT_RICH + SOON), False, {}, id="no terminal and no rich"),
+        pytest.param(program(SOON), True, {"NOGPU_PROGRESS": "0"}, id="turned off"),
+        pytest.param(CHILD, True, {}, id="a child of a process on the device"),
     ],
 )
 def test_nothing_else(text, stderr, variables):

@@ -23,16 +23,12 @@ READY: bar.sync 0;
 """
 WAIT = "{at}: mbarrier.try_wait.parity.shared.b64 %p2, [{barrier}], {parity}; @!%p2 bra {at};"
 # Two warps that hand over to each other {n} times.
-HAND_OVER = (
-    INIT.format(count=1)
-    + "mov.u32 %r3, 0; mov.u32 %r4, 0; shr.u32 %r5, %tid, 5; setp.ne.u32 %p3, %r5, 0; and.b32 %r6, %tid, 31;"
-    + "setp.ne.u32 %p4, %r6, 0; LOOP: @%p3 bra SECOND; @!%p4 mbarrier.arrive.shared.b64 _, [%r1];"
-    + WAIT.format(at="A", barrier="%r2", parity="%r3")
-    + "bra NEXT; SECOND:"
-    + WAIT.format(at="B", barrier="%r1", parity="%r3")
-    + "@!%p4 mbarrier.arrive.shared.b64 _, [%r2]; NEXT: xor.b32 %r3, %r3, 1; add.u32 %r4, %r4, 1;"
-    + "setp.lt.u32 %p5, %r4, {n}; @%p5 bra LOOP;"
-)
+HAND_OVER = f"""{INIT.format(count=1)} mov.u32 %r3, 0; mov.u32 %r4, 0; shr.u32 %r5, %tid, 5; setp.ne.u32 %p3, %r5, 0;
+    and.b32 %r6, %tid, 31; setp.ne.u32 %p4, %r6, 0;
+LOOP: @%p3 bra SECOND; @!%p4 mbarrier.arrive.shared.b64 _, [%r1];
+    {WAIT.format(at="A", barrier="%r2", parity="%r3")} bra NEXT;
+SECOND: {WAIT.format(at="B", barrier="%r1", parity="%r3")} @!%p4 mbarrier.arrive.shared.b64 _, [%r2];
+NEXT: xor.b32 %r3, %r3, 1; add.u32 %r4, %r4, 1; setp.lt.u32 %p5, %r4, {{n}}; @%p5 bra LOOP;"""
 
 
 @pytest.fixture
@@ -58,17 +54,13 @@ def test_a_hand_over_needs_no_python(turns):
 def test_those_who_wait_are_woken_in_the_order_of_their_waits(parted):
     """Warps 0 to 3 wait, those in `parted` as two groups of lanes, which Python keeps; warp 4 arrives."""
     numbers = "".join(f"setp.eq.or.u32 %p7, %r5, {warp}, %p7;" for warp in parted)
-    body = (
-        INIT.format(count=1)
-        + f"shr.u32 %r5, %tid, 5; setp.ne.u32 %p7, 0, 0; {numbers} setp.eq.u32 %p3, %r5, 4; @%p3 bra ARRIVE;"
-        + "and.b32 %r6, %tid, 31; setp.lt.u32 %p4, %r6, 16; and.pred %p4, %p4, %p7; @%p4 bra LOW;"
-        + WAIT.format(at="A", barrier="%r1", parity="0")
-        + "bra MET; LOW:"
-        + WAIT.format(at="B", barrier="%r1", parity="0")
-        + "MET: setp.ne.u32 %p5, %r6, 0; @%p5 bra DONE; atom.global.add.u32 %r7, [%a0], 1;"
-        + "mul.wide.u32 %rd1, %r7, 4; add.s64 %rd1, %a0, %rd1; st.global.u32 [%rd1+4], %r5; bra DONE;"
-        + "ARRIVE: and.b32 %r6, %tid, 31; setp.eq.u32 %p6, %r6, 0; @%p6 mbarrier.arrive.shared.b64 _, [%r1]; DONE:"
-    )
+    body = f"""{INIT.format(count=1)} shr.u32 %r5, %tid, 5; setp.ne.u32 %p7, 0, 0; {numbers}
+        setp.eq.u32 %p3, %r5, 4; @%p3 bra ARRIVE; and.b32 %r6, %tid, 31; setp.lt.u32 %p4, %r6, 16;
+        and.pred %p4, %p4, %p7; @%p4 bra LOW; {WAIT.format(at="A", barrier="%r1", parity="0")} bra MET;
+    LOW: {WAIT.format(at="B", barrier="%r1", parity="0")}
+    MET: setp.ne.u32 %p5, %r6, 0; @%p5 bra DONE; atom.global.add.u32 %r7, [%a0], 1;
+        mul.wide.u32 %rd1, %r7, 4; add.s64 %rd1, %a0, %rd1; st.global.u32 [%rd1+4], %r5; bra DONE;
+    ARRIVE: and.b32 %r6, %tid, 31; setp.eq.u32 %p6, %r6, 0; @%p6 mbarrier.arrive.shared.b64 _, [%r1]; DONE:"""
     out = np.full(6, 99, np.uint32)
     out[0] = 0
     launch(body, out, threads=160)
@@ -92,12 +84,10 @@ def test_a_hang_names_what_is_waited_for(wait, text, kernels):
 @pytest.mark.parametrize("kernels", [True, False])
 def test_a_hang_names_warps_in_order(kernels):
     """Warp 1 arrives before warp 0."""
-    body = (
-        INIT.format(count=64)
-        + "setp.lt.u32 %p3, %tid, 32; @%p3 bra FIRST; mbarrier.arrive.shared.b64 _, [%r1]; bar.sync 1, 64; bra WAIT;"
-        + "FIRST: bar.sync 1, 64; mbarrier.arrive.shared.b64 _, [%r1]; WAIT:"
-        + WAIT.format(at="A", barrier="%r1", parity="1")
-    )
+    body = f"""{INIT.format(count=64)} setp.lt.u32 %p3, %tid, 32; @%p3 bra FIRST;
+        mbarrier.arrive.shared.b64 _, [%r1]; bar.sync 1, 64; bra WAIT;
+    FIRST: bar.sync 1, 64; mbarrier.arrive.shared.b64 _, [%r1];
+    WAIT: {WAIT.format(at="A", barrier="%r1", parity="1")}"""
     with pytest.raises(EmulatorError) as error:
         launch(body, np.zeros(4, np.uint32), threads=64, kernels=kernels)
     named = [line for line in str(error.value).splitlines() if "has arrived in an earlier phase" in line]
@@ -210,9 +200,8 @@ def test_tile_loads(schedule, rows):
 )
 @pytest.mark.parametrize("kernels", [True, False])
 def test_a_load_that_is_no_longer_legal(change, reason, kernels):
-    options = {"before": "", "behind": ""} | change
     with pytest.raises(EmulatorError, match=reason) as error:
-        load(6, kernels=kernels, **options)
+        load(6, kernels=kernels, **change)
     assert "cp.async.bulk.tensor.2d" in str(error.value)
 
 

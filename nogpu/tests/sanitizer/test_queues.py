@@ -112,14 +112,42 @@ def test_report(program):
     text = race(lambda: program.run("load", program.b))
     second, first = text.index(f"the launch of k on queue {program.b:#x}"), text.index(f"on queue {program.a:#x}")
     assert second < first and "which reads by ld.global.b32" in text and "which writes by st.global.b32" in text
-    assert "at bytes 0x0..0x7f of array uint32[64]" in text and "test_sanitizer_queues.py:" in text
+    assert "at bytes 0x0..0x7f of array uint32[64]" in text and "test_queues.py:" in text
     assert "cudaStreamWaitEvent" in text and "CUDA C++ Programming Guide" in text
 
 
-@pytest.mark.parametrize(("first", "second"), [("store", "load"), ("load", "store"), ("store", "store")])
-def test_two_queues(program, first, second):
-    program.run(first, program.a)
-    race(lambda: program.run(second, program.b))
+# Steps of a host program: `kernel queue`, `record queue` and `wait queue` of one event. One behind "!" is a race.
+HISTORIES = {
+    "store, load": "store a, ! load b",
+    "load, store": "load a, ! store b",
+    "store, store": "store a, ! store b",
+    "atomics race with loads": "add a, ! load b",
+    "event": "store a, record a, wait b, load b",
+    "event before the work": "record a, store a, wait b, ! load b",
+    "event is recorded after the wait": "store a, wait b, record a, ! load b",
+    "third queue learns": "store a, record a, wait c, record c, wait b, load b",
+    "no wait for the event": "store a, record a, ! load b",
+    "queue that is created later": "store legacy, ! load new",
+    "the runtime's queue with flags": "store legacy, load blocking",
+    "the runtime's queue without flags": "store legacy, ! load free",
+    "non-blocking queue before the legacy one": "store a, ! load legacy",
+    "non-blocking queue behind the legacy one": "store legacy, ! load a",
+}
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_histories(program, name):
+    blocking, free = (value(runtime.cudaStreamCreateWithFlags(flags)) for flags in (BLOCKING, NON_BLOCKING))
+    found = {"a": program.a, "b": program.b, "c": queue(), "legacy": LEGACY, "blocking": blocking, "free": free}
+    for step in HISTORIES[name].split(", "):
+        what, _, on = step.removeprefix("! ").partition(" ")
+        at = queue() if on == "new" else found[on]
+        if what in ("record", "wait"):
+            getattr(program, what)(at)
+        elif step[0] == "!":
+            race(lambda what=what, at=at: program.run(what, at))
+        else:
+            program.run(what, at)
 
 
 def test_what_is_no_race(program):
@@ -138,48 +166,6 @@ def test_neighbouring_bytes(program):
     program.run("bytes", program.a)
     program.run("bytes", program.b, program.array.view(np.uint8)[32:])
     race(lambda: program.run("bytes", program.b, program.array.view(np.uint8)[31:]), "at byte 0x1f of")
-
-
-def test_atomics_race_with_loads(program):
-    program.run("add", program.a)
-    race(lambda: program.run("load", program.b), "atom.global.add")
-
-
-def test_event(program):
-    program.run("store", program.a)
-    program.record(program.a)
-    program.wait(program.b)
-    program.run("load", program.b)
-
-
-def test_event_before_the_work(program):
-    program.record(program.a)
-    program.run("store", program.a)
-    program.wait(program.b)
-    race(lambda: program.run("load", program.b))
-
-
-def test_event_is_recorded_after_the_wait(program):
-    program.run("store", program.a)
-    program.wait(program.b)
-    program.record(program.a)
-    race(lambda: program.run("load", program.b))
-
-
-def test_third_queue_learns(program):
-    third = queue()
-    program.run("store", program.a)
-    program.record(program.a)
-    program.wait(third)
-    program.record(third)
-    program.wait(program.b)
-    program.run("load", program.b)
-
-
-def test_wait_comes_too_late(program):
-    program.run("store", program.a)
-    program.record(program.a)
-    race(lambda: program.run("load", program.b))
 
 
 HOST_WAITS = {
@@ -230,27 +216,6 @@ def test_blocking_queues_meet_in_the_legacy_queue(program):
     program.run("store", first)
     program.run("store", LEGACY, other)
     program.run("load", second)
-
-
-@pytest.mark.parametrize("order", [(LEGACY, "a"), ("a", LEGACY)])
-def test_legacy_queue_does_not_wait_for_non_blocking_ones(program, order):
-    first, second = (program.a if each == "a" else each for each in order)
-    program.run("store", first)
-    race(lambda: program.run("load", second))
-
-
-def test_queue_that_is_created_later(kernels, array):
-    kernels["store"].launch(1, 32, [array], wait=False)
-    later = queue()
-    race(lambda: kernels["load"].launch(1, 32, [array], queue=later, wait=False))
-
-
-def test_runtime_creates_queues_with_flags(program):
-    blocking = value(runtime.cudaStreamCreateWithFlags(BLOCKING))
-    free = value(runtime.cudaStreamCreateWithFlags(NON_BLOCKING))
-    program.run("store", LEGACY)
-    program.run("load", blocking)
-    race(lambda: program.run("load", free))
 
 
 def test_programmatic_launches(program):
@@ -367,26 +332,25 @@ def host(size=128):
 TO_DEVICE, TO_HOST, WITHIN = 1, 2, 3
 
 
-def test_fill(program):
+def test_fills(program):
     program.run("store", program.a)
     race(lambda: driver.cuMemsetD8Async(program.address, 1, 128, program.b), "a fill on queue")
     value(driver.cuMemsetD8Async(program.address, 1, 128, program.a))
-
-
-def test_fill_of_the_legacy_queue(program):
+    value(driver.cuCtxSynchronize())
     value(driver.cuMemsetD8(program.address, 1, 128))
     race(lambda: program.run("load", program.a), "a fill on the legacy default queue")
+
+
+def copy(to, source, kind, on):
+    return runtime.cudaMemcpyAsync(to, source, 128, kind, on)
 
 
 def test_copy(program):
     data, other = host(), value(driver.cuMemAlloc(128))
     program.run("store", program.a)
-    race(
-        lambda: runtime.cudaMemcpyAsync(other, program.address, 128, WITHIN, program.b),
-        f"a copy on queue {program.b:#x}",
-    )
-    value(runtime.cudaMemcpyAsync(other, program.address, 128, WITHIN, program.a))
-    race(lambda: runtime.cudaMemcpyAsync(other, data.ctypes.data, 128, TO_DEVICE, program.b))
+    race(lambda: copy(other, program.address, WITHIN, program.b), f"a copy on queue {program.b:#x}")
+    value(copy(other, program.address, WITHIN, program.a))
+    race(lambda: copy(other, data.ctypes.data, TO_DEVICE, program.b))
 
 
 def test_host_waits_for_copies_to_pageable_memory(program):
@@ -490,18 +454,15 @@ def recorded():
     return event
 
 
-@pytest.mark.parametrize("name", TORCH_EDGES)
+@pytest.mark.parametrize("name", [*TORCH_EDGES, *TORCH_NO_EDGES])
 def test_torch_edges(side, name, program):
     x = tensor()
-    TORCH_EDGES[name](side)
-    program.run("load", side.cuda_stream, x)
-
-
-@pytest.mark.parametrize("name", TORCH_NO_EDGES)
-def test_no_torch_edges(side, name, program):
-    x = tensor()
-    TORCH_NO_EDGES[name](side)
-    race(lambda: program.run("load", side.cuda_stream, x))
+    if name in TORCH_EDGES:
+        TORCH_EDGES[name](side)
+        program.run("load", side.cuda_stream, x)
+    else:
+        TORCH_NO_EDGES[name](side)
+        race(lambda: program.run("load", side.cuda_stream, x))
 
 
 def test_operations_before_the_first_queue(kernels):
@@ -670,12 +631,9 @@ def test_fork_and_join_in_a_graph(program, side):
         graph.replay()
 
 
-def test_no_fork_in_a_graph(program, side):
-    race(forked(program, side, tensor(), fork=False).replay)
-
-
-def test_no_join_in_a_graph(program, side):
-    race(forked(program, side, tensor(), join=False).replay)
+@pytest.mark.parametrize("missing", ["fork", "join"])
+def test_no_fork_or_join_in_a_graph(program, side, missing):
+    race(forked(program, side, tensor(), **{missing: False}).replay)
 
 
 def test_events_in_a_graph(program, side):
@@ -739,18 +697,14 @@ FREED_EDGES = {
 }
 
 
-@pytest.mark.parametrize("name", FREED_EDGES)
+@pytest.mark.parametrize("name", [*FREED_EDGES, "wait behind the release"])
 def test_memory_is_given_out_again_behind_its_uses(program, side, name):
     x = used(program, side)
-    FREED_EDGES[name](x, side)
+    if name in FREED_EDGES:
+        FREED_EDGES[name](x, side)
     del x
-    torch.empty(64, dtype=torch.int32, device="cuda")
-
-
-def test_wait_behind_the_release(program, side):
-    x = used(program, side)
-    del x
-    torch.cuda.current_stream().wait_stream(side)
+    if name not in FREED_EDGES:
+        torch.cuda.current_stream().wait_stream(side)
     torch.empty(64, dtype=torch.int32, device="cuda")
 
 
