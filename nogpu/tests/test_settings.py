@@ -11,23 +11,10 @@ from tests.support.commands import PACKAGE, ROOT
 from tests.support.emulated import run
 
 ILLEGAL = {
-    "schedule": "bogus",
-    "workers": "x",
-    "max_instructions": "-1",
-    "explore": "0",
-    "lenient": "yes",
-    "sanitize": "true",
-    "sanitize_allow": "race",
-    "sanitize_schedule": "soon",
-    "sanitize_log": "/nowhere/log",
-    "record": "/dev/null",
-    "record_values": "no",
-    "clock": "b201",
-    "clock_timeline": "t.txt",
-    "clock_picture": "/nowhere/p.png",
-    "clock_why": "why",
-    "hopper_mode": "fast",
-    "progress": "-1",
+    **{"schedule": "bogus", "workers": "x", "max_instructions": "-1", "explore": "0", "lenient": "yes"},
+    **{"sanitize": "true", "sanitize_allow": "race", "sanitize_schedule": "soon", "sanitize_log": "/nowhere/log"},
+    **{"record": "/dev/null", "record_values": "no", "clock": "b201", "clock_timeline": "t.txt"},
+    **{"clock_picture": "/nowhere/p.png", "clock_why": "why", "hopper_mode": "fast", "progress": "-1"},
 }
 # Variables of processes that the emulator starts, not for users.
 INTERNAL = {"NOGPU_CUDA_PROGRAM", "NOGPU_LIBPYTHON", "NOGPU_PYTHON"}

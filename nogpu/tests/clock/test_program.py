@@ -3,13 +3,11 @@
 import gzip
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
+from nogpu.__main__ import parse
 from nogpu.clock.chip import profile
 from nogpu.clock.paths import picture_path
 from nogpu.clock.picture import _LAUNCHES, _all_sms, draw
@@ -18,6 +16,7 @@ from nogpu.clock.summary import error_band, errors, summary
 from nogpu.clock.timeline import CTA, write_timeline
 from tests.clock.test_copies import multiplied, ring
 from tests.support.clocks import lines_of, recorded, tiny
+from tests.support.emulated import run
 from tests.support.small_kernels import module, store
 
 PROGRAM = f"""if True:
@@ -32,16 +31,14 @@ PROGRAM = f"""if True:
 
 
 def clocked(*options, program=PROGRAM):
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("NOGPU")}
-    command = [sys.executable, "-m", "nogpu", *map(str, options), "-c", program]
-    return subprocess.run(command, env=variables, capture_output=True, text=True)
+    return run("-c", program, options=options)
 
 
 def test_a_program_prints_modelled_times_when_it_ends(tmp_path):
     file = tmp_path / "timeline.json.gz"
-    run = clocked("--clock", "b200", "--timeline", file)
-    assert (run.returncode, run.stdout) == (0, "496\n"), run.stderr
-    title, _, *launches, total, used, waits, wrote = run.stderr.splitlines()
+    done = clocked("--clock", "b200", "--timeline", file)
+    assert (done.returncode, done.stdout) == (0, "496\n"), done.stderr
+    title, _, *launches, total, used, waits, wrote = done.stderr.splitlines()
     assert title.startswith("clock: modelled on b200, error")
     assert [line.split()[:2] for line in launches] == [[str(number), "k"] for number in range(3)]
     starts, ends = ([float(line.split()[at]) for line in launches] for at in (2, 3))
@@ -55,15 +52,15 @@ def test_a_program_prints_modelled_times_when_it_ends(tmp_path):
 
 
 def test_a_program_that_fails_has_its_launches_replayed():
-    run = clocked("--clock", "h200", program=PROGRAM + "    raise SystemExit(3)")
-    assert run.returncode == 3
-    assert "modelled on h200" in run.stderr and "tensor core omitted" in run.stderr
+    done = clocked("--clock", "h200", program=PROGRAM + "    raise SystemExit(3)")
+    assert done.returncode == 3
+    assert "modelled on h200" in done.stderr and "tensor core omitted" in done.stderr
 
 
 def test_a_program_is_told_what_would_make_it_faster(tmp_path):
-    run = clocked("--clock", "b200", "--why", "--timeline", tmp_path / "t.json")
-    assert run.returncode == 0, run.stderr
-    text = run.stderr.splitlines()
+    done = clocked("--clock", "b200", "--why", "--timeline", tmp_path / "t.json")
+    assert done.returncode == 0, done.stderr
+    text = done.stderr.splitlines()
     start = next(at for at, line in enumerate(text) if line.startswith("clock: why "))
     total = next(line for line in text if line.startswith("  from the first start to the last end: ")).split()[-3]
     assert text[start].startswith(f"clock: why {total} modelled us on b200 for 3 launches: ")
@@ -74,8 +71,8 @@ def test_a_program_is_told_what_would_make_it_faster(tmp_path):
 
 
 def test_a_program_without_launches_prints_nothing():
-    run = clocked("--clock", "b200", "--why", program="print(1)")
-    assert (run.stdout, run.stderr) == ("1\n", "")
+    done = clocked("--clock", "b200", "--why", program="print(1)")
+    assert (done.stdout, done.stderr) == ("1\n", "")
 
 
 def test_a_picture_without_matplotlib_names_the_extra(monkeypatch):
@@ -84,21 +81,25 @@ def test_a_picture_without_matplotlib_names_the_extra(monkeypatch):
         picture_path("a.png")
 
 
+PROFILE = "chip profile 'b201': known are b200, h200, or the path of a JSON file"
+
+
 @pytest.mark.parametrize(
     "options, error",
     [
-        (["--clock", "b201"], "chip profile 'b201': known are b200, h200, or the path of a JSON file"),
-        (["--clock", "b200", "--schedule", "eager"], "no --device, no --schedule"),
-        (["--clock", "b200", "--device", "hopper"], "no --device, no --schedule"),
-        (["--timeline", "x.json"], "--timeline is of --clock, which replays launches: give --clock CHIP, too"),
-        (["--why"], "--why is of --clock"),
-        (["--clock", "b200", "--timeline", "x.txt"], "'x.txt' does not end in .json or .json.gz"),
-        (["--clock", "b200", "--timeline", "nowhere/x.json"], "there is no folder for 'nowhere/x.json'"),
+        ("--clock b201", PROFILE),
+        ("--clock b200 --schedule eager", "no --device, no --schedule"),
+        ("--clock b200 --device hopper", "no --device, no --schedule"),
+        ("--timeline x.json", "--timeline is of --clock, which replays launches: give --clock CHIP, too"),
+        ("--why", "--why is of --clock"),
+        ("--clock b200 --timeline x.txt", "'x.txt' does not end in .json or .json.gz"),
+        ("--clock b200 --timeline nowhere/x.json", "there is no folder for 'nowhere/x.json'"),
     ],
 )
-def test_options_that_are_refused(options, error):
-    run = clocked(*options)
-    assert run.returncode == 2 and error in run.stderr
+def test_options_that_are_refused(options, error, capsys):
+    with pytest.raises(SystemExit) as refused:
+        parse([*options.split(), "-c", ""])
+    assert refused.value.code == 2 and error in capsys.readouterr().err
 
 
 def test_the_error_is_that_of_the_points(tmp_path):

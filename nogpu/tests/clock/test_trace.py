@@ -166,13 +166,10 @@ def test_global_accesses():
         data,
     )
     assert words(trace, "ld")[1:] == [
-        (access(GLOBAL, 4), *line(at)),
-        (access(GLOBAL, 4), *line(at, 8), *line(at + 128, 7)),
+        *((access(GLOBAL, 4), *line(at)), (access(GLOBAL, 4), *line(at, 8), *line(at + 128, 7))),
         (access(GLOBAL, 16), *line(at), *line(at + 128), *line(at + 256), *line(at + 384)),
         (access(GLOBAL, 1, 3), *line(at, 4), *line(at + 256, 4), *line(at + 512, 4)),
-        (access(GLOBAL, 8), *line(at, 2)),
-        (access(GLOBAL, 4), *line(at)),
-        (access(GLOBAL, 4), *line(at, 1)),
+        *((access(GLOBAL, 8), *line(at, 2)), (access(GLOBAL, 4), *line(at)), (access(GLOBAL, 4), *line(at, 1))),
     ]
     assert words(trace, "st") == [(access(GLOBAL, 2), *line(at))]
     assert words(trace, "prefetch") == [(access(GLOBAL, 1), *line(at))]

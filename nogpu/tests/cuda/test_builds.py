@@ -14,10 +14,7 @@ from tests.support.nvcc import needs_nvcc
 @pytest.mark.parametrize(
     "values,chosen",
     [
-        ([], "100a"),
-        (["native"], "100a"),
-        (["sm_100a"], "100a"),
-        (["arch=compute_100f,code=sm_100f"], "100a"),
+        *(([], "100a"), (["native"], "100a"), (["sm_100a"], "100a"), (["arch=compute_100f,code=sm_100f"], "100a")),
         (["arch=compute_100,code=sm_100"], "100"),
         (["arch=compute_80,code=sm_80", "arch=compute_90,code=sm_90"], "90"),
         (["arch=compute_80,code=sm_80", "arch=compute_90a,code=sm_90a"], "80"),

@@ -152,12 +152,9 @@ class Pipeline:
     ("change", "kept"),
     [
         ({"pipeline": "passes{dump-cubin-path='PATH' dump-ptx-path='OTHER'}"}, None),
-        ({"pipeline": "passes{dump-cubin-path='PATH'}"}, None),
-        ({"pipeline": "passes{}"}, None),
-        ({"pipeline": "passes{dump-ptx-path='PATH' link-libraries=x.bc}"}, None),
-        ({"warnings_filter": "all"}, None),
-        ({"_post_compile_hook": print}, None),
-        ({}, ["ptx"]),
+        *(({"pipeline": "passes{dump-cubin-path='PATH'}"}, None), ({"pipeline": "passes{}"}, None)),
+        *(({"pipeline": "passes{dump-ptx-path='PATH' link-libraries=x.bc}"}, None), ({"warnings_filter": "all"}, None)),
+        *(({"_post_compile_hook": print}, None), ({}, ["ptx"])),
         ({"pipeline": "passes{dump-cubin-path='PATH' dump-ptx-path='PATH'}"}, ["cubin", "ptx"]),
     ],
 )

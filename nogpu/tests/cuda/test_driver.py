@@ -40,11 +40,8 @@ def refused(call, reason, *names):
 @pytest.mark.parametrize(
     ("size", "reason"),
     [
-        (-1, "size -1: must be 1 to 191501434880"),
-        (2**63, "must be 1 to"),
-        (1.5, "size 1.5: an integer is expected"),
-        ("5", "size '5': an integer"),
-        (None, "size None: an integer"),
+        *((-1, "size -1: must be 1 to 191501434880"), (2**63, "must be 1 to")),
+        *((1.5, "size 1.5: an integer is expected"), ("5", "size '5': an integer"), (None, "size None: an integer")),
     ],
 )
 def test_allocations(size, reason):

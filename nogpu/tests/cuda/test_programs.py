@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,8 @@ from nogpu import store, toolchain
 from nogpu.cuda.programs import connection, properties, status, toolkit
 from nogpu.cuda.programs.entries import ENTRIES
 from nogpu.errors import EmulatorError
-from tests.support.commands import ROOT, clean_environment
-from tests.support.emulated import copy_libraries
+from tests.support.commands import ROOT
+from tests.support.emulated import copy_libraries, run
 from tests.support.nvcc import needs_nvcc
 
 SOURCES = ROOT / "tests" / "cuda" / "programs"
@@ -83,13 +82,6 @@ def test_a_call_from_python_raises_the_kernels_error(checks, capfd):
     assert status.raising(checks.vector_add)() == 0
 
 
-def run(*arguments, **variables):
-    """Run python -m nogpu ARGUMENTS."""
-    command = [sys.executable, "-m", "nogpu", *map(str, arguments)]
-    environment = clean_environment(**variables)
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, cwd=ROOT)
-
-
 @needs_nvcc
 def test_a_source_file():
     done = run(SOURCES / "tiles.cu")
@@ -101,7 +93,7 @@ def test_a_program_with_the_static_runtime():
     """The program has the form that NVIDIA's nvcc makes: machine code beside compressed PTX."""
     codes = ("-gencode", "arch=compute_100a,code=[sm_100a,compute_100a]")
     made = compiled("tiles.cu", *codes, compiler=toolkit.nvcc())
-    done = run("--schedule", "eager", made)
+    done = run(made, options=["--schedule", "eager"])
     assert (done.returncode, done.stdout[:7], done.stderr) == (0, "right, ", "")
     done = run(made, "wrong")
     assert done.returncode == 1 and "an illegal memory access was encountered" in done.stdout
@@ -113,7 +105,7 @@ def test_a_program_with_the_static_runtime():
 def test_a_program_in_modelled_time():
     """The launches of a stand-alone executable are recorded in its own process and replayed at its end."""
     made = compiled("tiles.cu")
-    done = run("--clock", "b200", made)
+    done = run(made, options=["--clock", "b200"])
     assert (done.returncode, done.stdout) == (0, run(made).stdout), done.stderr
     title, _, *launches, total, used = [line for line in done.stderr.splitlines() if "waits for" not in line]
     assert title.startswith("clock: modelled on b200, error")

@@ -1,7 +1,5 @@
 """Programmatic dependent launch: overlap of launches, waits, resources that co-resident CTAs share."""
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -11,8 +9,7 @@ from nogpu.errors import EmulatorError
 from nogpu.execution import device as device_module
 from nogpu.execution.device import Device, DeviceProperties, LaunchConfig
 from nogpu.ptx import module as ptx
-from tests.support.commands import ROOT
-from tests.support.emulated import checks, outcomes
+from tests.support.emulated import PROGRAMS, run, succeed
 from tests.support.small_kernels import aligned, module
 
 SCHEDULES = ["late", "eager", "random:1", "random:2", "random:3"]
@@ -356,14 +353,8 @@ class TestDevice:
         assert seen[-1] == (6 * len(schedules), 6 * len(schedules))
 
 
-@pytest.fixture(scope="module")
-def results():
-    return outcomes("pending_checks.py", NOGPU_WORKERS="1")
-
-
-@pytest.mark.parametrize("name", checks("pending_checks.py"))
-def test_torch(results, name):
-    assert results[name] == "ok", results[name]
+def test_torch():
+    succeed("pending_checks.py", NOGPU_WORKERS="1")
 
 
 @pytest.mark.parametrize(
@@ -371,14 +362,11 @@ def test_torch(results, name):
 )
 def test_the_exit_of_a_process_runs_what_is_pending(body, code):
     program = f"""if True:
-        import sys; sys.path[:0] = ["tests/cuda/programs"]
         import torch, pending_checks
         x = torch.zeros(4, device="cuda")
         pending_checks.launch(x, pending_checks.TRIGGER, {body!r})
         print("launched")
     """
-    process = subprocess.run(
-        [sys.executable, "-m", "nogpu", "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=100
-    )
+    process = run("-c", program, PYTHONPATH=str(PROGRAMS))
     assert (process.returncode, process.stdout) == (code, "launched\n"), process.stderr
     assert ("EmulatorError" in process.stderr and "kernel   k" in process.stderr) == bool(code), process.stderr

@@ -297,12 +297,8 @@ class TestSettling:
     @pytest.mark.parametrize(
         "writes",
         [
-            [(0, b"ab")],
-            [(251, b"ab")],
-            [(3, b"a"), (100, b"bc"), (7, b"d"), (3, b"e")],
-            [(8, bytes(16)), (40, bytes(8))],
-            [(248, b"abcde"), (0, bytes(8))],
-            [(0, bytes(range(253))[::-1])],
+            *([(0, b"ab")], [(251, b"ab")], [(3, b"a"), (100, b"bc"), (7, b"d"), (3, b"e")]),
+            *([(8, bytes(16)), (40, bytes(8))], [(248, b"abcde"), (0, bytes(8))], [(0, bytes(range(253))[::-1])]),
         ],
     )
     def test_what_was_written_arrives(self, space, writes):

@@ -219,73 +219,61 @@ class TestClusters:
         assert out[0] == 1
 
 
-@pytest.mark.usefixtures("short_turns")
-@pytest.mark.parametrize("schedule", SCHEDULES)
-class TestHangs:
-    def test_a_branch_to_itself(self, schedule):
-        assert "[can run]" in hang("L: bra.uni L;", schedule=schedule)
-
-    def test_a_word_that_nobody_sets(self, schedule):
-        text = hang(
-            "nanosleep.u32 20;" + POLL.format(word=0).replace("setp", "nanosleep.u32 64; setp"), schedule=schedule
-        )
-        assert "CTA (0, 0, 0) warp 0 at PTX line" in text
-
-    def test_registers_that_come_round_again(self, schedule):
-        """Each warp's registers have a period of their own, and each lane its values."""
-        body = """
-            shr.u32 %r11, %tid, 5; mul.lo.u32 %r12, %r11, 4; add.u32 %r12, %r12, 7; mov.u32 %r2, %tid;
+LOCK = "TAKE: atom.global.{}; setp.{}.u32 %p2, %r5, 0; @%p2 bra TAKE;"
+HANGS = {  # name: (body, threads); a single thread takes a word that is 1
+    "a word that nobody sets": (POLL.format(word=0).replace("setp", "nanosleep.u32 64; setp"), 32),
+    # Each warp's registers have a period of their own, and each lane its values.
+    "registers that come round again": (
+        """shr.u32 %r11, %tid, 5; mul.lo.u32 %r12, %r11, 4; add.u32 %r12, %r12, 7; mov.u32 %r2, %tid;
         L:  add.u32 %r2, %r2, 1; rem.u32 %r2, %r2, %r12; ld.volatile.global.b32 %r3, [%a0]; or.b32 %r4, %r3, %r2;
-            setp.lt.u32 %p1, %r4, 1000; @%p1 bra L;
-        """
-        hang(body, threads=96, schedule=schedule)
-
-    def test_a_long_period(self, schedule):
-        """A counter that starts anew at a prime, so that turns end at all of its values."""
-        body = """
-            mov.u32 %r2, 0;
-        L:  add.u32 %r2, %r2, 1; setp.eq.u32 %p2, %r2, 251; selp.b32 %r2, 0, %r2, %p2;
-            ld.volatile.global.b32 %r3, [%a0]; setp.eq.u32 %p1, %r3, 0; @%p1 bra L;
-        """
-        hang(body, schedule=schedule)
-
-    def test_after_long_work(self, schedule):
-        hang(COUNT.format(name=0, n=20_000) + POLL.format(word=0), schedule=schedule)
-
-    @pytest.mark.parametrize("poll", ["cas.b32 %r5, [%a0], 0, 1", "exch.b32 %r5, [%a0], 1", "or.b32 %r5, [%a0], 0"])
-    def test_a_lock_that_nobody_frees(self, schedule, poll):
-        body = f"TAKE: atom.global.{poll}; setp.ne.u32 %p2, %r5, 0; @%p2 bra TAKE;"
-        hang(body, np.ones(4, np.uint32), threads=1, schedule=schedule)
-
-    def test_floating_atomics_that_change_nothing(self, schedule):
-        poll = "TAKE: atom.global.add.f32 %r5, [%a0], %r6; setp.eq.u32 %p2, %r5, 0; @%p2 bra TAKE;"
-        hang("mov.u32 %r6, 0;" + poll, threads=1, schedule=schedule)
-
-    def test_local_memory(self, schedule):
-        body = """
-            .local .align 4 .b8 stack[8]; mov.u32 %r1, 0;
+            setp.lt.u32 %p1, %r4, 1000; @%p1 bra L;""",
+        96,
+    ),
+    # A counter starts anew at a prime, so that turns end at all of its values.
+    "a long period": (
+        """mov.u32 %r2, 0; L:  add.u32 %r2, %r2, 1; setp.eq.u32 %p2, %r2, 251; selp.b32 %r2, 0, %r2, %p2;
+            ld.volatile.global.b32 %r3, [%a0]; setp.eq.u32 %p1, %r3, 0; @%p1 bra L;""",
+        32,
+    ),
+    "after long work": (COUNT.format(name=0, n=20_000) + POLL.format(word=0), 32),
+    "a lock that nobody frees": (LOCK.format("cas.b32 %r5, [%a0], 0, 1", "ne"), 1),
+    "an exchange that nobody undoes": (LOCK.format("exch.b32 %r5, [%a0], 1", "ne"), 1),
+    "a word that is read by an atomic": (LOCK.format("or.b32 %r5, [%a0], 0", "ne"), 1),
+    "a sum that changes nothing": ("mov.u32 %r6, 0;" + LOCK.format("add.f32 %r5, [%a0], %r6", "eq"), 2),
+    "local memory": (
+        """.local .align 4 .b8 stack[8]; mov.u32 %r1, 0;
         L:  add.u32 %r1, %r1, 1; and.b32 %r1, %r1, 3; st.local.b32 [stack], %r1; ld.local.b32 %r2, [stack];
             mov.b64 %rd1, stack; cvta.local.u64 %rd1, %rd1; st.b32 [%rd1+4], %r2; setp.lt.u32 %p1, %r2, 9; @%p1 bra L;
-        """
-        hang(body, schedule=schedule)
-
-    def test_lanes_that_part_and_meet(self, schedule):
-        body = """
-            and.b32 %r3, %tid, 1; setp.eq.u32 %p3, %r3, 0;
+        """,
+        32,
+    ),
+    "lanes that part and meet": (
+        """and.b32 %r3, %tid, 1; setp.eq.u32 %p3, %r3, 0;
         L:  ld.volatile.global.b32 %r2, [%a0]; @%p3 bra EVEN;
         O:  setp.ne.u32 %p5, %r2, 0; @%p5 bra O; bra MEET;
         EVEN: setp.ne.u32 %p5, %r2, 0; @%p5 bra EVEN;
-        MEET: setp.eq.u32 %p4, %r2, 0; @%p4 bra L;
-        """
-        hang(body, schedule=schedule)
+        MEET: setp.eq.u32 %p4, %r2, 0; @%p4 bra L;""",
+        32,
+    ),
+}
+
+
+@pytest.mark.usefixtures("short_turns")
+@pytest.mark.parametrize("schedule", SCHEDULES)
+class TestHangs:
+    @pytest.mark.parametrize("name", HANGS)
+    def test_spins_without_an_effect(self, schedule, name):
+        body, threads = HANGS[name]
+        text = hang(body, np.full(4, threads == 1, np.uint32), threads=threads, schedule=schedule)
+        assert "CTA (0, 0, 0) warp 0 at PTX line" in text and "[can run]" in text
+
+    def test_a_branch_to_itself(self, schedule):
+        assert "[can run]" in hang("L: bra.uni L;", schedule=schedule)
 
     def test_lanes_that_do_not_meet_again(self, schedule):
         """The upper half polls for ever, the lower half waits at the reconvergence point."""
-        text = hang(
-            "setp.lt.u32 %p1, %tid, 16; @%p1 bra END;" + POLL.format(word=0) + "END: bar.warp.sync -1;",
-            schedule=schedule,
-        )
-        assert "lanes 0xffff0000" in text
+        body = "setp.lt.u32 %p1, %tid, 16; @%p1 bra END;" + POLL.format(word=0) + "END: bar.warp.sync -1;"
+        assert "lanes 0xffff0000" in hang(body, schedule=schedule)
 
     def test_beside_warps_that_wait(self, schedule):
         """The report has the barrier on which warp 1 waits."""

@@ -9,7 +9,7 @@ from nogpu.bootstrap.sitecustomize import uncollected
 from nogpu.compiler.rowcode.python_rows import PythonRows
 from nogpu.errors import EmulatorError
 from nogpu.hardware.store_marks import STORES
-from tests.support.small_kernels import launch, store
+from tests.support.small_kernels import aligned, launch, store
 
 MEET = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
 LOOP = "mov.u32 %r20, 0; AGAIN: {body} add.u32 %r20, %r20, 1; setp.lt.u32 %p9, %r20, {n}; @%p9 bra AGAIN;"
@@ -37,11 +37,6 @@ def rows(monkeypatch):
 
     monkeypatch.setattr(PythonRows, "run", run)
     return called
-
-
-def aligned(words):
-    storage = np.zeros(4 * words + 128, np.uint8)
-    return storage[-storage.ctypes.data % 128 :][: 4 * words].view(np.uint32)
 
 
 @pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])

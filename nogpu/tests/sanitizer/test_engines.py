@@ -4,12 +4,11 @@ import json
 import random
 import re
 
-import numpy as np
 import pytest
 
 from nogpu import EmulatorError
 from nogpu.sanitizer.observer import Sanitizer
-from tests.support.small_kernels import entry, launch_entry
+from tests.support.small_kernels import aligned, entry, launch_entry
 
 SEEDS = 16  # kernels for each schedule
 BEGIN = """
@@ -25,18 +24,12 @@ MEET = "barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;"
 LANES = ("", "", "@%p1 ", "@%p2 ", "@!%p2 ", "@%p4 ", "@!%p4 ")
 PLACES = ("%r10", "%r20", "%r21", "%r21", "%r22", "%r23")
 ACCESSES = (
-    "st.shared.b32 [{place}+{offset}], 7;",
-    "ld.shared.b32 %r50, [{place}+{offset}];",
-    "st.shared.u8 [{place}+{offset}], %h1;",
-    "ld.shared.v4.b32 {{%r50, %r51, %r52, %r53}}, [%r23+{chunk}];",
+    *("st.shared.b32 [{place}+{offset}], 7;", "ld.shared.b32 %r50, [{place}+{offset}];"),
+    *("st.shared.u8 [{place}+{offset}], %h1;", "ld.shared.v4.b32 {{%r50, %r51, %r52, %r53}}, [%r23+{chunk}];"),
     "st.shared.v4.b32 [%r23+{chunk}], {{%r40, %r40, %r40, %r40}};",
-    "ld.volatile.shared.b32 %r50, [{place}+{offset}];",
-    "red.shared.add.u32 [{place}+{offset}], 1;",
-    "st.b32 [%rd11+{offset}], 7;",
-    "ld.b32 %r50, [%rd10+{offset}];",
-    "st.shared::cluster.b32 [%r30+{offset}], 7;",
-    "ld.shared::cluster.b32 %r50, [%r30+{offset}];",
-    "ld.global.b32 %r50, [%rd1+{offset}];",
+    *("ld.volatile.shared.b32 %r50, [{place}+{offset}];", "red.shared.add.u32 [{place}+{offset}], 1;"),
+    *("st.b32 [%rd11+{offset}], 7;", "ld.b32 %r50, [%rd10+{offset}];", "st.shared::cluster.b32 [%r30+{offset}], 7;"),
+    *("ld.shared::cluster.b32 %r50, [%r30+{offset}];", "ld.global.b32 %r50, [%rd1+{offset}];"),
     "cp.async.ca.shared.global [%r21+{offset}], [%rd1], 4;\ncp.async.wait_all;",
 )
 PLAIN = ACCESSES[:5]
@@ -80,11 +73,10 @@ def body(seed):
 
 def verdict(kernel, schedule, compiled):
     """The reason why a launch ends, or None."""
-    data = np.zeros(1024 + 32, np.uint32)
-    aligned = data[-data.ctypes.data // 4 % 32 :][:1024]
+    data = aligned(1024)
     options = {"block": (64, 1, 1), "grid": 2, "cluster": 2, "schedule": schedule, "kernels": compiled}
     try:
-        launch_entry(kernel, [aligned.ctypes.data.to_bytes(8, "little")], [aligned], sanitizer=Sanitizer(), **options)
+        launch_entry(kernel, [data.ctypes.data.to_bytes(8, "little")], [data], sanitizer=Sanitizer(), **options)
     except EmulatorError as error:
         return error.reason
     return None

@@ -1,9 +1,5 @@
 """--explore: kernels that fail in one interleaving of thousands, the holds that show it, and replays of these."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from nogpu import EmulatorError
@@ -14,6 +10,7 @@ from nogpu.execution.trials import Tried
 from nogpu.hardware.properties import LaunchConfig
 from nogpu.sanitizer.explore import Explorer
 from nogpu.sanitizer.races import Race
+from tests.support import emulated
 from tests.support.small_kernels import aligned, entry, module
 
 DELAY = "mov.u32 %r20, 0; D{n}: add.u32 %r20, %r20, 1; setp.lt.u32 %p9, %r20, {turns}; @%p9 bra D{n};"
@@ -225,17 +222,14 @@ x = nogpu.array(np.zeros(64, np.uint32))
 nogpu.load_ptx({ptx!r})['k'].launch(1, 64, [x], shared=4096)
 assert x[0] == 2
 """
-    command = [sys.executable, "-m", "nogpu"]
-    environment = {name: value for name, value in os.environ.items() if name != "NOGPU_PROGRESS"}
-    options = {"capture_output": True, "text": True, "env": environment}
-    assert subprocess.run([*command, "-c", program], **options).returncode == 0
-    found = subprocess.run([*command, "--explore", "40", "-c", program], **options)
+    assert emulated.run("-c", program).returncode == 0
+    found = emulated.run("-c", program, options=["--explore", "40"])
     assert found.returncode == 1 and "the kernel hangs" in found.stderr
     schedule = found.stderr.partition("again by --schedule '")[2].partition("'")[0]
-    again = subprocess.run([*command, "--schedule", schedule, "-c", program], **options)
+    again = emulated.run("-c", program, options=["--schedule", schedule])
     assert again.returncode == 1 and "the kernel hangs" in again.stderr
     right = program.replace(repr(ptx), repr(module(locks((4, 8), (4, 8)))))
-    silent = subprocess.run([*command, "--sanitize", "--explore", "9", "-c", right], **options)
+    silent = emulated.run("-c", right, options=["--sanitize", "--explore", "9"])
     assert silent.returncode == 0 and silent.stderr == "explore: 9 runs of 1 launch\n", silent.stderr
 
 

@@ -27,13 +27,9 @@ LAYOUTS = [(1, 64, 0, "F"), (1, 64, 16, "F"), (1, 128, 0, "D"), (2, 128, 0, "B")
 KINDS = [
     ("mxf4nvf4", "e2m1", "e2m1", {"scale": "ue4m3", "block": 16}),
     ("mxf4", "e2m1", "e2m1", {"scale": "ue8m0", "block": 32}),
-    ("mxf8f6f4", "e4m3", "e3m2", {"scale": "ue8m0", "block": 32}),
-    ("f8f6f4", "e2m1", "e5m2", {}),
-    ("f8f6f4", "e2m3", "e4m3", {"transpose": (0, 1)}),
-    ("f16", "f16", "f16", {"d": "f16"}),
-    ("f16", "bf16", "f16", {"transpose": (1, 0)}),
-    ("tf32", "tf32", "tf32", {}),
-    ("i8", "u8", "s8", {"d": "s32"}),
+    *(("mxf8f6f4", "e4m3", "e3m2", {"scale": "ue8m0", "block": 32}), ("f8f6f4", "e2m1", "e5m2", {})),
+    *(("f8f6f4", "e2m3", "e4m3", {"transpose": (0, 1)}), ("f16", "f16", "f16", {"d": "f16"})),
+    *(("f16", "bf16", "f16", {"transpose": (1, 0)}), ("tf32", "tf32", "tf32", {}), ("i8", "u8", "s8", {"d": "s32"})),
 ]
 DTYPES = {"f16": np.uint16, "bf16": np.uint16, "tf32": np.uint32}
 NARROW = {"e2m1": 0xF, "e2m3": 0x3F, "e3m2": 0x3F}

@@ -1,9 +1,6 @@
 """The sanitizer on small kernels: each race, whether or not the schedule shows it, and an ordered twin."""
 
 import json
-import os
-import subprocess
-import sys
 import warnings
 
 import pytest
@@ -13,6 +10,7 @@ from nogpu.__main__ import parse
 from nogpu.sanitizer.observer import Sanitizer
 from nogpu.sanitizer.rules import RULES
 from nogpu.sanitizer.waivers import in_source
+from tests.support import emulated
 from tests.support.small_kernels import aligned, launch, module
 from tests.support.twins import twin
 
@@ -24,6 +22,7 @@ INIT = "@%p1 mbarrier.init.shared.b64 [%r11], {count}; @%p1 fence.mbarrier_init.
 FENCE, WARP, CTA = "fence.proxy.async.shared::cta;", "bar.warp.sync -1;", "bar.sync 0;"
 WAIT = "{name}: mbarrier.try_wait.parity.shared.b64 %p9, [%r11], {phase}; @!%p9 bra {name};"
 MEET = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+WAITED = WAIT.format(name="W", phase=0)
 MEET_RELAXED = MEET.replace("arrive", "arrive.relaxed")
 CLUSTER = {"grid": 2, "cluster": 2}
 
@@ -92,21 +91,21 @@ CASES = {
         INIT.format(count=32) + HANDED_OVER,
         store=(ARRIVE, STORE),
         arrive=(STORE, ARRIVE),
-        wait=WAIT.format(name="W", phase=0),
+        wait=WAITED,
     ),
     "32 lanes store, one arrives": twin(
         "threads",
         INIT.format(count=1) + HANDED_OVER,
         store=STORE,
         arrive=(ONE, WARP + ONE),
-        wait=WAIT.format(name="W", phase=0),
+        wait=WAITED,
     ),
     "one lane waits, 32 load": twin(
         "threads",
         INIT.format(count=32) + HANDED_OVER.replace("{wait}", "@!%p1 bra MET; {wait} MET: {meet}"),
         store=STORE,
         arrive=ARRIVE,
-        wait=WAIT.format(name="W", phase=0),
+        wait=WAITED,
         meet=("", WARP),
     ),
     "a bulk store without a fence": twin("proxy-fence", STAGED, fence=("", FENCE), wait=READ, edge=CTA),
@@ -119,10 +118,8 @@ CASES = {
     "staging bytes are overwritten by lanes that have not met the one that waits": twin(
         "staging", STAGED, fence=FENCE, wait=READ, edge=("", WARP)
     ),
-    "copied bytes are loaded without a wait": twin("copy", ONCE, wait=(WARP, WAIT.format(name="W", phase=0))),
-    "a copy overwrites bytes that others load": twin(
-        "copy", FILLED, wait=WAIT.format(name="W", phase=0), edge=("", WARP)
-    ),
+    "copied bytes are loaded without a wait": twin("copy", ONCE, wait=(WARP, WAITED)),
+    "a copy overwrites bytes that others load": twin("copy", FILLED, wait=WAITED, edge=("", WARP)),
     "the tensor core may still read": twin(
         "tensor-core", INIT.format(count=1) + COPIED, before=(CTA, ENDED), after=(ENDED, "")
     ),
@@ -461,7 +458,7 @@ def test_lanes_that_store_to_one_word(body):
 
 def test_a_report_names_the_bytes_and_the_mbarrier():
     """The report has all adjacent bytes of both accesses, and the mbarrier on which the copy completes."""
-    body = FILLED.format(wait=WAIT.format(name="W", phase=0), edge="")
+    body = FILLED.format(wait=WAITED, edge="")
     with pytest.raises(EmulatorError, match=r"at shared offsets 0x404\.\.0x47f of CTA \(0, 0, 0\): the copy's bytes"):
         run(body, "late")
     body = INIT.format(count=1) + "@!%p1 bra DONE;" + LOAD + ENDED + "DONE: ld.shared.b32 %r5, [%r10+8];"
@@ -542,47 +539,38 @@ def test_reports_of_a_log(monkeypatch, tmp_path):
     assert {each["kernel"] for each in found} == {"k"} and len({each["text"] for each in found}) == 3
 
 
+PROGRAM = module(BEGIN + OTHER_WARP.format(edge=""), arguments=0)
+PROGRAM = f"import nogpu; nogpu.load_ptx({PROGRAM!r})['k'].launch(4, 64, [], shared=4096)"
+
+
 def test_programs_are_followed():
     """Programs with --sanitize are followed, in workers too; without it races are not sought."""
-    ptx = module(BEGIN + OTHER_WARP.format(edge=""), arguments=0)
-    program = f"import nogpu; nogpu.load_ptx({ptx!r})['k'].launch(4, 64, [], shared=4096)"
-    command = [sys.executable, "-m", "nogpu", "--workers", "2", "--schedule", "late,eager"]
-    found = subprocess.run([*command, "--sanitize", "-c", program], capture_output=True, text=True)
+    options = ["--workers", "2", "--schedule", "late,eager"]
+    found = emulated.run("-c", PROGRAM, options=[*options, "--sanitize"])
     assert found.returncode == 1 and "sanitizer, rule threads: nothing orders" in found.stderr
-    subprocess.run([*command, "-c", program], check=True)
-    waived = [*command, "--sanitize", "--sanitize-allow", "lanes,threads"]
-    first = {name: value for name, value in os.environ.items() if name != "NOGPU_PROGRESS"}
-    found = subprocess.run([*waived, "-c", program], check=True, capture_output=True, text=True, env=first)
+    assert emulated.run("-c", PROGRAM, options=options).returncode == 0
+    found = emulated.run("-c", PROGRAM, options=[*options, "--sanitize", "--sanitize-allow", "lanes,threads"])
     assert found.stderr == "sanitizer: rules that were allowed to be broken: lanes; threads\n"
-
-
-def test_schedules_that_are_followed():
-    """Other schedules run as without the sanitizer."""
-    ptx = module(BEGIN + OTHER_WARP.format(edge=""), arguments=0)
-    program = f"import nogpu; nogpu.load_ptx({ptx!r})['k'].launch(4, 64, [], shared=4096)"
-    command = [sys.executable, "-m", "nogpu", "--schedule", "late,eager", "--sanitize", "--sanitize-schedule"]
-    found = subprocess.run([*command, "eager", "-c", program], capture_output=True, text=True)
+    one = ["--schedule", "late,eager", "--sanitize", "--sanitize-schedule", "eager"]
+    found = emulated.run("-c", PROGRAM, options=one)  # other schedules run as without the sanitizer
     assert found.returncode == 1 and "schedule eager; it does not happen under late" in found.stderr
+
+
+NO_SANITIZER = "--sanitize is for the emulated B200"
 
 
 @pytest.mark.parametrize(
     "options,words",
     [
-        (["--sanitize-allow", "scope"], "give that, too"),
-        (["--sanitize-schedule", "late"], "give that, too"),
-        (["--sanitize", "--sanitize-allow", "scope,race"], "'race' is no rule of the sanitizer"),
-        (["--sanitize", "--sanitize-allow", "scope@"], "'scope@' is no rule of the sanitizer"),
-        (["--sanitize", "--sanitize-schedule", "eager"], "--sanitize-schedule eager: launches run under late"),
+        ("--sanitize-allow scope", "give that, too"),
+        ("--sanitize-schedule late", "give that, too"),
+        ("--sanitize --sanitize-allow scope,race", "'race' is no rule of the sanitizer"),
+        ("--sanitize --sanitize-allow scope@", "'scope@' is no rule of the sanitizer"),
+        ("--sanitize --sanitize-schedule eager", "--sanitize-schedule eager: launches run under late"),
+        *(("--sanitize --clock b200", NO_SANITIZER), ("--sanitize --device hopper", NO_SANITIZER)),
     ],
 )
-def test_waivers_that_are_none(options, words, capsys):
+def test_options_that_are_refused(options, words, capsys):
     with pytest.raises(SystemExit):
-        parse([*options, "-c", ""])
+        parse([*options.split(), "-c", ""])
     assert words in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("other", [["--clock", "b200"], ["--device", "hopper"]])
-def test_what_it_does_not_go_with(other, capsys):
-    with pytest.raises(SystemExit):
-        parse(["--sanitize", *other, "-c", ""])
-    assert "--sanitize is for the emulated B200" in capsys.readouterr().err

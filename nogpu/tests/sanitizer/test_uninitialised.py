@@ -1,7 +1,5 @@
 """Uninitialised data, on small kernels: reported at uses that matter, under every schedule, and twins that write it."""
 
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -10,6 +8,7 @@ import pytest
 from nogpu import EmulatorError, errors
 from nogpu.hardware.memory import UNWRITTEN
 from nogpu.sanitizer.observer import Sanitizer
+from tests.support import emulated
 from tests.support.encoding import f16_idesc, smem_descriptor
 from tests.support.small_kernels import aligned, launch, module
 
@@ -66,101 +65,96 @@ STORED_MATRIX = """add.u32 %r3, %r3, 512; stmatrix.sync.aligned.m8n8.x1.shared.b
     ld.shared.b32 %r5, [%r2+512];"""
 
 VALUE, ADDRESS, CONTROL = "the value that it stores", "the address in", "what decides where control goes"
-CASES = {  # name -> (body, texts for the hole: wrong, legal, words of the report)
-    "shared memory": ("<>" + LOAD + OUT, "", STORE, VALUE),
-    "three bytes of a word": ("<>" + LOAD + OUT, "st.shared.b8 [%r2], %tid;", STORE, VALUE),
-    "bytes that other threads have written": (
+
+
+def case(body, wrong="", legal=STORE, words=VALUE):
+    """A row: body with a hole <>, what leaves bytes in it unwritten, what writes them, words of the report."""
+    return body, wrong, legal, words
+
+
+CASES = {
+    "shared memory": case("<>" + LOAD + OUT),
+    "three bytes of a word": case("<>" + LOAD + OUT, wrong="st.shared.b8 [%r2], %tid;"),
+    "bytes that other threads have written": case(
         "@%p2 " + STORE + "bar.sync 0; <> ld.shared.b32 %r5, [%r3];" + OUT,
-        *("mov.u32 %r3, %r2;", "and.b32 %r3, %tid, 31; mad.lo.u32 %r3, %r3, 4, %r10;", VALUE),
+        wrong="mov.u32 %r3, %r2;",
+        legal="and.b32 %r3, %tid, 31; mad.lo.u32 %r3, %r3, 4, %r10;",
     ),
-    "the part of a vector that is used": (
+    "the part of a vector that is used": case(
         "and.b32 %r3, %tid, 62; mad.lo.u32 %r3, %r3, 4, %r10; st.shared.b32 [%r3], %r0; bar.sync 0;"
         "ld.shared.v2.b32 {%r4, %r5}, [%r3]; <>",
-        *(OUT, OUT.replace("%r5", "%r4"), VALUE),
+        wrong=OUT,
+        legal=OUT.replace("%r5", "%r4"),
     ),
-    "the part of a word that is used": (
-        "st.shared.b8 [%r2], %tid;" + LOAD + "<>" + OUT,
-        *("", "and.b32 %r5, %r5, 255;", VALUE),
+    "the part of a word that is used": case(
+        "st.shared.b8 [%r2], %tid;" + LOAD + "<>" + OUT, legal="and.b32 %r5, %r5, 255;"
     ),
-    "multiplied by zero": (LOAD + "mul.lo.u32 %r5, %r5, <>;" + OUT, "2", "%r0", VALUE),
-    "an address": (
+    "multiplied by zero": case(LOAD + "mul.lo.u32 %r5, %r5, <>;" + OUT, wrong="2", legal="%r0"),
+    "an address": case(
         f"<> {LOAD} and.b32 %r6, %r5, 60; cvt.u64.u32 %rd2, %r6; add.s64 %rd2, %rd2, %a0; ld.global.b32 %r7, [%rd2];",
-        *("", STORE, ADDRESS),
+        words=ADDRESS,
     ),
-    "the address of a store": (
-        "<>" + LOAD + "and.b32 %r6, %r5, 124; add.u32 %r6, %r6, %r10; st.shared.b32 [%r6+1024], %r0;",
-        *("", STORE, ADDRESS),
+    "the address of a store": case(
+        "<>" + LOAD + "and.b32 %r6, %r5, 124; add.u32 %r6, %r6, %r10; st.shared.b32 [%r6+1024], %r0;", words=ADDRESS
     ),
-    "a branch": ("<>" + ABOVE + "@%p4 bra X; X:", "", STORE, CONTROL),
-    "an exit": ("<>" + ABOVE + "@%p4 exit;", "", STORE, CONTROL),
-    "a predicate": ("<>" + ABOVE + "@%p4 st.global.b32 [%rd1], %r0;", "", STORE, "the predicate %p4"),
-    "a predicate of a sum": (
-        "<>" + ABOVE + "mov.u32 %r5, 1; @%p4 add.u32 %r5, %r5, 1;" + OUT,
-        *("", STORE, VALUE),
+    "a branch": case("<>" + ABOVE + "@%p4 bra X; X:", words=CONTROL),
+    "an exit": case("<>" + ABOVE + "@%p4 exit;", words=CONTROL),
+    "a predicate": case("<>" + ABOVE + "@%p4 st.global.b32 [%rd1], %r0;", words="the predicate %p4"),
+    "a predicate of a sum": case("<>" + ABOVE + "mov.u32 %r5, 1; @%p4 add.u32 %r5, %r5, 1;" + OUT),
+    "a predicate of a sum, by which poison skips it": case(
+        "<>" + LOAD + "setp.lt.u32 %p4, %r5, 7; mov.u32 %r5, 1; @%p4 add.u32 %r5, %r5, 1;" + OUT
     ),
-    "a predicate of a sum, by which poison skips it": (
-        "<>" + LOAD + "setp.lt.u32 %p4, %r5, 7; mov.u32 %r5, 1; @%p4 add.u32 %r5, %r5, 1;" + OUT,
-        *("", STORE, VALUE),
-    ),
-    "a predicate that a known one decides": (
+    "a predicate that a known one decides": case(
         ABOVE + "<> and.pred %p4, %p4, %p5; @%p4 bra X; X:",
-        *("setp.eq.u32 %p5, %r0, 0;", "setp.ne.u32 %p5, %r0, 0;", CONTROL),
+        wrong="setp.eq.u32 %p5, %r0, 0;",
+        legal="setp.ne.u32 %p5, %r0, 0;",
+        words=CONTROL,
     ),
-    "a register": ("<> add.u32 %r5, %r40, 1;" + OUT, "", "mov.u32 %r40, 2;", VALUE),
-    "a register that some lanes write": (
-        "<> mov.u32 %r40, 2; @%p1 bra X; mov.u32 %r40, 3; X: mov.u32 %r5, %r40;" + OUT,
-        *("@!%p1 bra X;", "", VALUE),
+    "a register": case("<> add.u32 %r5, %r40, 1;" + OUT, legal="mov.u32 %r40, 2;"),
+    "a register that some lanes write": case(
+        "<> mov.u32 %r40, 2; @%p1 bra X; mov.u32 %r40, 3; X: mov.u32 %r5, %r40;" + OUT, wrong="@!%p1 bra X;", legal=""
     ),
-    "an atomic's operand": ("<>" + LOAD + "red.global.add.u32 [%a0], %r5;", "", STORE, "an operand, %r5"),
-    "an atomic in shared memory": (
-        "<> bar.sync 0; atom.shared.add.u32 %r5, [%r2], 1; bar.sync 0;" + LOAD + OUT,
-        *("", STORE, VALUE),
+    "an atomic's operand": case("<>" + LOAD + "red.global.add.u32 [%a0], %r5;", words="an operand, %r5"),
+    "an atomic in shared memory": case("<> bar.sync 0; atom.shared.add.u32 %r5, [%r2], 1; bar.sync 0;" + LOAD + OUT),
+    "an atomic that exchanges": case("atom.shared.exch.b32 %r5, [%r2], %tid; <>" + OUT, legal=LOAD),
+    "what a barrier waits for": case(
+        "<>" + LOAD + "shr.u32 %r5, %r5, 31; add.u32 %r5, %r5, 64; barrier.sync 1, %r5;", words="an operand"
     ),
-    "an atomic that exchanges": ("atom.shared.exch.b32 %r5, [%r2], %tid; <>" + OUT, "", LOAD, VALUE),
-    "what a barrier waits for": (
-        "<>" + LOAD + "shr.u32 %r5, %r5, 31; add.u32 %r5, %r5, 64; barrier.sync 1, %r5;",
-        *("", STORE, "an operand"),
-    ),
-    "through shared memory": (
-        "<>" + LOAD + "st.shared.b32 [%r2+1024], %r5; ld.shared.b32 %r5, [%r2+1024];" + OUT,
-        *("", STORE, VALUE),
-    ),
-    "what another lane has": (
+    "through shared memory": case("<>" + LOAD + "st.shared.b32 [%r2+1024], %r5; ld.shared.b32 %r5, [%r2+1024];" + OUT),
+    "what another lane has": case(
         f"@!%p2 bra END; setp.lt.u32 %p4, %tid, 16; @%p4 {STORE} {LOAD} shfl.sync.bfly.b32 %r5, %r5, <>, 31, -1;"
         f"@%p4 {OUT} END:",
-        *("16", "8", VALUE),
+        wrong="16",
+        legal="8",
     ),
-    "a bulk store": ("@%p2 <>" + BULK, "st.shared.b8 [%r2], %tid;", STORE, "a byte that it stores"),
-    "bytes that a bulk store leaves out": (
+    "a bulk store": case("@%p2 <>" + BULK, wrong="st.shared.b8 [%r2], %tid;", words="a byte that it stores"),
+    "bytes that a bulk store leaves out": case(
         "mov.b16 %h1, <>; @%p2 st.shared.b16 [%r2], %h1;" + MASKED,
-        *("0xffff", "0x3333", "a byte that it stores"),
+        wrong="0xffff",
+        legal="0x3333",
+        words="a byte that it stores",
     ),
-    "cp.async fills up with zeros": (
-        "cp.async.ca.shared.global [%r2<>], [%rd1], 4, 2; cp.async.wait_all;" + LOAD + OUT,
-        *("+1024", "", VALUE),
+    "cp.async fills up with zeros": case(
+        "cp.async.ca.shared.global [%r2<>], [%rd1], 4, 2; cp.async.wait_all;" + LOAD + OUT, wrong="+1024", legal=""
     ),
-    "tensor memory": (
-        ALLOC + "@!%p2 bra END; <>" + TMEM_LOAD + OUT + "END:" + FREE,
-        *("", TMEM_STORE.format("%tid"), VALUE),
+    "tensor memory": case(
+        ALLOC + "@!%p2 bra END; <>" + TMEM_LOAD + OUT + "END:" + FREE, legal=TMEM_STORE.format("%tid")
     ),
-    "a register in tensor memory": (
-        ALLOC + "@!%p2 bra END; <>" + LOAD + TMEM_STORE.format("%r5") + TMEM_LOAD + OUT + "END:" + FREE,
-        *("", STORE, VALUE),
+    "a register in tensor memory": case(
+        ALLOC + "@!%p2 bra END; <>" + LOAD + TMEM_STORE.format("%r5") + TMEM_LOAD + OUT + "END:" + FREE
     ),
-    "an operand of the tensor core": (PRODUCT.replace("{use}", LANES), ROW_3, "", VALUE),
-    "a row of D that is not stored": (
+    "an operand of the tensor core": case(PRODUCT.replace("{use}", LANES), wrong=ROW_3, legal=""),
+    "a row of D that is not stored": case(
         PRODUCT.replace("{use}", "<>").replace("<>", "setp.eq.u32 %p6, %tid, 2; @%p6 bra LEFT_OUT;", 1),
-        LANES,
-        "setp.eq.u32 %p5, %tid, 0; @%p5 " + OUT,
-        VALUE,
+        wrong=LANES,
+        legal="setp.eq.u32 %p5, %tid, 0; @%p5 " + OUT,
     ),
-    "what an MMA adds to": (
-        PRODUCT.replace("<>", "").replace("%p8, %r0, 0;", "%p8, %r0, <>;").replace("{use}", LANES),
-        *("1", "0", VALUE),
+    "what an MMA adds to": case(
+        PRODUCT.replace("<>", "").replace("%p8, %r0, 0;", "%p8, %r0, <>;").replace("{use}", LANES), wrong="1", legal="0"
     ),
-    "tcgen05.cp": (COPIED.replace("{use}", OUT), ROW_3, "", VALUE),
+    "tcgen05.cp": case(COPIED.replace("{use}", OUT), wrong=ROW_3, legal=""),
     **{
-        f"a row of {name}": (MATRIX.replace("USE", use), out, "@%p7 " + out, VALUE)
+        f"a row of {name}": case(MATRIX.replace("USE", use), out, "@%p7 " + out, VALUE)
         for name, use, out in (
             ("ldmatrix", "", OUT),
             ("stmatrix", STORED_MATRIX, OUT),
@@ -260,7 +254,6 @@ kernel.launch(1, 64, [x.data_ptr()], shared=4096)
 def test_tensors_that_nobody_has_filled(make, fill, fails):
     """torch's operations and copies write; torch.empty does not."""
     ptx = module(BEGIN + READ + "setp.gt.u32 %p4, %r5, 7; @%p4 bra X; X:")
-    command = [sys.executable, "-m", "nogpu", "--sanitize", "-c", PROGRAM.format(ptx=ptx, make=make, fill=fill)]
-    found = subprocess.run(command, capture_output=True, text=True)
+    found = emulated.run("-c", PROGRAM.format(ptx=ptx, make=make, fill=fill), options=["--sanitize"])
     assert (found.returncode != 0) == fails, found.stderr
     assert ("rule uninitialised" in found.stderr) == fails

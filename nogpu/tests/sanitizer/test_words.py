@@ -73,6 +73,8 @@ END:
 """
 RELEASED, RELEASED_GLOBAL = "st.release.cta.shared.b32 [%r10+1024], 2;", "st.release.gpu.global.b32 [%a0+512], 2;"
 RELAXED_GLOBAL = RELEASED_GLOBAL.replace("release", "relaxed")
+ADDED = "atom.relaxed.cta.shared.add.u32 %r7, [%r10+1024], 1;"
+ADDED_GLOBAL = "red.relaxed.gpu.global.add.u32 [%a0+512], 1;"
 STORED = "st.shared.b32 [%r10], %tid;"
 
 # CTAs of clusters of their own hand over a word.
@@ -88,54 +90,31 @@ RELAXED = "ld.relaxed.gpu.global.b32 %r5, [%a0+512];"
 THREADS, TWO, THREE = {"threads": 64}, {"threads": 64, "grid": 2}, {"threads": 32, "grid": 3}
 WARPS = {"threads": 96}
 CASES = {
-    "an atomic of another lane's word": twin(
-        "lanes", OWN, THREADS, other=(1, 0), atomic="atom.shared.add.u32 %r5, [%r3], 1;"
-    ),
-    "an atomic sum of another lane's number": twin(
-        "lanes", OWN, THREADS, other=(1, 0), atomic="red.shared.add.f32 [%r3], 0f3F800000;"
-    ),
-    "an atomic of another lane's word in global memory": twin(
-        "lanes", OWN_GLOBAL, THREADS, other=(1, 0), atomic="atom.global.add.u32 %r5, [%rd3], 1;"
-    ),
+    **{
+        name: twin("lanes", body, THREADS, other=(1, 0), atomic=atomic)
+        for name, body, atomic in (
+            ("an atomic of another lane's word", OWN, "atom.shared.add.u32 %r5, [%r3], 1;"),
+            ("an atomic sum of another lane's number", OWN, "red.shared.add.f32 [%r3], 0f3F800000;"),
+            ("an atomic of another lane's global word", OWN_GLOBAL, "atom.global.add.u32 %r5, [%rd3], 1;"),
+        )
+    },
     "a flag of each lane": twin("threads", FLAGS, THREADS, word=(4, 0)),
     "a relaxed store of another warp": twin(
-        "order|threads",
-        SHARED_FLAG,
-        WARPS,
-        look="relaxed",
-        second=("st.relaxed.cta.shared.b32 [%r10+1024], 2;", "atom.relaxed.cta.shared.add.u32 %r7, [%r10+1024], 1;"),
+        "order|threads", SHARED_FLAG, WARPS, look="relaxed", second=(RELEASED.replace("release", "relaxed"), ADDED)
     ),
     "another warp releases what it has not acquired": twin(
-        "order|threads",
-        SHARED_FLAG,
-        WARPS,
-        look=("relaxed", "acquire"),
-        second=RELEASED,
+        "order|threads", SHARED_FLAG, WARPS, look=("relaxed", "acquire"), second=RELEASED
     ),
     "a relaxed store of another cluster": twin(
-        "order|clusters",
-        GLOBAL_FLAG,
-        THREE,
-        look="relaxed",
-        second=(RELAXED_GLOBAL, "red.relaxed.gpu.global.add.u32 [%a0+512], 1;"),
+        "order|clusters", GLOBAL_FLAG, THREE, look="relaxed", second=(RELAXED_GLOBAL, ADDED_GLOBAL)
     ),
     "another cluster releases what it has not acquired": twin(
-        "order|clusters",
-        GLOBAL_FLAG,
-        THREE,
-        look=("relaxed", "acquire"),
-        second=RELEASED_GLOBAL,
+        "order|clusters", GLOBAL_FLAG, THREE, look=("relaxed", "acquire"), second=RELEASED_GLOBAL
     ),
     "a relaxed store of another cluster in between": twin(
-        "order|threads",
-        THERE_AND_BACK,
-        TWO,
-        look="acquire",
-        second=(RELAXED_GLOBAL, RELEASED_GLOBAL),
+        "order|threads", THERE_AND_BACK, TWO, look="acquire", second=(RELAXED_GLOBAL, RELEASED_GLOBAL)
     ),
-    "what a thread has stored behind its release": twin(
-        "order", AGAIN, THREADS, before=("", STORED), behind=(STORED, "")
-    ),
+    "stores of a thread behind its release": twin("order", AGAIN, THREADS, before=("", STORED), behind=(STORED, "")),
 }
 # What one side does in a scope without the other cluster, and in one with it.
 TELLS, HEARS = TELL.format("gpu"), HEAR.format("gpu")

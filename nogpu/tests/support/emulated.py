@@ -30,12 +30,14 @@ def checks(program):
     return re.findall(r"^def (check_\w+)\(\)", (PROGRAMS / program).read_text(), re.MULTILINE)
 
 
-def outcomes(program, **variables):
-    """Run the checks of a file in tests/cuda/programs, all in one process. Returns {check: "ok" or its traceback}."""
+def succeed(program, **variables):
+    """Run the checks of a file in tests/cuda/programs, all in one process, and report those that fail."""
     process = run("-m", "tests.support.emulated", program, **variables)
     lines = process.stdout.splitlines()
     assert process.returncode == 0 and lines, f"{program} ended with {process.returncode}\n{process.stderr}"
-    return json.loads(lines[-1])
+    results = json.loads(lines[-1])
+    failed = [f"{name}: {text}" for name, text in results.items() if text != "ok"]
+    assert results.keys() == set(checks(program)) and not failed, "\n".join(failed)
 
 
 def copy_libraries(place, link=False):

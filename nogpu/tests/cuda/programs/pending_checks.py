@@ -98,16 +98,9 @@ def check_queues_events_and_counters_run_what_is_pending():
     event, other = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     event.record()
     calls = [
-        torch.cuda.synchronize,
-        event.record,
-        event.query,
-        event.synchronize,
-        torch.cuda.current_stream().synchronize,
-        torch.cuda.current_stream().query,
-        torch.cuda.memory_allocated,
-        torch.cuda.mem_get_info,
-        nogpu.counters,
-        nogpu.reset_counters,
+        *(torch.cuda.synchronize, event.record, event.query, event.synchronize),
+        *(torch.cuda.current_stream().synchronize, torch.cuda.current_stream().query, torch.cuda.memory_allocated),
+        *(torch.cuda.mem_get_info, nogpu.counters, nogpu.reset_counters),
     ]
     for call in calls:
         x = fresh()
@@ -122,11 +115,8 @@ def check_the_driver_s_calls_run_what_is_pending():
     address = emulated().allocate(128)
     event = 1
     for call in (
-        lambda: emulated().fill(address, 1, 128, 1),
-        lambda: emulated().copy(address, address, 128, 3),
-        lambda: bindings._record(event),
-        bindings._synchronize,
-        lambda: emulated().free(address),
+        *(lambda: emulated().fill(address, 1, 128, 1), lambda: emulated().copy(address, address, 128, 3)),
+        *(lambda: bindings._record(event), bindings._synchronize, lambda: emulated().free(address)),
     ):
         x = fresh()
         call()

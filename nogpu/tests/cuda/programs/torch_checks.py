@@ -31,16 +31,10 @@ def allocation_of(tensor):
 
 def check_factories_make_device_tensors():
     for tensor in (
-        torch.empty(3, device="cuda"),
-        torch.zeros(3, device="cuda:0"),
-        torch.ones(3, device=torch.device("cuda")),
-        torch.full((3,), 2.0, device=0),
-        torch.arange(3, device="cuda"),
-        torch.randint(5, (3,), device="cuda"),
-        torch.tensor([1, 2, 3], device="cuda"),
-        torch.empty_strided((3,), (2,), device="cuda"),
-        torch.zeros_like(torch.ones(3), device="cuda"),
-        torch.ones(3).new_zeros(3, device="cuda"),
+        *(torch.empty(3, device="cuda"), torch.zeros(3, device="cuda:0"), torch.ones(3, device=torch.device("cuda"))),
+        *(torch.full((3,), 2.0, device=0), torch.arange(3, device="cuda"), torch.randint(5, (3,), device="cuda")),
+        *(torch.tensor([1, 2, 3], device="cuda"), torch.empty_strided((3,), (2,), device="cuda")),
+        *(torch.zeros_like(torch.ones(3), device="cuda"), torch.ones(3).new_zeros(3, device="cuda")),
     ):
         assert tensor.device == torch.device("cuda", 0) and tensor.device.index == 0
         assert tensor.is_cuda and not tensor.is_cpu and tensor.get_device() == 0
@@ -117,12 +111,8 @@ def check_devices_do_not_mix():
     x, host = torch.ones(2, device="cuda"), torch.ones(2)
     expected = "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu"
     for function in (
-        lambda: x + host,
-        lambda: torch.cat([host, x]),
-        lambda: host + x.sum(),
-        lambda: torch.equal(x, host),
-        lambda: torch.add(x, 1, out=host),
-        lambda: x.add_(host),
+        *(lambda: x + host, lambda: torch.cat([host, x]), lambda: host + x.sum(), lambda: torch.equal(x, host)),
+        *(lambda: torch.add(x, 1, out=host), lambda: x.add_(host)),
     ):
         raises(RuntimeError, expected, function)
     raises(
@@ -387,10 +377,7 @@ def check_autocast_follows_cudas_lists():
     for dtype in (torch.bfloat16, torch.float16):
         with torch.autocast("cuda", dtype=dtype):
             narrow = [
-                x @ x,
-                torch.mm(x, half),
-                functional.linear(x, weight),
-                torch.mv(x, x[0]),
+                *(x @ x, torch.mm(x, half), functional.linear(x, weight), torch.mv(x, x[0])),
                 torch.einsum("ij,jk", x, x),
             ]
             assert [result.dtype for result in narrow] == [dtype] * len(narrow) and all(r.is_cuda for r in narrow)
