@@ -12,7 +12,7 @@ from nogpu.cuda.dsl import compile_cache
 from nogpu.cuda.dsl.compile_cache import Lowered
 from tests.support.emulated import PROGRAMS, run
 
-pytest.importorskip("cutlass")
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="CuTe DSL is not installed")
 
 # Output for each factor: the PTX's digest, passes that ran, whether the result is right. "damage" breaks all entries.
 PROGRAM = """

@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from nogpu.cuda.programs import builds
 from nogpu.cuda.programs.libraries import LINKED, library
 from nogpu.errors import EmulatorError
-from tests.support.commands import clean_environment
+from tests.support.commands import Lazy, clean_environment
 from tests.support.nvcc import needs_nvcc
 
+torch = Lazy("torch")
 # Few headers: torch/extension.h, which load_inline adds by default, takes twice as long.
 SOURCE = r"""
 #include <ATen/Tensor.h>

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.emulated import PROGRAMS, run, succeed
 
-pytest.importorskip("cutlass")
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="CuTe DSL is not installed")
 
 SPAWNED = """
 import multiprocessing

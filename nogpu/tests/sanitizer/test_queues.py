@@ -8,6 +8,7 @@ import pytest
 
 import nogpu
 from nogpu import EmulatorError
+from tests.support.commands import Lazy
 from tests.support.small_kernels import module
 
 if os.environ.get("NOGPU") != "1":
@@ -15,9 +16,8 @@ if os.environ.get("NOGPU") != "1":
 
 import cuda.bindings.driver as driver  # noqa: E402
 import cuda.bindings.runtime as runtime  # noqa: E402
-import torch  # noqa: E402
 
-from nogpu.cuda import graphs, torch_queues  # noqa: E402
+from nogpu.cuda import graphs  # noqa: E402
 from nogpu.cuda.backends import emulated  # noqa: E402
 from nogpu.cuda.modules import Module  # noqa: E402
 from nogpu.cuda.programs import connection  # noqa: E402, F401  # fills the table of entry points
@@ -27,6 +27,7 @@ from nogpu.execution.device import Device, LaunchConfig  # noqa: E402
 from nogpu.sanitizer import queues, spans  # noqa: E402
 from nogpu.sanitizer.observer import Sanitizer  # noqa: E402
 
+torch = Lazy("torch")
 BLOCKING, NON_BLOCKING = 0, 1
 LEGACY, PER_THREAD = 0, 2
 PLACE = "mul.wide.u32 %rd2, %tid, 4; add.s64 %rd3, %a0, %rd2;"
@@ -46,8 +47,11 @@ def sanitizer(monkeypatch):
     device.synchronize()
     monkeypatch.setattr(device, "sanitizer", Sanitizer())
     monkeypatch.setattr(device, "schedules", ("late",))
-    monkeypatch.setattr(torch_queues, "_pools", {})  # a sanitizer knows only queues that were created under it
-    monkeypatch.setattr(torch_queues, "_capturing", [])
+    torch.cuda.current_stream()  # imports torch
+    monkeypatch.setattr(
+        "nogpu.cuda.torch_queues._pools", {}
+    )  # a sanitizer knows only queues that were created under it
+    monkeypatch.setattr("nogpu.cuda.torch_queues._capturing", [])
     yield device.sanitizer
     device.synchronize()
 
