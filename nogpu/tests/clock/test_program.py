@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 
-from nogpu.__main__ import parse
 from nogpu.clock.chip import profile
 from nogpu.clock.paths import picture_path
 from nogpu.clock.picture import _LAUNCHES, _all_sms, draw
@@ -96,10 +95,8 @@ PROFILE = "chip profile 'b201': known are b200, h200, or the path of a JSON file
         ("--clock b200 --timeline nowhere/x.json", "there is no folder for 'nowhere/x.json'"),
     ],
 )
-def test_options_that_are_refused(options, error, capsys):
-    with pytest.raises(SystemExit) as refused:
-        parse([*options.split(), "-c", ""])
-    assert refused.value.code == 2 and error in capsys.readouterr().err
+def test_options_that_are_refused(refusal, options, error):
+    assert error in refusal(*options.split(), "-c", "")
 
 
 def test_the_error_is_that_of_the_points(tmp_path):

@@ -81,9 +81,8 @@ def test_options_reach_the_process():
         (("no_such_file.py",), "cannot find the script 'no_such_file.py'"),
     ],
 )
-def test_bad_usage(arguments, message):
-    process = run(*arguments)
-    assert process.returncode == 2 and message in process.stderr
+def test_bad_usage(refusal, arguments, message):
+    assert message in refusal(*arguments)
 
 
 def test_interpreter_options_are_kept():

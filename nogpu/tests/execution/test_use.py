@@ -142,11 +142,14 @@ def test_activation_behind_imports(imports, checks):
     assert done.returncode == 0, done.stderr
 
 
+USED = "import sys, types; cuda = types.SimpleNamespace(is_initialized=lambda: True)"
+
+
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
         ("import sys; sys.modules['cutlass'] = sys", "the import of cutlass, which has read the environment"),
-        ("import torch; torch.cuda.is_initialized = lambda: True", "torch has begun to use a GPU"),
+        (f"{USED}; sys.modules['torch'] = types.SimpleNamespace(cuda=cuda)", "torch has begun to use a GPU"),
         ("import nogpu; nogpu.counters()", "the first use of the emulated device"),
     ],
 )

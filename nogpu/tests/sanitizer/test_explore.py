@@ -3,7 +3,6 @@
 import pytest
 
 from nogpu import EmulatorError
-from nogpu.__main__ import parse
 from nogpu.execution import replay, settings, status
 from nogpu.execution.device import Device
 from nogpu.execution.trials import Tried
@@ -240,7 +239,5 @@ def test_texts_that_are_no_replay(holds):
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "many"])
-def test_numbers_of_runs_that_are_none(number, capsys):
-    with pytest.raises(SystemExit):
-        parse(["--explore", number, "-c", ""])
-    assert "is no number of runs" in capsys.readouterr().err
+def test_numbers_of_runs_that_are_none(refusal, number):
+    assert "is no number of runs" in refusal("--explore", number, "-c", "")

@@ -6,7 +6,6 @@ import warnings
 import pytest
 
 from nogpu import EmulatorError, errors
-from nogpu.__main__ import parse
 from nogpu.sanitizer.observer import Sanitizer
 from nogpu.sanitizer.rules import RULES
 from nogpu.sanitizer.waivers import in_source
@@ -570,7 +569,5 @@ NO_SANITIZER = "--sanitize is for the emulated B200"
         *(("--sanitize --clock b200", NO_SANITIZER), ("--sanitize --device hopper", NO_SANITIZER)),
     ],
 )
-def test_options_that_are_refused(options, words, capsys):
-    with pytest.raises(SystemExit):
-        parse([*options.split(), "-c", ""])
-    assert words in capsys.readouterr().err
+def test_options_that_are_refused(refusal, options, words):
+    assert words in refusal(*options.split(), "-c", "")
