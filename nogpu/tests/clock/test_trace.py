@@ -21,6 +21,7 @@ from tests.support.tensor_operands import instruction
 
 SMEM = 0x400  # offset of the first byte of dynamic shared memory
 GLOBAL, SHARED, REMOTE, LOCAL, CONSTANT = range(5)
+BARRIER = SMEM + 2048  # mbarrier at %r71 of SETUP
 PEER = 1 << 24  # place in the CTA of rank 1
 SETUP = "mov.u32 %r70, smem; add.u32 %r71, %r70, 2048; setp.eq.u32 %p10, %tid, 0;"
 
@@ -49,6 +50,12 @@ def line(address, sectors=15):
 
 def address_of(array):
     return array.__array_interface__["data"][0]
+
+
+def zeros(shape, dtype=np.uint32):
+    """An array of global memory, and its address."""
+    data = nogpu.array(np.zeros(shape, dtype))
+    return data, address_of(data)
 
 
 def long(value):
@@ -154,8 +161,7 @@ def test_header():
 
 @pytest.mark.usefixtures("kernels_and_calls")
 def test_global_accesses():
-    data = nogpu.array(np.zeros(4096, np.uint32))
-    at = address_of(data)
+    data, at = zeros(4096)
     trace = recorded(
         """mad.wide.u32 %rd1, %tid, 4, %a0; mad.wide.u32 %rd2, %tid, 16, %a0; mad.wide.u32 %rd3, %tid, 256, %a0;
         setp.lt.u32 %p1, %tid, 3;
@@ -239,8 +245,7 @@ def test_shared_memory_of_another_cta():
 
 
 def test_atomics():
-    data = nogpu.array(np.zeros(64, np.uint32))
-    at = address_of(data)
+    data, at = zeros(64)
     trace = recorded(
         f"""{SETUP} mad.wide.u32 %rd1, %tid, 8, %a0; mad.lo.u32 %r1, %tid, 8, %r70;
         atom.global.add.u32 %r2, [%rd1], 1; red.global.add.u32 [%a0+64], 1; atom.shared.cas.b32 %r2, [%r1], 0, 1;
@@ -254,8 +259,7 @@ def test_atomics():
 
 
 def test_copies_of_lanes():
-    data = nogpu.array(np.zeros(1024, np.uint32))
-    at = address_of(data)
+    data, at = zeros(1024)
     trace = recorded(
         f"""{SETUP} mad.wide.u32 %rd1, %tid, 32, %a0; mad.lo.u32 %r1, %tid, 16, %r70;
         @%p10 mbarrier.init.shared.b64 [%r71], 64; bar.sync 0;
@@ -303,7 +307,6 @@ def test_asynchronous_stores():
 
 @pytest.mark.usefixtures("kernels_and_calls")
 def test_mbarrier_operations():
-    place = SMEM + 2048
     trace = recorded(
         f"""{SETUP} mad.lo.u32 %r1, %tid, 8, %r71; setp.lt.u32 %p1, %tid, 4; mov.u32 %r3, 2; setp.lt.u32 %p2, %tid, 1;
         @%p1 mbarrier.init.shared.b64 [%r1], 100; mbarrier.init.shared.b64 [%r71+64], 7;
@@ -316,18 +319,18 @@ def test_mbarrier_operations():
         and.b32 %r4, %tid, 1; mad.lo.u32 %r4, %r4, 8, %r71; add.u32 %r4, %r4, 8; mbarrier.arrive.shared.b64 _, [%r4];
         bar.sync 0; @%p1 mbarrier.inval.shared.b64 [%r71];"""
     )
-    inits = [word for i in range(4) for word in (place + 8 * i, 100)]
+    inits = [word for i in range(4) for word in (BARRIER + 8 * i, 100)]
     assert records(trace, "mbarrier.init") == [
         ("mbarrier.init.shared.b64", True, tuple(inits)),
-        ("mbarrier.init.shared.b64", False, (place + 64, 7)),
+        ("mbarrier.init.shared.b64", False, (BARRIER + 64, 7)),
     ]
     assert words(trace, "mbarrier.arrive") == [
-        *((place, 32, 0), (place, 2, 0), (place, 1, 48), (place, 1, 0)),
-        (place + 8, 16, 0, place + 16, 16, 0),
+        *((BARRIER, 32, 0), (BARRIER, 2, 0), (BARRIER, 1, 48), (BARRIER, 1, 0)),
+        (BARRIER + 8, 16, 0, BARRIER + 16, 16, 0),
     ]
-    assert words(trace, "mbarrier.expect_tx") == [(place, 0, 512)]
-    assert words(trace, "mbarrier.complete_tx") == [(place, 0, 2**32 - 48), (place, 0, 2**32 - 512)]
-    assert words(trace, "mbarrier.inval") == [(place,)]
+    assert words(trace, "mbarrier.expect_tx") == [(BARRIER, 0, 512)]
+    assert words(trace, "mbarrier.complete_tx") == [(BARRIER, 0, 2**32 - 48), (BARRIER, 0, 2**32 - 512)]
+    assert words(trace, "mbarrier.inval") == [(BARRIER,)]
 
 
 def test_arrivals_at_another_cta():
@@ -338,10 +341,9 @@ def test_arrivals_at_another_cta():
         W: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p2, [%r71], 0; @!%p2 bra W;
         barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"""
     trace = recorded(body, grid=2, cluster=2)
-    place = SMEM + 2048
-    assert words(trace, "mbarrier.arrive") == [(place, 1, 0, place + PEER, 1, 0)]
+    assert words(trace, "mbarrier.arrive") == [(BARRIER, 1, 0, BARRIER + PEER, 1, 0)]
     for rank in (0, 1):
-        assert words(trace, "mbarrier.try_wait", cta=rank) == [(place + rank * PEER, 0, 1)]
+        assert words(trace, "mbarrier.try_wait", cta=rank) == [(BARRIER + rank * PEER, 0, 1)]
 
 
 @pytest.mark.usefixtures("kernels_and_calls")
@@ -369,8 +371,7 @@ def test_polls_in_vain_are_recorded():
         POLL: mbarrier.test_wait.parity.shared.b64 %p1, [%r71], 0; add.u32 %r1, %r1, 1; setp.eq.u32 %p2, %r1, 3;
         and.pred %p3, %p2, %p10; @%p3 mbarrier.arrive.shared.b64 %rd1, [%r71]; @!%p1 bra POLL;
     """
-    place = SMEM + 2048
-    assert words(recorded(body), "mbarrier.test_wait") == [(place, 0, 0)] * 3 + [(place, 0, 1)]
+    assert words(recorded(body), "mbarrier.test_wait") == [(BARRIER, 0, 0)] * 3 + [(BARRIER, 0, 1)]
 
 
 def test_waits_for_a_state():
@@ -381,8 +382,7 @@ def test_waits_for_a_state():
     body = f"""{SETUP} @%p10 mbarrier.init.shared.b64 [%r71], 32; bar.sync 0; setp.ne.u32 %p2, %tid, 0;
         mbarrier.arrive.shared.b64 %rd1, [%r71]; mbarrier.test_wait.shared.b64 %p1, [%r71], %rd1;
         {alone} @%p2 mbarrier.arrive.shared.b64 _, [%r71]; {alone}"""
-    place = SMEM + 2048
-    assert words(recorded(body), "mbarrier.test_wait") == [(place, 0, 1), (place, 1, 0), (place, 2, 0)]
+    assert words(recorded(body), "mbarrier.test_wait") == [(BARRIER, 0, 1), (BARRIER, 1, 0), (BARRIER, 2, 0)]
 
 
 def test_named_barriers():
@@ -457,14 +457,13 @@ def test_tile_loads_and_stores():
         data,
         box_=(16, 4),
     )
-    place = SMEM + 2048
     whole = box(256, at + 2 * row + 16, 64, (4, row))
     assert records(trace, "cp.async.bulk.tensor.2d.shared") == [
         (LOAD_TILE, True, tuple(words_))
         for words_ in (
-            [1, SMEM, place, 1, 0, 1, *whole],
-            [1, SMEM + 256, place, 1, 0, 1, *box(256, at + 2 * row, 56, (4, row))],
-            [1, SMEM + 512, place, 1, 0, 1, *box(256, at + 14 * row + 248, 8, (2, row))],
+            [1, SMEM, BARRIER, 1, 0, 1, *whole],
+            [1, SMEM + 256, BARRIER, 1, 0, 1, *box(256, at + 2 * row, 56, (4, row))],
+            [1, SMEM + 512, BARRIER, 1, 0, 1, *box(256, at + 14 * row + 248, 8, (2, row))],
         )
     ]
     assert words(trace, "cp.async.bulk.prefetch") == [(4, 1, *box(256, at + 14 * row + 16, 64, (2, row)))]
@@ -504,8 +503,7 @@ def test_a_box_outside_of_the_tensor_has_nothing_inside():
 
 
 def test_gathered_rows_are_a_box_each():
-    data = nogpu.array(np.zeros((16, 64), np.float32))
-    at = address_of(data)
+    data, at = zeros((16, 64), np.float32)
     trace = tile_kernel(
         """@%p10 mbarrier.arrive.expect_tx.shared.b64 _, [%r71], 256; mov.u32 %r5, 7; mov.u32 %r6, 16;
         @%p10 cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes
@@ -522,8 +520,7 @@ def test_gathered_rows_are_a_box_each():
 
 
 def test_multicast_and_pairs():
-    data = nogpu.array(np.zeros((16, 64), np.float32))
-    at = address_of(data)
+    data, at = zeros((16, 64), np.float32)
     load = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
     trace = tile_kernel(
         f"""@%p10 mbarrier.arrive.expect_tx.shared.b64 _, [%r71], 512; setp.eq.u32 %p2, %rank, 0; .reg .b16 %ranks;
@@ -538,8 +535,7 @@ def test_multicast_and_pairs():
         cluster=2,
     )
     whole = box(256, at + 512 + 16, 64, (4, 256))
-    place = SMEM + 2048
-    assert words(trace, load) == [(1, SMEM, place, 3, 0, 1, *whole), (1, SMEM + 256, place, 3, 1, 1, *whole)]
+    assert words(trace, load) == [(1, SMEM, BARRIER, 3, 0, 1, *whole), (1, SMEM + 256, BARRIER, 3, 1, 1, *whole)]
     assert words(trace, load, cta=1) == [(), ()]
 
 
@@ -557,8 +553,7 @@ def test_padded_elements():
 
 
 def test_bulk_copies():
-    data = nogpu.array(np.zeros(256, np.uint32))
-    at = address_of(data)
+    data, at = zeros(256)
     bulk = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
     trace = recorded(
         f"""{SETUP} @%p10 mbarrier.init.shared.b64 [%r71], 1; fence.mbarrier_init.release.cluster;
@@ -576,14 +571,13 @@ def test_bulk_copies():
         V: mbarrier.try_wait.parity.shared.b64 %p1, [%r71], 1; @!%p1 bra V;""",
         data,
     )
-    place = SMEM + 2048
     assert words(trace, bulk) == [
-        (1, SMEM + 64 * lane, place, 1, 0, 1, *box(32, at + 64 * lane, 32)) for lane in (0, 1)
+        (1, SMEM + 64 * lane, BARRIER, 1, 0, 1, *box(32, at + 64 * lane, 32)) for lane in (0, 1)
     ]
     assert words(trace, "cp.async.bulk.prefetch") == [(4, 1, *box(512, at, 512))]
     assert words(trace, "cp.async.bulk.global") == [(2, SMEM, 0, 1, *box(48, at + 16, 48))]
     assert words(trace, "cp.reduce") == [(2, SMEM + 64, 1, 1, *box(16, at, 16))]
-    assert words(trace, "cp.async.bulk.shared::cluster.shared") == [(3, 32, SMEM + 128, place)]
+    assert words(trace, "cp.async.bulk.shared::cluster.shared") == [(3, 32, SMEM + 128, BARRIER)]
 
 
 # The tensor core, launch control
