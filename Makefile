@@ -40,7 +40,7 @@ PYTEST = $(abspath $(BIN))/python -m pytest -n auto --dist worksteal $(if $(SLOW
 # The tests whose kernels or host code nvidia-cutlass-dsl compiles.
 DSL_TESTS := $(addprefix tests/kernel/test_,kernel.py problems.py gemv.py dependent_calls.py check.py) \
   tests/tools/test_plans.py tests/tools/test_variants.py
-NOGPU_DSL_TESTS := $(addprefix tests/test_,runtime.py torch_device.py)
+NOGPU_DSL_TESTS := $(addprefix tests/cuda/test_,runtime.py torch_device.py)
 
 # Without compiled modules on disk every process would compile the emulator's Python files anew: one to two seconds each.
 unexport PYTHONDONTWRITEBYTECODE

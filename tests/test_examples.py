@@ -27,7 +27,7 @@ pytestmark = pytest.mark.examples
 KERNELS = "cute/blackwell/kernel"
 BLOCK_SCALED = f"{KERNELS}/blockscaled_gemm/dense_blockscaled_gemm_persistent.py"
 GROUPED = f"{KERNELS}/blockscaled_grouped_gemm/grouped_blockscaled_gemm.py"
-PROGRAMS = ROOT / "nogpu" / "tests" / "programs"
+PROGRAMS = ROOT / "nogpu" / "tests" / "cuda" / "programs"
 GROUPS = (
     "--ab_dtype Float4E2M1FN --sf_dtype {sf} --sf_vec_size 16 --c_dtype Float16 --problem_sizes_mnkl "
     "(256,128,256,1),(128,256,512,1) --num_groups 2 --warmup_iterations 0 --iterations 1"

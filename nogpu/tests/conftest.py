@@ -11,6 +11,7 @@ import pytest
 
 import nogpu
 from nogpu import toolchain
+from nogpu.__main__ import main
 
 # Imports and collection make objects that stay, so these are exempt from garbage collection from the start.
 gc.disable()
@@ -64,3 +65,20 @@ def kernels_and_calls(request):
 
     with called(not request.param):
         yield
+
+
+@pytest.fixture
+def refusal(monkeypatch, capsys):
+    """The words with which `nogpu ARGUMENTS` ends before a program starts, in this process."""
+
+    def words(*arguments, **variables):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(os, "execve", lambda *command: pytest.fail("a program starts"))
+        monkeypatch.setattr(sys, "argv", ["nogpu", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+        return capsys.readouterr().err
+
+    return words

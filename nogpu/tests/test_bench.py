@@ -5,14 +5,13 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import nogpu
 from nogpu import bench
+from tests.support.commands import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 CASES = {case.name: case for case in bench.CASES}
 
 

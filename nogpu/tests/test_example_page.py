@@ -36,21 +36,24 @@ def test_every_kind_is_there():
     assert set(FILES) == {"kernel.py", "double.py", "add.py", "sum.cu", SLOW, "negate.py", "test_negate.py"}
 
 
+COMMANDS = {  # command: words of its output
+    "-m nogpu kernel.py": "right",
+    "negate.py": "right",
+    "-m pytest -q test_negate.py": "2 passed",
+}
+SLOW_COMMANDS = {
+    "-m nogpu --schedule late,eager,random:1 double.py": "right",
+    "-m nogpu --schedule late,eager,random:1 add.py": "right",
+    "-m nogpu sum.cu": "no error, 499500",
+}
+
+
 @pytest.mark.parametrize(
     "command, output",
-    [
-        pytest.param(
-            ("-m", "nogpu", "--schedule", "late,eager,random:1", "double.py"), "right", marks=pytest.mark.slow
-        ),
-        pytest.param(("-m", "nogpu", "--schedule", "late,eager,random:1", "add.py"), "right", marks=pytest.mark.slow),
-        pytest.param(("-m", "nogpu", "sum.cu"), "no error, 499500", marks=pytest.mark.slow),
-        (("-m", "nogpu", "kernel.py"), "right"),
-        (("negate.py",), "right"),
-        (("-m", "pytest", "-q", "test_negate.py"), "2 passed"),
-    ],
-    ids=lambda value: value[-1] if isinstance(value, tuple) else "",
+    [*COMMANDS.items(), *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW_COMMANDS.items())],
 )
 def test_it_runs(folder, command, output):
+    command = command.split()
     if command[-1] == "add.py":
         pytest.importorskip("triton", reason="Triton is not installed (pip install 'nogpu[triton]')")
     if command[-1] == "sum.cu" and nvcc() is None:

@@ -14,7 +14,7 @@ import pytest
 
 from task import PROBLEMS
 from tools import measurements, overlaps
-from tools.measurements import TABLE, render
+from tools.measurements import render
 from tools.overlaps import Row
 from workshop.records import MeasurementError
 
@@ -291,19 +291,12 @@ def test_links_resolve(path):
 
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if path.name != "worklog.md"], ids=ids)
 def test_commands_exist(path):
-    """Modules and files that documents start by `python`, and targets that they `make`; the log's are of their time.
-
-    Commands of committed results name the emulator by its first name.
-    """
-    text = TABLE.sub(lambda table: table[0].replace("python -m emulator ", "python -m nogpu "), path.read_text())
-    code = "\n".join(map("".join, re.findall(r"```\w*\n(.*?)```|`([^`\n]+)`", text, flags=re.DOTALL)))
+    """Modules and files that documents start by `python`, and targets that they `make`; the log's are of their time."""
+    code = "\n".join(map("".join, re.findall(r"```\w*\n(.*?)```|`([^`\n]+)`", path.read_text(), flags=re.DOTALL)))
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     unknown = {f"make {name}" for name in re.findall(r"^make ([a-z0-9]+)", code, flags=re.MULTILINE)}
     unknown -= {f"make {name}" for name in targets}
-    for name in set(re.findall(r"python -m ([\w.]+)", code)) - {
-        "venv",
-        "emulator",
-    }:  # the name in commands recorded before nogpu
+    for name in set(re.findall(r"python -m ([\w.]+)", code)) - {"venv"}:
         if importlib.util.find_spec(name) is None:
             unknown.add(f"python -m {name}")
     for name in re.findall(r"python (?:-m nogpu (?:--?[\w-]+(?:[ =][\w,:]+)? )*)?([\w/]+\.py)", code):

@@ -11,16 +11,8 @@ from tests.support.small_kernels import module
 
 ROUND = {
     **{"sm_shared_bytes": 65536, "sm_threads": 1024, "sm_registers": 65536, "sm_ctas": 2},
-    **{
-        "l2_bytes": 2**20,
-        "l2_storage": 2**20,
-        "l2_dirty": 2**20,
-        "l2_ways": 16,
-        "l2_slices": 1,
-        "l2_rate": 128,
-        "l2_write_cost": 1,
-        "l2_latency": 200,
-    },
+    **{"l2_bytes": 2**20, "l2_storage": 2**20, "l2_dirty": 2**20, "l2_ways": 16, "l2_slices": 1, "l2_rate": 128},
+    **{"l2_write_cost": 1, "l2_latency": 200},
     **{"dram_channels": 1, "dram_rate": 64, "dram_latency": 600, "dram_write_cost": 1},
     **{"sm_in_rate": 64, "sm_out_rate": 64, "l1_lines": 256, "l1_latency": 30, "lsu_line": 1, "lsu_in_flight": 64},
     **{"tma_issue": 10, "tma_box": 20, "tma_line": 2, "tma_latency": 50},
@@ -38,25 +30,11 @@ ROUND = {
 }
 """Constants of a chip of 1 GHz; all others are 0."""
 FREE = Cost(0, 0, 0, 0)
-FAMILIES = (
-    *("uniform", "memory", "copy", "tensor", "warp_sync", "alu", "alu_long", "logic", "float", "multiply"),
-    *(
-        "multiply_long",
-        "special",
-        "special_scaled",
-        "reciprocal",
-        "division",
-        "division_full",
-        "division_int",
-        "division_long",
-        "convert",
-        "convert_pair",
-        "convert_narrow",
-        "convert_e2m1",
-        "double",
-    ),
-    *("shuffle", "redux", "vote", "mma_sync", "map_replace", "map_publish", "map_acquire"),
-)
+FAMILIES = """
+    uniform memory copy tensor warp_sync alu alu_long logic float multiply multiply_long special special_scaled
+    reciprocal division division_full division_int division_long convert convert_pair convert_narrow convert_e2m1
+    double shuffle redux vote mma_sync map_replace map_publish map_acquire
+""".split()
 
 
 def tiny(gpc_sms=(2, 2), **changed):
@@ -68,11 +46,11 @@ def tiny(gpc_sms=(2, 2), **changed):
     return Chip("tiny", 1.0, constants, instructions, gpc_sms)
 
 
-def recorded(body, *arrays, threads=32, declarations="", shared=4096, grid=1, **options):
+def recorded(body, *arrays, threads=32, declarations="", shared=4096, grid=1, values=True, **options):
     """The trace of a launch of the body, as `small_kernels.module` makes a kernel of it."""
     traces = []
     kernel = nogpu.load_ptx(module(body, len(arrays), declarations))["k"]
-    kernel.launch(grid, threads, arrays, shared=shared, record=Recording(traces.append), **options)
+    kernel.launch(grid, threads, arrays, shared=shared, record=Recording(traces.append, values), **options)
     (trace,) = traces
     return trace
 

@@ -1,5 +1,6 @@
-"""The folder of the tests' files, and the environment of programs that they start."""
+"""The folder of the tests' files, the environment of programs that they start, and modules that cost much to import."""
 
+import importlib
 import os
 from pathlib import Path
 
@@ -13,3 +14,15 @@ def clean_environment(**variables):
     entries = environment.get("PYTHONPATH", "").split(os.pathsep)
     environment["PYTHONPATH"] = os.pathsep.join(entry for entry in entries if not entry.endswith("bootstrap"))
     return {**environment, **variables}
+
+
+class Lazy:
+    """A module that is imported when it is first used: every process of pytest imports all files of tests."""
+
+    def __init__(self, name):
+        self._name = name
+
+    def __getattr__(self, name):
+        if name.startswith(("__", "_mock_")):  # asked for by pytest
+            raise AttributeError(name)
+        return getattr(importlib.import_module(self._name), name)

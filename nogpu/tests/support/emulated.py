@@ -12,7 +12,7 @@ from pathlib import Path
 from nogpu import store
 from tests.support.commands import ROOT, clean_environment
 
-PROGRAMS = ROOT / "tests" / "programs"
+PROGRAMS = ROOT / "tests" / "cuda" / "programs"
 
 
 def run(*arguments, options=(), **variables):
@@ -26,16 +26,18 @@ def run(*arguments, options=(), **variables):
 
 
 def checks(program):
-    """Names of the check functions of a file in tests/programs."""
+    """Names of the check functions of a file in tests/cuda/programs."""
     return re.findall(r"^def (check_\w+)\(\)", (PROGRAMS / program).read_text(), re.MULTILINE)
 
 
-def outcomes(program, **variables):
-    """Run the checks of a file in tests/programs, all in one process. Returns {check: "ok" or its traceback}."""
+def succeed(program, **variables):
+    """Run the checks of a file in tests/cuda/programs, all in one process, and report those that fail."""
     process = run("-m", "tests.support.emulated", program, **variables)
     lines = process.stdout.splitlines()
     assert process.returncode == 0 and lines, f"{program} ended with {process.returncode}\n{process.stderr}"
-    return json.loads(lines[-1])
+    results = json.loads(lines[-1])
+    failed = [f"{name}: {text}" for name, text in results.items() if text != "ok"]
+    assert results.keys() == set(checks(program)) and not failed, "\n".join(failed)
 
 
 def copy_libraries(place, link=False):

@@ -14,14 +14,6 @@ from nogpu.ptx import module as ptx
 from tests.support.calls import called
 
 
-def aligned(array, alignment=256):
-    """A copy of an array at a multiple of the alignment."""
-    storage = np.zeros(array.nbytes + alignment, np.uint8)
-    copy = storage[-storage.ctypes.data % alignment :][: array.nbytes].view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return copy
-
-
 REGISTERS = """
     .reg .pred %p<20>; .reg .b16 %h<40>; .reg .b32 %r<80>; .reg .b64 %rd<40>; .reg .b32 %tid, %rank;
     mov.u32 %tid, %tid.x;
@@ -91,6 +83,15 @@ def launch_entry(
     launched.observers = [] if sanitizer is None else [sanitizer]
     scheduler.run([launched], scheduler.Schedule.parse(schedule), Meter(Tally(max_instructions)))
     return counters
+
+
+def aligned(words, alignment=256):
+    """A copy of words, or as many zeros, at a multiple of a number of bytes."""
+    words = np.zeros(words, np.uint32) if isinstance(words, int) else words
+    storage = np.zeros(words.nbytes + alignment, np.uint8)
+    found = storage[-storage.ctypes.data % alignment :][: words.nbytes].view(words.dtype).reshape(words.shape)
+    found[...] = words
+    return found
 
 
 STORE_LANE = """

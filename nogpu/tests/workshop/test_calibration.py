@@ -40,38 +40,17 @@ def test_a_tensor_core_is_measured_where_there_is_one():
 
 
 # One of each kernel, where kernels differ by more than an instruction.
-KERNELS = (
-    *(
-        "latency.fma_f32",
-        "rate.shfl.4",
-        "shared.latency.load_16",
-        "shared.ldmatrix.stride_16.1_",
-        "barrier.barrier_cta.4",
-    ),
-    *("barrier.barrier_cluster.2_ctas.4", "mbarrier.turn", "latency.load.l2", "latency.l2_line", "atomic.latency"),
-    *(
-        "rate.plain_copy.l2.1_ctas",
-        "tma.read.l2.one_sm.bulk.box_8K.64K",
-        "tma.write.map.l2.box_16K",
-        "tma.copy.l2.box_16K",
-    ),
-    *("tma.fill.multicast.l2.box_16K.64K", "tma.load.map.l2.one_sm.box_1024.burst_4", "tma.store.bulk.one_sm.box_1024"),
-    *(
-        "remote.rate.store.256_threads.cluster_4.to_3.all",
-        "rate.after_writes_rest.8_",
-        "tma.fill.share_4_far",
-        "launch.alone",
-    ),
-    *(
-        "remote.latency",
-        "remote.bulk.box_1K.4",
-        "starts.early.",
-        "starts.in_turn.cluster_4",
-        "launch.period.in_turn.grid_1.block_32.cluster_2",
-    ),
-    *("tensormap.edit_load", "tensormap.acquire", "rate.bursts_after_writes.pause_2000"),
-    *("mma.mxf4nvf4.256x128", "mma.f16.128x64", "tensor.copy.scales.4", "tensor.load_32_four", "tensor.alloc"),
-)
+KERNELS = """
+    latency.fma_f32 rate.shfl.4 shared.latency.load_16 shared.ldmatrix.stride_16.1_ barrier.barrier_cta.4
+    barrier.barrier_cluster.2_ctas.4 mbarrier.turn latency.load.l2 latency.l2_line atomic.latency
+    rate.plain_copy.l2.1_ctas tma.read.l2.one_sm.bulk.box_8K.64K tma.write.map.l2.box_16K tma.copy.l2.box_16K
+    tma.fill.multicast.l2.box_16K.64K tma.load.map.l2.one_sm.box_1024.burst_4 tma.store.bulk.one_sm.box_1024
+    remote.rate.store.256_threads.cluster_4.to_3.all rate.after_writes_rest.8_ tma.fill.share_4_far launch.alone
+    remote.latency remote.bulk.box_1K.4 starts.early. starts.in_turn.cluster_4
+    launch.period.in_turn.grid_1.block_32.cluster_2
+    tensormap.edit_load tensormap.acquire rate.bursts_after_writes.pause_2000
+    mma.mxf4nvf4.256x128 mma.f16.128x64 tensor.copy.scales.4 tensor.load_32_four tensor.alloc
+""".split()
 
 
 @pytest.fixture(scope="module")
@@ -100,9 +79,7 @@ def test_the_file_has_samples_and_launches(emulated, monkeypatch, tmp_path):
     assert constant["samples"] == [constant["value"]] and constant["launch"]["kernel"] == "latency_mad"
 
 
-# ----------------------------------------------------------------------------------------------------------------------
 # Figures
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 def record(start, end, start_ns=0, end_ns=0, sm=0, number=0, waited=0, waited_ns=0):
@@ -111,14 +88,9 @@ def record(start, end, start_ns=0, end_ns=0, sm=0, number=0, waited=0, waited_ns
 
 def test_stamps_of_launches_in_turn():
     """Two launches of two CTAs; SM 1's clock is 1000 ahead."""
-    records = np.array(
-        [
-            record(100, 300, 50, 150, 0, 0, 110, 55),
-            record(1120, 1320, 60, 160, 1, 0, 1130, 65),
-            record(500, 700, 250, 350, 0, 1, 510, 255),
-            record(1510, 1710, 255, 355, 1, 1, 1520, 260),
-        ]
-    )
+    first = record(100, 300, 50, 150, 0, 0, 110, 55), record(1120, 1320, 60, 160, 1, 0, 1130, 65)
+    second = record(500, 700, 250, 350, 0, 1, 510, 255), record(1510, 1710, 255, 355, 1, 1, 1520, 260)
+    records = np.array([*first, *second])
     figures = starts.stamp_figures(records)
     assert records.shape[1] == RECORD
     assert figures["skew_ns"] == 7.5  # 10 and 5

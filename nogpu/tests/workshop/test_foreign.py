@@ -51,6 +51,10 @@ def script(text, threads=32):
     return SCRIPT.format(text=HEADER + text, threads=threads)
 
 
+def copying(fence, value):
+    return script(COPY.replace("FENCE", fence).replace("VALUE", str(value)))
+
+
 # Starts a process in a group of its own, as ninja does, and one in a session of its own. Both keep the standard output.
 SPAWNS = """import os, sys, time
 for apart in (os.setpgrp, os.setsid):
@@ -69,10 +73,10 @@ while not pathlib.Path("{other}").exists() and time.monotonic() < until:
 print("result" if pathlib.Path("{other}").exists() else "alone")
 """
 PROGRAMS = {
-    "right": script(COPY.replace("FENCE", FENCE).replace("VALUE", "7")),
-    "unfenced": script(COPY.replace("FENCE", "").replace("VALUE", "7")),
-    "wrong": script(COPY.replace("FENCE", FENCE).replace("VALUE", "6")),
-    "wrong_unfenced": script(COPY.replace("FENCE", "").replace("VALUE", "6")),
+    "right": copying(FENCE, 7),
+    "unfenced": copying("", 7),
+    "wrong": copying(FENCE, 6),
+    "wrong_unfenced": copying("", 6),
     "hangs": script(WAITS, 1),
     "slow": "import time\ntime.sleep(60)\n",
     "raises": "raise SystemExit('no such luck')\n",
@@ -121,7 +125,7 @@ programs = ["a.py"]
 
 @pytest.fixture
 def places(tmp_path, monkeypatch):
-    """(folder with the checkout, folder with the list)"""
+    """Folder of the checkout and of the list."""
     base = tmp_path / "own+er" / "sub"
     base.mkdir(parents=True)
     for name, text in PROGRAMS.items():
@@ -131,15 +135,25 @@ def places(tmp_path, monkeypatch):
     entries = ", ".join(f'"{name}.py"' for name in PROGRAMS)
     (tmp_path / "list.toml").write_text(LIST.replace("PROGRAMS", entries))
     monkeypatch.setenv("NOGPU_SCHEDULE", "eager")  # of the session: no program sees it
-    return tmp_path, tmp_path
+    return tmp_path
+
+
+def listed(places):
+    """{name: program}"""
+    programs = foreign.programs(places, set(), places)
+    return {program.name.removeprefix("sub/").removesuffix(".py"): program for program in programs}
 
 
 def run_one(places, name, limit=60.0):
-    found = {
-        program.name.removeprefix("sub/").removesuffix(".py"): program
-        for program in foreign.programs(places[0], set(), places[1])
-    }
-    return foreign.run(found[name], "late", limit, Sessions())
+    return foreign.run(listed(places)[name], "late", limit, Sessions())
+
+
+def children_of(places, seconds):
+    """Numbers of the processes that "spawns" has started, once there are both."""
+    children, until = places / "own+er" / "sub" / "children", time.monotonic() + seconds
+    while not (children.exists() and len(children.read_text().split()) == 2) and time.monotonic() < until:
+        time.sleep(0.01)
+    return children.read_text().split()
 
 
 HANGS = r"the kernel hangs: no warp can run.*; PTX line 8: mbarrier.try_wait"
@@ -150,11 +164,7 @@ HANGS = r"the kernel hangs: no warp can run.*; PTX line 8: mbarrier.try_wait"
     [
         ("right", "pass", "", "3.5us", True, ""),
         (
-            "unfenced",
-            "error",
-            "pass",
-            "2.5us",
-            True,
+            *("unfenced", "error", "pass", "2.5us", True),
             ".*fence.proxy.async is missing.*; PTX line 10: cp.async.bulk.global",
         ),
         ("wrong", "wrong", "wrong", "Correctness errors", True, "wrong results"),
@@ -189,16 +199,14 @@ def test_the_time_limit_ends_all_that_a_program_has_started(places):
     started = time.monotonic()
     assert run_one(places, "spawns", limit=2.0).verdict == "time limit"
     assert time.monotonic() - started < 30
-    children = (places[0] / "own+er" / "sub" / "children").read_text().split()
+    children = children_of(places, 0)
     assert len(children) == 2 and not any(map(runs, children))
 
 
 def test_the_environment_of_a_list(places):
-    found = {program.file.stem: program for program in foreign.programs(places[0], set(), places[1])}
-    program = found["environment"]
-    checkout = places[0] / "own+er"
+    program, checkout = listed(places)["environment"], places / "own+er"
     include, packages, lists, folder = program.environment["OF_LIST"].split()
-    assert (include, lists, folder) == (f"{checkout}/include", str(places[1]), f"{checkout}/sub")
+    assert (include, lists, folder) == (f"{checkout}/include", str(places), f"{checkout}/sub")
     assert Path(packages).is_dir()
     output, code = foreign.execute(program, "late", 60.0, Sessions())
     assert code == 0 and include in output and f"'{checkout}/more'" in output and f"'{foreign.ROOT}'" in output
@@ -206,7 +214,7 @@ def test_the_environment_of_a_list(places):
 
 @pytest.mark.parametrize("jobs, met", [("1", False), ("2", True)])
 def test_programs_run_side_by_side(places, capsys, jobs, met):
-    arguments = [str(places[0]), "--lists", str(places[1]), "--only", "meets_", "--schedule", "late", "--jobs", jobs]
+    arguments = [str(places), "--lists", str(places), "--only", "meets_", "--schedule", "late", "--jobs", jobs]
     if not met:
         arguments += ["--timeout", "1"]
     assert command.main(arguments) == 0
@@ -214,41 +222,31 @@ def test_programs_run_side_by_side(places, capsys, jobs, met):
 
 
 def test_a_terminal_shows_what_runs(places):
-    found = [program for program in foreign.programs(places[0], set(), places[1]) if "meets_" in program.name]
+    found = [(program, "late") for name, program in listed(places).items() if "meets_" in name]
     screen = StringIO()
     console = Console(file=screen, force_terminal=True, width=200)
-    assert len(list(foreign.run_all([(program, "late") for program in found], 60.0, 2, console, foreign.run))) == 2
-    shown = screen.getvalue()
-    assert any(
-        f"{a}.py under late, {b}.py under late" in shown for a, b in [("meets_a", "meets_b"), ("meets_b", "meets_a")]
-    )
-    assert "2/2" in shown
+    assert len(list(foreign.run_all(found, 60.0, 2, console, foreign.run))) == 2
+    assert re.search(r"meets_(a|b)\.py under late, (sub/)?meets_(?!\1)(a|b)\.py under late", screen.getvalue())
+    assert "2/2" in screen.getvalue()
 
 
 def test_runs_that_are_broken_off_end(places):
     """Whoever leaves the loop, such as Ctrl-C, ends the programs that run."""
-    found = {program.file.stem: program for program in foreign.programs(places[0], set(), places[1])}
-    wanted = [(found[name], "late") for name in ("silent", "spawns", "right")]
+    wanted = [(listed(places)[name], "late") for name in ("silent", "spawns", "right")]
     for result in foreign.run_all(wanted, 60.0, 2, Console(file=StringIO()), foreign.run):
         assert result.verdict == "failed"
-        until = time.monotonic() + 20
-        children = places[0] / "own+er" / "sub" / "children"
-        while not (children.exists() and len(children.read_text().split()) == 2) and time.monotonic() < until:
-            time.sleep(0.01)
+        children = children_of(places, 20)
         break
-    assert not any(map(runs, children.read_text().split()))
+    assert not any(map(runs, children))
 
 
 def test_programs_end_with_the_command(places):
-    children = places[0] / "own+er" / "sub" / "children"
-    command = [sys.executable, "-m", "workshop.foreign", str(places[0]), "--lists", str(places[1]), "--only", "spawns"]
+    command = [sys.executable, "-m", "workshop.foreign", str(places), "--lists", str(places), "--only", "spawns"]
     with subprocess.Popen(command, cwd=foreign.ROOT, stdout=subprocess.PIPE) as process:
-        until = time.monotonic() + 30
-        while not (children.exists() and len(children.read_text().split()) == 2) and time.monotonic() < until:
-            time.sleep(0.01)
+        children = children_of(places, 30)
         process.terminate()
         assert process.wait(30) == 143
-    assert not any(map(runs, children.read_text().split()))
+    assert not any(map(runs, children))
 
 
 REPORT = """{call}: store of 4 bytes at 0x559ae6f94400: outside every live allocation
@@ -270,14 +268,9 @@ def test_an_error_code_does_not_hide_the_report(output, call):
 @pytest.mark.parametrize(
     "output, verdict",
     [
-        ("Test passed", "pass"),
-        ("passed, 0 FAILED", "pass"),
-        ("passed\nFAILED: 0\n", "pass"),
-        ("passed\nFAILED tests: 0\n", "pass"),
-        ("passed\n3 passed, 1 xfailed\n", "pass"),
-        ("passed\nTest failed!\n", "wrong"),
-        ("passed\n2: FAILED\n", "wrong"),
-        ("passed\n10 FAILED\n", "wrong"),
+        *(("Test passed", "pass"), ("passed, 0 FAILED", "pass"), ("passed\nFAILED: 0\n", "pass")),
+        *(("passed\nFAILED tests: 0\n", "pass"), ("passed\n3 passed, 1 xfailed\n", "pass")),
+        *(("passed\nTest failed!\n", "wrong"), ("passed\n2: FAILED\n", "wrong"), ("passed\n10 FAILED\n", "wrong")),
         ("passed\nResult = FAIL\n", "wrong"),
     ],
 )
@@ -287,11 +280,7 @@ def test_a_program_that_says_it_failed_does_not_pass(output, verdict):
 
 @pytest.mark.parametrize(
     "why, verdict",
-    [
-        ("NotImplementedError: no kernel", "failed"),
-        ("AssertionError: no", "wrong"),
-        ("assert 3 == 4", "wrong"),
-    ],
+    [("NotImplementedError: no kernel", "failed"), ("AssertionError: no", "wrong"), ("assert 3 == 4", "wrong")],
 )
 def test_what_pytest_says(why, verdict):
     output = f"test_x.py::test_y FAILED [100%]\nE       {why}\nFAILED test_x.py::test_y - {why}\n1 failed in 2 s\n"
@@ -302,12 +291,8 @@ def test_what_pytest_says(why, verdict):
 @pytest.mark.parametrize(
     "silicon, agreeing",
     [
-        ("12.5us", {"pass"}),
-        ("Hang", {"hang", "error"}),
-        ("Hang/error", {"hang", "error"}),
-        ("Fault", {"error"}),
-        ("Correctness errors", {"wrong", "error"}),
-        ("Fails correctness", {"wrong", "error"}),
+        *(("12.5us", {"pass"}), ("Hang", {"hang", "error"}), ("Hang/error", {"hang", "error"}), ("Fault", {"error"})),
+        *(("Correctness errors", {"wrong", "error"}), ("Fails correctness", {"wrong", "error"})),
     ],
 )
 def test_what_agrees_with_a_b200(silicon, agreeing):
@@ -330,8 +315,7 @@ def test_reasons_have_no_addresses_of_this_run():
 
 
 def test_the_command_continues_a_file_and_names_what_is_missing(places, monkeypatch, capsys):
-    folder, save = places[0], places[0] / "runs.json"
-    tried = []
+    folder, save, tried = places, places / "runs.json", []
 
     def run(program, schedule, limit, sessions):
         tried.append((program.file.stem, schedule))
@@ -356,11 +340,12 @@ def test_the_lists_are_complete():
     assert "gau-nernst/learn-cuda" in missing and len(missing) > 5
 
 
-def test_the_table_of_measurements(tmp_path):
-    def entry(name, schedule, verdict, silicon, **more):
-        fields = {"repository": "a/b", "framework": "f", "seconds": 1.0, "reason": "", "note": ""}
-        return {**fields, "name": name, "schedule": schedule, "verdict": verdict, "silicon": silicon, **more}
+def entry(name, schedule, verdict, silicon="", **more):
+    fields = {"repository": "a/b", "framework": "f", "seconds": 1.0, "reason": "", "note": ""}
+    return {**fields, "name": name, "schedule": schedule, "verdict": verdict, "silicon": silicon, **more}
 
+
+def test_the_table_of_measurements(tmp_path):
     saved = [
         entry("x/one.py", "late", "pass", "3.5us"),
         entry("x/one.py", "eager", "error", "3.5us", lenient="pass", reason="a rule | broken; PTX line 7: bad"),
@@ -379,10 +364,6 @@ def test_the_table_of_measurements(tmp_path):
 
 
 def test_the_table_of_lists(tmp_path):
-    def entry(name, schedule, verdict, silicon="", **more):
-        fields = {"repository": "a/b", "framework": "f", "seconds": 1.0, "reason": "", "note": ""}
-        return {**fields, "name": name, "schedule": schedule, "verdict": verdict, "silicon": silicon, **more}
-
     first = [
         *(entry("x/one.py", schedule, "pass", note="a doubt") for schedule in ("late", "eager")),
         entry("x/two.py --size 3", "late", "pass"),
@@ -396,11 +377,8 @@ def test_the_table_of_lists(tmp_path):
         (tmp_path / f"foreign-{name}.json").write_text(json.dumps({"command": ["f"], "torch": "1", "runs": runs}))
     counts, _, rows = foreign_lists(tmp_path, "").partition("\n\n")
     assert counts.splitlines() == [
-        "| list | programs | late | eager | under each of them |",
-        "| --- | ---: | ---: | ---: | ---: |",
-        "| x | 2 | 2 of 2 | 1 of 2 | 1 |",
-        "| y | 2 | 1 of 2 | - | - |",
-        "| **all** | 4 | 3 of 4 | 1 of 2 | - |",
+        *("| list | programs | late | eager | under each of them |", "| --- | ---: | ---: | ---: | ---: |"),
+        *("| x | 2 | 2 of 2 | 1 of 2 | 1 |", "| y | 2 | 1 of 2 | - | - |", "| **all** | 4 | 3 of 4 | 1 of 2 | - |"),
     ]
     assert rows.splitlines()[2:] == [
         "| two.py --size 3 | x | pass | error, lenient pass | a rule \\| broken |",

@@ -19,20 +19,11 @@ def made(text, kind):
     return [(mutant.change, mutant.apply(text)) for mutant in mutants(text, [kind])]
 
 
+ACQUIRE, ARRIVE = "fence.proxy.tensormap::generic.acquire", "mbarrier.arrive"
 # Kind, opcode, opcode in its place, operands of both.
 OPCODES = [
-    (
-        "arrive relaxed",
-        "mbarrier.arrive.shared::cluster.b64",
-        "mbarrier.arrive.RELAXED.shared::cluster.b64",
-        "_, [%r1]",
-    ),
-    (
-        "arrive relaxed",
-        "mbarrier.arrive.expect_tx.shared.b64",
-        "mbarrier.arrive.expect_tx.RELAXED.shared.b64",
-        "_, [%r1], 8",
-    ),
+    ("arrive relaxed", f"{ARRIVE}.shared::cluster.b64", f"{ARRIVE}.RELAXED.shared::cluster.b64", "_, [%r1]"),
+    ("arrive relaxed", f"{ARRIVE}.expect_tx.shared.b64", f"{ARRIVE}.expect_tx.RELAXED.shared.b64", "_, [%r1], 8"),
     ("arrive relaxed", "mbarrier.arrive.release.cta.shared.b64", "mbarrier.arrive.relaxed.cta.shared.b64", "_, [%r1]"),
     ("wait relaxed", "mbarrier.try_wait.parity.b64", "mbarrier.try_wait.parity.RELAXED.b64", "%p1, [%r1], 0"),
     ("wait relaxed", "mbarrier.test_wait.acquire.cta.b64", "mbarrier.test_wait.relaxed.cta.b64", "%p1, [%r1], %rd1"),
@@ -41,12 +32,7 @@ OPCODES = [
     ("word relaxed", "atom.acq_rel.gpu.global.add.u32", "atom.relaxed.gpu.global.add.u32", "%r1, [%rd1], 1"),
     ("word narrowed", "st.release.sys.global.b32", "st.release.cta.global.b32", "[%rd1], %r1"),
     ("arrive narrowed", "mbarrier.arrive.release.cluster.b64", "mbarrier.arrive.release.cta.b64", "_, [%r1]"),
-    (
-        "fence narrowed",
-        "fence.proxy.tensormap::generic.acquire.gpu",
-        "fence.proxy.tensormap::generic.acquire.cta",
-        "[%rd1], 128",
-    ),
+    ("fence narrowed", f"{ACQUIRE}.gpu", f"{ACQUIRE}.cta", "[%rd1], 128"),
 ]
 TRY = "mbarrier.try_wait.parity.shared.b64"
 COMMIT = "tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64"
@@ -58,11 +44,7 @@ CHANGES = [
     ("later bulk wait_group", "cp.async.bulk.wait_group.read 0;", "cp.async.bulk.wait_group.read 1;"),
     ("no named barrier", "@%p1 bar.sync 1, 64;", ""),
     ("no named barrier", "barrier.cta.sync.aligned 1;", ""),
-    (
-        "two arrivals",
-        "@%p1 mbarrier.arrive.b64 _, [%r1];",
-        "@%p1 mbarrier.arrive.b64 _, [%r1]; @%p1 mbarrier.arrive.b64 _, [%r1];",
-    ),
+    ("two arrivals", f"@%p1 {ARRIVE}.b64 _, [%r1];", f"@%p1 {ARRIVE}.b64 _, [%r1]; @%p1 {ARRIVE}.b64 _, [%r1];"),
     ("no wait", f"{TRY} %p1, [%r1], 0;", "setp.eq.u32 %p1, 0, 0;"),
     (
         "other parity",
@@ -123,9 +105,7 @@ def test_counts_bytes_and_masks_are_computed():
 
 def test_keys_do_not_depend_on_lines_and_registers():
     one = "bar.sync 0;\n@%p1 mbarrier.arrive.shared.b64 _, [%r1];\nbar.sync 1;\nbar.sync 0;\n"
-    other = (
-        "\n\nbar.sync 0;\nadd.u32 %r7, %r8, 9;\n@%p4 mbarrier.arrive.shared.b64 _, [%r22];\nbar.sync 1;\nbar.sync 0;\n"
-    )
+    other = one.replace("%p1", "%p4").replace("%r1", "%r22").replace("\n@", "\nadd.u32 %r7, %r8, 9;\n@")
     assert [mutant.key for mutant in mutants(one)] == [mutant.key for mutant in mutants(other)]
     assert [mutant.line for mutant in mutants(one)] != [mutant.line for mutant in mutants(other)]
     assert len({mutant.key for mutant in mutants(one * 8)}) == len(mutants(one * 8))
@@ -150,11 +130,8 @@ GAP = survivors.Entry("gap", "the map is read at issue", "no wait", ("ours", "th
 
 def test_scores():
     found = [
-        result(),
-        result(sanitized=True),
-        result(verdict=SURVIVED, change="first"),
-        result(verdict=SURVIVED, change="second"),
-        result(verdict=SURVIVED, change="third"),
+        *(result(), result(sanitized=True), result(verdict=SURVIVED, change="first")),
+        *(result(verdict=SURVIVED, change="second"), result(verdict=SURVIVED, change="third")),
         result("no fence", WRONG),
     ]
     counted = score.scores(found, [EQUIVALENT, GAP], score.row_of)

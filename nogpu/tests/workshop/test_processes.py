@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from tests.programs.pool_answers import Answers
+from tests.workshop.pool_answers import Answers
 from workshop import processes
 from workshop.processes import Pool, PoolError, forked
 

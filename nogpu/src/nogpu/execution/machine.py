@@ -393,7 +393,7 @@ class Machine:
         return outlook is Outlook.HANG
 
     def _turns_to_look(self) -> int:
-        """Turns of each warp until the next look. It is soon, and turns are short, if lanes wait for lanes that spin."""
+        """Turns of each warp until the next look. It is soon, and they are short, if lanes wait for lanes that spin."""
         is_soon = any(warp.waited_at() for warp in self.ready)
         self._set_quantum(SHORT_QUANTUM if is_soon else QUANTUM)
         return 1 if is_soon else self.look_turns

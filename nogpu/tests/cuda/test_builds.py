@@ -1,0 +1,232 @@
+"""Builds of CUDA C++: architectures, the cache of object files, fat binaries."""
+
+import struct
+import subprocess
+
+import pytest
+
+from nogpu.cuda.programs import builds, fatbin, nvcc, toolkit
+from nogpu.cuda.programs.status import ERRORS, code_of
+from nogpu.errors import EmulatorError
+from tests.support.nvcc import needs_nvcc
+
+
+@pytest.mark.parametrize(
+    "values,chosen",
+    [
+        *(([], "100a"), (["native"], "100a"), (["sm_100a"], "100a"), (["arch=compute_100f,code=sm_100f"], "100a")),
+        (["arch=compute_100,code=sm_100"], "100"),
+        (["arch=compute_80,code=sm_80", "arch=compute_90,code=sm_90"], "90"),
+        (["arch=compute_80,code=sm_80", "arch=compute_90a,code=sm_90a"], "80"),
+        (
+            [
+                "arch=compute_90a,code=sm_90a",
+                "arch=compute_100a,code=[sm_100a,compute_100a]",
+                "arch=compute_120,code=sm_120",
+            ],
+            "100a",
+        ),
+    ],
+)
+def test_the_architecture_is_one_that_the_device_runs(values, chosen):
+    assert nvcc.architecture(values) == chosen
+
+
+@pytest.mark.parametrize("value", ["sm_90a", "sm_120", "compute_103a"])
+def test_architectures_that_it_does_not_run_are_refused(value):
+    with pytest.raises(nvcc.Usage, match=f"runs no code for sm_{value.partition('_')[2]}"):
+        nvcc.architecture([value])
+
+
+def test_arguments_are_rewritten():
+    given = "-O3 -gencode=arch=compute_100a,code=sm_100a -arch sm_90 -cudart=static -c x.cu -o x.o".split()
+    made = nvcc.rewritten(given)
+    assert made[:5] == ["-O3", "-c", "x.cu", "-o", "x.o"]
+    assert made[5:9] == ["-gencode", "arch=compute_100a,code=compute_100a", "-cudart", "none"]
+    assert "-lcudart" not in made and "-lcudart" in nvcc.rewritten(["x.cu"])
+    with pytest.raises(nvcc.Usage, match="relocatable device code"):
+        nvcc.rewritten(["-dc", "x.cu"])
+
+
+def test_response_files_are_read(tmp_path):
+    """A response file may name another; the key of an object has all options that decide its content."""
+    for name, text in (("a.rsp", "-O1 '-DNAME=\"a b\"' @b.rsp"), ("b.rsp", "-arch=sm_90\n-c x.cu\t-o x.o")):
+        (tmp_path / name).write_text(text.replace("@", f"@{tmp_path}/"))
+    words = ["-O1", '-DNAME="a b"', "-arch=sm_90", "-c", "x.cu", "-o", "x.o"]
+    assert nvcc.expanded(["-v", f"@{tmp_path}/a.rsp", "-w"]) == ["-v", *words, "-w"]
+    assert nvcc.expanded(["-optf", f"{tmp_path}/a.rsp"], nvcc._OPTIONS_FILES) == words
+    assert (
+        nvcc.expanded([f"--options-file={tmp_path}/a.rsp,{tmp_path}/b.rsp"], nvcc._OPTIONS_FILES) == words + words[2:]
+    )
+    assert nvcc.expanded(["@none", "-Dx=@y"]) == ["@none", "-Dx=@y"]
+    with pytest.raises(nvcc.Usage, match=f"response file {tmp_path}/none"):
+        nvcc.expanded(["-optf", f"{tmp_path}/none"], nvcc._OPTIONS_FILES)
+    made = nvcc.rewritten(nvcc.expanded([f"@{tmp_path}/a.rsp"]))
+    assert "-arch=sm_90" not in made and "arch=compute_90,code=compute_90" in made
+
+
+@needs_nvcc
+def test_objects_are_kept_by_what_response_files_say(project, folder):
+    for define in ("-DA", "-DB"):
+        (folder / "options").write_text(define)
+        assert project(f"@{folder}/options") and not project(f"@{folder}/options")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = tmp_path / "of a project"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def project(tmp_path, folder, monkeypatch):
+    """A project with a C++ file and a header: compile() -> whether the compiler has run."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    toolkit.home.cache_clear()
+    runs, run = [], subprocess.run
+
+    def counted(command, **options):
+        runs.extend(command)
+        return run(command, **options)
+
+    monkeypatch.setattr(nvcc.subprocess, "run", counted)
+    (folder / "value.h").write_text("#define VALUE 1\n")
+    (folder / "file.cpp").write_text('#include "value.h"\nint value() { return VALUE; }\n')
+
+    def compile_(*options):
+        runs.clear()
+        command = ["g++", "-c", str(folder / "file.cpp"), "-o", str(folder / "file.o"), *options]
+        assert nvcc.main(command) == 0 and (folder / "file.o").exists()
+        (folder / "file.o").unlink()
+        return "-c" in runs
+
+    yield compile_
+    toolkit.home.cache_clear()
+
+
+@needs_nvcc
+def test_objects_are_kept_by_their_contents(project, folder):
+    assert project() and not project()
+    assert project("-O1") and not project("-O1")
+    rule = folder / "file.o.d"
+    assert project("-MMD", "-MF", str(rule))
+    rule.unlink()
+    assert not project("-MMD", "-MF", str(rule)) and "value.h" in rule.read_text()
+    (folder / "value.h").write_text("#define VALUE 2\n")
+    assert project() and not project()
+    (folder / "value.h").write_text("#define VALUE 1\n")
+    assert not project()
+    (folder / "file.cpp").write_text("int value() { return 3; }\n")
+    assert project()
+
+
+@needs_nvcc
+def test_objects_and_scripts_that_are_damaged_are_made_anew(project, tmp_path, capfd):
+    assert project()
+    (entry,) = tmp_path.rglob("*.sealed")
+    entry.write_bytes(entry.read_bytes()[:-100])
+    assert project() and not project()
+    assert capfd.readouterr().err == f"nogpu: {entry} is damaged and is made anew\n"
+    place = toolkit.home()
+    toolkit.home.cache_clear()
+    assert toolkit.home() == place and not capfd.readouterr().err
+    (place / "bin" / "nvcc").write_text("#!/bin/sh\n")
+    toolkit.home.cache_clear()
+    assert toolkit.home() == place and "exec" in (place / "bin" / "nvcc").read_text()
+    assert capfd.readouterr().err == f"nogpu: {place} is damaged and is made anew\n"
+
+
+def test_libraries_of_extensions_that_are_damaged_are_linked_again(tmp_path, capfd):
+    """A truncated library would end the process that loads it."""
+    whole, cut, new = (tmp_path / f"{name}.so" for name in ("whole", "cut", "new"))
+    for path in (whole, cut):
+        path.write_bytes(b"library")
+    builds._seal(tmp_path)
+    cut.write_bytes(b"lib")
+    new.write_bytes(b"not ended")
+    builds._forget_damaged(tmp_path)
+    assert [path.exists() for path in (whole, cut, new)] == [True, False, False]
+    assert capfd.readouterr().err == f"nogpu: {cut} is damaged and is made anew\n"
+
+
+@needs_nvcc
+@pytest.mark.parametrize("variable,first,second", [("CPATH", "one", "other"), ("NVCC_APPEND_FLAGS", "-DA", "-DB")])
+def test_objects_are_kept_by_what_compilers_read_from_the_environment(project, monkeypatch, variable, first, second):
+    for value in (first, second):
+        monkeypatch.setenv(variable, value)
+        assert project() and not project()
+
+
+def image(kind, architecture, data, compressed=0, flags=0, full=0):
+    return fatbin._IMAGE.pack(kind, 0x101, 64, len(data), compressed, architecture, flags, full) + data
+
+
+def block(*images):
+    body = b"".join(images)
+    return fatbin._BLOCK.pack(fatbin.BLOCK_MAGIC, 1, 16, len(body)) + body
+
+
+def test_the_newest_ptx_that_the_device_runs_is_chosen():
+    found = block(
+        image(fatbin.MACHINE_CODE, 100, b"\x7fELF"),
+        image(fatbin.PTX, 80, b"old\0"),
+        image(fatbin.PTX, 100, b"right\0\0\0"),
+        image(fatbin.PTX, 120, b"new\0"),
+    )
+    assert fatbin.choose(list(fatbin.images(found))) == "right"
+    for images, held in (
+        ([image(fatbin.MACHINE_CODE, 100, b"\x7fELF")], "machine code for sm_100"),
+        ([image(fatbin.PTX, 120, b"new\0")], "PTX for sm_120"),
+        ([], "nothing"),
+    ):
+        with pytest.raises(EmulatorError, match=f"the program holds {held}, and the device runs PTX up to sm_100a"):
+            fatbin.choose(list(fatbin.images(block(*images))))
+
+
+def lz4_blocks():
+    """Pairs (compressed, text): literals, matches that overlap themselves, and lengths of more than a nibble."""
+    yield b"\x30abc", b"abc"
+    yield b"\x1fa\x01\x00\x05\x10b", b"a" + b"a" * 24 + b"b"
+    long = bytes(range(256)) * 2
+    yield b"\xf0" + bytes([255, len(long) - 15 - 255]) + long, long
+    yield b"\x42abcd\x02\x00\x10!", b"abcdcdcdcd!"
+
+
+@pytest.mark.parametrize("data,text", list(lz4_blocks()))
+def test_lz4(data, text):
+    assert fatbin.lz4(data, len(text)) == text
+    packed = image(fatbin.PTX, 100, data + bytes(-len(data) % 8), len(data), fatbin._LZ4, len(text))
+    assert next(fatbin.images(block(packed))).data == text
+
+
+def test_compression_that_is_not_known_is_refused():
+    with pytest.raises(EmulatorError, match=r"compression is unknown \(flags 0x4000\)"):
+        list(fatbin.images(block(image(fatbin.PTX, 100, b"12345678", 8, 0x4000, 20))))
+
+
+def test_a_wrapper_with_another_magic_number_is_refused():
+    import ctypes
+
+    wrapper = ctypes.create_string_buffer(struct.pack("<IIQ", 0x12345678, 1, 0))
+    with pytest.raises(EmulatorError, match="magic number is 0x12345678"):
+        fatbin.ptx(ctypes.addressof(wrapper))
+
+
+@pytest.mark.parametrize(
+    "reason,code",
+    [
+        ("store of 4 bytes at 0x10: null pointer", 700),
+        ("load of 4 bytes at 0x7f01: must be 4-byte aligned", 716),
+        ("the kernel hangs: no warp can run", 702),
+        ("stopped after 100 warp instructions (--max-instructions)", 702),
+        ("launch refused: grid (0, 1, 1): x must be 1 to 2147483647", 9),
+        ("launch refused: cluster (3, 1, 1) has 3 CTAs", 912),
+        ("launch refused: cooperative launch of 5000 CTAs, 4736 fit", 720),
+        ("wgmma.fence is not modelled", 218),
+        ("tcgen05.ld.sync.aligned.32x32b.x1.b32 touches tensor memory columns of an MMA", 719),
+        ("any other rule", 719),
+    ],
+)
+def test_errors_have_the_codes_of_hardware(reason, code):
+    assert code_of(EmulatorError(reason)) == code and code in ERRORS

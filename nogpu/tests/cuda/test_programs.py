@@ -1,0 +1,216 @@
+"""CUDA C++ host programs: the runtime's calls, inside of this process; programs, in processes of their own."""
+
+import ctypes
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from nogpu import store, toolchain
+from nogpu.cuda.programs import connection, properties, status, toolkit
+from nogpu.cuda.programs.entries import ENTRIES
+from nogpu.errors import EmulatorError
+from tests.support.commands import ROOT
+from tests.support.emulated import copy_libraries, run
+from tests.support.nvcc import needs_nvcc
+
+SOURCES = ROOT / "tests" / "cuda" / "programs"
+RUNTIME = toolchain.HERE / "cuda" / "programs" / "runtime"
+
+CHECKS = (
+    *("vector_add", "symbols", "queues", "dynamic_shared", "clusters", "cooperative", "grid_barrier", "occupancy"),
+    *("device", "memory", "events", "illegal_address", "driver_entry_points", "modules_by_driver"),
+)
+
+
+LIBRARY = ("-shared", "-Xcompiler", "-fPIC", "-lcuda", "-arch=sm_100a")  # nvcc's options
+
+
+def compiled(source, *options, compiler=None):
+    """A file of SOURCES, compiled by our nvcc or another; the user's cache has it by source, options and compiler."""
+    compiler = compiler or toolkit.home() / "bin" / "nvcc"
+    text = (SOURCES / source).read_text()
+    key = hashlib.sha256(repr((text, options, compiler, toolkit.version())).encode()).hexdigest()[:16]
+    folder = store.root() / "tests"
+    folder.mkdir(exist_ok=True)
+    made = folder / f"{Path(source).stem}-{key}"
+    if not made.exists():
+        scratch = folder / f"{made.name}-{os.getpid()}"
+        command = [compiler, "-std=c++17", *options, "-o", scratch, SOURCES / source]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        os.replace(scratch, made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def checks():
+    connection.connect()
+    return ctypes.CDLL(str(compiled("runtime.cu", *LIBRARY)))
+
+
+@needs_nvcc
+def test_every_check_is_called():
+    assert (SOURCES / "runtime.cu").read_text().count('extern "C" int') == len(CHECKS)
+
+
+@needs_nvcc
+@pytest.mark.parametrize("name", CHECKS)
+def test_the_runtime(checks, name, capfd):
+    try:
+        assert getattr(checks, name)() == 0, f"the line of runtime.cu that failed; output: {capfd.readouterr()}"
+    finally:
+        status.reset()
+
+
+@needs_nvcc
+def test_a_failed_kernel_is_printed_with_its_place(checks, capfd):
+    checks.illegal_address()
+    printed = capfd.readouterr().err
+    assert "store of 4 bytes" in printed and "past the end of cuMemAlloc(4)" in printed and "PTX      line" in printed
+
+
+@needs_nvcc
+def test_a_call_from_python_raises_the_kernels_error(checks, capfd):
+    with pytest.raises(EmulatorError, match="past the end of") as error:
+        status.raising(checks.illegal_address)()
+    assert error.value.ptx_line and not capfd.readouterr().err
+    assert status.raising(checks.vector_add)() == 0
+
+
+@needs_nvcc
+def test_a_source_file():
+    done = run(SOURCES / "tiles.cu")
+    assert (done.returncode, done.stdout[:7], done.stderr) == (0, "right, ", "")
+
+
+@needs_nvcc
+def test_a_program_with_the_static_runtime():
+    """The program has the form that NVIDIA's nvcc makes: machine code beside compressed PTX."""
+    codes = ("-gencode", "arch=compute_100a,code=[sm_100a,compute_100a]")
+    made = compiled("tiles.cu", *codes, compiler=toolkit.nvcc())
+    done = run(made, options=["--schedule", "eager"])
+    assert (done.returncode, done.stdout[:7], done.stderr) == (0, "right, ", "")
+    done = run(made, "wrong")
+    assert done.returncode == 1 and "an illegal memory access was encountered" in done.stdout
+    assert "past the end of cuMemAlloc(1536)" in done.stderr and "PTX      line" in done.stderr
+
+
+@needs_nvcc
+@pytest.mark.slow
+def test_a_program_in_modelled_time():
+    """The launches of a stand-alone executable are recorded in its own process and replayed at its end."""
+    made = compiled("tiles.cu")
+    done = run(made, options=["time"])
+    assert (done.returncode, done.stdout) == (0, run(made).stdout), done.stderr
+    title, _, *launches, total, used = [line for line in done.stderr.splitlines() if "waits for" not in line]
+    assert title.startswith("clock: modelled on b200, error")
+    assert launches and all("transpose" in line and float(line.split()[-1]) > 0 for line in launches)
+    assert total.endswith(" modelled us") and "DRAM" in used
+
+
+@needs_nvcc
+def test_a_library_by_ctypes():
+    """The library's first call connects it to the Python that has loaded it."""
+    call = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).symbols())"
+    done = run("-c", call, compiled("runtime.cu", *LIBRARY))
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@needs_nvcc
+def test_programs_that_cannot_run_say_why(tmp_path):
+    made = compiled("tiles.cu", "-gencode", "arch=compute_100a,code=sm_100a", compiler=toolkit.nvcc())
+    assert "holds machine code for sm_100, and the device runs PTX" in run(made).stderr
+    stripped = shutil.copy(made, tmp_path / "stripped")
+    subprocess.run(["strip", stripped], check=True)
+    assert "compile it with -cudart shared, or do not strip it" in run(stripped).stderr
+    wrong = tmp_path / "wrong.cu"
+    wrong.write_text("int main() { return undeclared; }\n")
+    assert 'identifier "undeclared" is undefined' in run(wrong).stderr
+
+
+def test_a_missing_compiler_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(toolkit.importlib.util, "find_spec", lambda name: None)
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EmulatorError, match=r"pip install 'nogpu\[cuda\]'"):
+        toolkit.nvcc.__wrapped__()
+
+
+def test_every_entry_point_has_a_function():
+    declared = {name for _, name in re.findall(r"ENTRY\((\d+), (\w+)\)", (RUNTIME / "entries.h").read_text())}
+    connection.connect()
+    import torch  # noqa: F401  # with it comes the entry point for its tensors
+
+    assert declared == set(ENTRIES)
+
+
+@needs_nvcc
+def test_structures_are_as_nvidia_declares_them(tmp_path):
+    from nogpu.cuda.programs import kernels, launches, memory
+
+    structures = {
+        "cudaDeviceProp": (properties.CudaDeviceProp, None),
+        "cudaFuncAttributes": (kernels.Attributes, ("numRegs", "maxDynamicSharedSizeBytes", "requiredClusterWidth")),
+        "cudaPointerAttributes": (memory.PointerAttributes, ("device", "devicePointer", "hostPointer")),
+        "cudaLaunchConfig_t": (launches.Config, ("dynamicSmemBytes", "attrs", "numAttrs")),
+        "CUlaunchConfig": (launches.DriverConfig, ("sharedMemBytes", "attrs", "numAttrs")),
+        "cudaLaunchAttribute": (launches.Attribute, ("val",)),
+    }
+    ours = {
+        "numRegs": "registers",
+        "maxDynamicSharedSizeBytes": "max_dynamic_shared",
+        "requiredClusterWidth": "cluster",
+        **{"devicePointer": "device_pointer", "hostPointer": "host_pointer", "val": "words"},
+        **{"dynamicSmemBytes": "shared", "sharedMemBytes": "shared", "attrs": "attributes", "numAttrs": "count"},
+    }
+    lines, expected = [], []
+    for name, (structure, fields) in structures.items():
+        lines.append(f'printf("%zu\\n", sizeof({name}));')
+        # Padding at the end may differ: only arrays of attributes need the size.
+        expected.append(ctypes.sizeof(structure))
+        for field in fields or [field for field, _ in structure._fields_]:
+            lines.append(f'printf("%zu\\n", offsetof({name}, {field}));')
+            expected.append(getattr(structure, ours.get(field, field) if fields else field).offset)
+    source = tmp_path / "sizes.cpp"
+    headers = "\n".join(f"#include <{name}>" for name in ("cuda.h", "cuda_runtime_api.h", "cstddef", "cstdio"))
+    source.write_text(f"{headers}\nint main() {{ {' '.join(lines)} }}\n")
+    include = toolkit.home() / "include"
+    subprocess.run(["g++", f"-I{include}", "-o", tmp_path / "sizes", source], check=True)
+    printed = subprocess.run([tmp_path / "sizes"], capture_output=True, text=True, check=True).stdout
+    assert list(map(int, printed.split())) == expected
+
+
+SEVEN = """
+#include <cstdio>
+__global__ void seven(int *p) { *p = 7; }
+int main() {
+    int *p, value;
+    cudaMalloc(&p, 4);
+    seven<<<1, 1>>>(p);
+    cudaMemcpy(&value, p, 4, cudaMemcpyDeviceToHost);
+    printf("%d\\n", value);
+}
+"""
+
+
+@needs_nvcc
+@pytest.mark.slow
+def test_paths_with_spaces_and_other_alphabets(tmp_path):
+    folder = tmp_path / "a b" / "ключ 日本"
+    copy_libraries(folder / "cache")
+    (folder / "seven é.cu").write_text(SEVEN)
+    library = folder / "seven é.so"
+    options = "-shared", "-Xcompiler", "-fPIC", "-o", library
+    for arguments, printed in (
+        ([folder / "seven é.cu"], "7\n"),
+        (["nvcc", *options, folder / "seven é.cu"], ""),
+        ([library], "7\n"),
+    ):
+        process = run(*arguments, XDG_CACHE_HOME=str(folder / "cache"))
+        assert (process.returncode, process.stdout) == (0, printed), process.stderr

@@ -1,0 +1,273 @@
+"""Turns of warps in compiled code, and its repeated tile loads: equal to Python's, and without Python."""
+
+import signal
+
+import numpy as np
+import pytest
+
+from nogpu import errors
+from nogpu.compiler.translate import Runner
+from nogpu.errors import EmulatorError, OrderingWarning
+from nogpu.hardware.live_barriers import LiveBarriers
+from nogpu.hardware.tma.encode import encode_tiled
+from nogpu.hardware.traffic import Traffic
+from nogpu.ops import copies
+from nogpu.ptx import module as ptx
+from tests.support.small_kernels import launch, launch_entry, store
+
+INIT = """
+    mov.u32 %r1, smem; add.u32 %r2, %r1, 8; setp.ne.u32 %p1, %tid, 0; @%p1 bra READY;
+    mbarrier.init.shared.b64 [%r1], {count}; mbarrier.init.shared.b64 [%r2], 1;
+    fence.mbarrier_init.release.cluster;
+READY: bar.sync 0;
+"""
+WAIT = "{at}: mbarrier.try_wait.parity.shared.b64 %p2, [{barrier}], {parity}; @!%p2 bra {at};"
+# Two warps that hand over to each other {n} times.
+HAND_OVER = f"""{INIT.format(count=1)} mov.u32 %r3, 0; mov.u32 %r4, 0; shr.u32 %r5, %tid, 5; setp.ne.u32 %p3, %r5, 0;
+    and.b32 %r6, %tid, 31; setp.ne.u32 %p4, %r6, 0;
+LOOP: @%p3 bra SECOND; @!%p4 mbarrier.arrive.shared.b64 _, [%r1];
+    {WAIT.format(at="A", barrier="%r2", parity="%r3")} bra NEXT;
+SECOND: {WAIT.format(at="B", barrier="%r1", parity="%r3")} @!%p4 mbarrier.arrive.shared.b64 _, [%r2];
+NEXT: xor.b32 %r3, %r3, 1; add.u32 %r4, %r4, 1; setp.lt.u32 %p5, %r4, {{n}}; @%p5 bra LOOP;"""
+
+
+@pytest.fixture
+def turns(monkeypatch):
+    """The number of turns that Python has run."""
+    counted = []
+    for name in ("run", "conclude"):
+        original = getattr(Runner, name)
+        monkeypatch.setattr(Runner, name, lambda *a, original=original, **k: (counted.append(1), original(*a, **k))[1])
+    return counted
+
+
+def test_a_hand_over_needs_no_python(turns):
+    launch(HAND_OVER.format(n=10), np.zeros(4, np.uint32), threads=64)
+    few = len(turns)
+    out = np.zeros(64, np.uint32)
+    counters = launch(HAND_OVER.format(n=2000) + store("%r4"), out, threads=64)
+    assert set(out.tolist()) == {2000} and len(turns) - few == few
+    assert counters.warp_instructions > 2 * 2000 * 8
+
+
+@pytest.mark.parametrize("parted", [(), (1,), (0, 2), (0, 1, 2, 3)])
+def test_those_who_wait_are_woken_in_the_order_of_their_waits(parted):
+    """Warps 0 to 3 wait, those in `parted` as two groups of lanes, which Python keeps; warp 4 arrives."""
+    numbers = "".join(f"setp.eq.or.u32 %p7, %r5, {warp}, %p7;" for warp in parted)
+    body = f"""{INIT.format(count=1)} shr.u32 %r5, %tid, 5; setp.ne.u32 %p7, 0, 0; {numbers}
+        setp.eq.u32 %p3, %r5, 4; @%p3 bra ARRIVE; and.b32 %r6, %tid, 31; setp.lt.u32 %p4, %r6, 16;
+        and.pred %p4, %p4, %p7; @%p4 bra LOW; {WAIT.format(at="A", barrier="%r1", parity="0")} bra MET;
+    LOW: {WAIT.format(at="B", barrier="%r1", parity="0")}
+    MET: setp.ne.u32 %p5, %r6, 0; @%p5 bra DONE; atom.global.add.u32 %r7, [%a0], 1;
+        mul.wide.u32 %rd1, %r7, 4; add.s64 %rd1, %a0, %rd1; st.global.u32 [%rd1+4], %r5; bra DONE;
+    ARRIVE: and.b32 %r6, %tid, 31; setp.eq.u32 %p6, %r6, 0; @%p6 mbarrier.arrive.shared.b64 _, [%r1]; DONE:"""
+    out = np.full(6, 99, np.uint32)
+    out[0] = 0
+    launch(body, out, threads=160)
+    assert out.tolist() == [4, 0, 1, 2, 3, 99]
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize(
+    "wait, text",
+    [
+        (WAIT.format(at="A", barrier="%r2", parity="1"), r"waits for parity 1 \(phase 1\)"),
+        ("A: mbarrier.try_wait.shared.b64 %p2, [%r1], %rd1; @!%p2 bra A;", r"waits for phase 0 \(phase 0\)"),
+    ],
+)
+def test_a_hang_names_what_is_waited_for(wait, text, kernels):
+    arrivals = "mbarrier.arrive.shared.b64 %rd1, [%r1]; @!%p1 mbarrier.arrive.shared.b64 _, [%r2];"
+    with pytest.raises(EmulatorError, match=text):
+        launch(INIT.format(count=64) + arrivals + wait, np.zeros(4, np.uint32), kernels=kernels)
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+def test_a_hang_names_warps_in_order(kernels):
+    """Warp 1 arrives before warp 0."""
+    body = f"""{INIT.format(count=64)} setp.lt.u32 %p3, %tid, 32; @%p3 bra FIRST;
+        mbarrier.arrive.shared.b64 _, [%r1]; bar.sync 1, 64; bra WAIT;
+    FIRST: bar.sync 1, 64; mbarrier.arrive.shared.b64 _, [%r1];
+    WAIT: {WAIT.format(at="A", barrier="%r1", parity="1")}"""
+    with pytest.raises(EmulatorError) as error:
+        launch(body, np.zeros(4, np.uint32), threads=64, kernels=kernels)
+    named = [line for line in str(error.value).splitlines() if "has arrived in an earlier phase" in line]
+    assert ["warp 0" in line for line in named] == [True, False]
+
+
+def test_warps_that_have_effects_for_ever_can_be_stopped():
+    with pytest.raises(EmulatorError, match=r"stopped after \d+ warp instructions"):
+        launch(HAND_OVER.format(n=1 << 31), np.zeros(4, np.uint32), threads=64, max_instructions=500_000)
+
+
+def test_ctrl_c():
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            launch(HAND_OVER.format(n=1 << 31), np.zeros(4, np.uint32), threads=64)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_warps_that_end_may_be_many():
+    """There are more clusters than the ring has places at first."""
+    out = np.zeros(1, np.uint32)
+    body = "mov.u32 %r5, 1; red.global.add.u32 [%a0], %r5;"
+    counters = launch(body, out, threads=256, grid=40)
+    assert out[0] == 40 * 256 and counters.ctas == 40
+
+
+# Tile loads
+
+ROWS, COLUMNS, TILE = 32, 64, 8  # bytes of the tensor's rows; rows of a box
+KERNEL = """
+.version 8.8
+.target sm_100a
+.address_size 64
+.extern .shared .align 1024 .b8 smem[];
+.visible .entry k(.param .u64 out, .param .align 128 .b8 map[128], .param .u32 iterations)
+{{
+    .reg .pred %p<10>; .reg .b32 %r<40>; .reg .b64 %rd<10>; .reg .b32 %tid;
+    mov.u32 %tid, %tid.x; ld.param.b64 %rd1, [out]; ld.param.b32 %r9, [iterations];
+    mov.u32 %r1, smem; add.u32 %r2, %r1, 2048; setp.ne.u32 %p1, %tid, 0; mov.u32 %r3, 0; mov.u32 %r4, 0; mov.u32 %r5, 0;
+    mov.u32 %r8, 0; mov.u32 %r10, 0; @%p1 bra READY; mbarrier.init.shared.b64 [%r2], 1;
+    fence.mbarrier_init.release.cluster;
+READY: bar.sync 0;
+LOOP: setp.eq.u32 %p4, %r5, 3; {before}
+    @!%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 512;
+    @!%p1 cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%r1], [map, {{%r10, %r4}}],
+        [%r2];
+    {behind}
+W: mbarrier.try_wait.parity.shared.b64 %p2, [%r2], %r3; @!%p2 bra W;
+    xor.b32 %r3, %r3, 1; shl.b32 %r6, %tid, 2; add.u32 %r6, %r6, %r1; ld.shared.b32 %r7, [%r6]; add.u32 %r8, %r8, %r7;
+    add.u32 %r4, %r4, 8; add.u32 %r5, %r5, 1; setp.lt.u32 %p3, %r5, %r9; @%p3 bra LOOP;
+    mul.wide.u32 %rd2, %tid, 4; add.s64 %rd2, %rd1, %rd2; st.global.b32 [%rd2], %r8; ret;
+}}
+"""
+
+
+@pytest.fixture
+def rows(monkeypatch):
+    """Executions of the Python row of a tile load."""
+    counted = []
+    original = copies.load_tile
+    monkeypatch.setattr(copies, "load_tile", lambda *a: (counted.append(1), original(*a))[1])
+    return counted
+
+
+def load(iterations, schedule="late", data_type=0, before="", behind="", **options):
+    """The (tensor, uint8[ROWS, COLUMNS]; the words that the kernel sums; counters)."""
+    tensor = np.arange(ROWS * COLUMNS, dtype=np.uint32).astype(np.uint8).reshape(ROWS, COLUMNS)
+    out = np.zeros(32, np.uint32)
+    elements = 2 * COLUMNS if data_type else COLUMNS
+    tensor_map = encode_tiled(data_type, tensor.ctypes.data, (elements, ROWS), (COLUMNS,), (elements, TILE), (1, 1))
+    values = [out.ctypes.data.to_bytes(8, "little"), bytes(tensor_map), iterations.to_bytes(4, "little")]
+    kernel = ptx.parse(KERNEL.format(before=before, behind=behind)).entries["k"]
+    traffic = Traffic()
+    counters = launch_entry(kernel, values, (tensor, out), schedule=schedule, traffic=traffic, **options)
+    counters.account(traffic)
+    return tensor, out, counters
+
+
+def expected(tensor, iterations):
+    """Words 0 to 31 of each tile, summed; rows beyond the tensor are zeros."""
+    padded = np.concatenate([tensor, np.zeros((TILE * iterations, COLUMNS), np.uint8)])
+    tiles = [padded[TILE * i :].reshape(-1)[:128].view(np.uint32) for i in range(iterations)]
+    return np.sum(tiles, axis=0, dtype=np.uint32)
+
+
+@pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
+def test_tile_loads(schedule, rows):
+    tensor, out, counters = load(6, schedule)
+    assert np.array_equal(out, expected(tensor, 6))
+    assert len(rows) == (2 if schedule == "late" else 6)
+    others = load(6, schedule, kernels=False)[2]
+    loaded = [(c.tma_load_requested_bytes, c.warp_instructions) for c in (counters, others)]
+    assert loaded[0] == loaded[1] and counters.tma_load_requested_bytes == ROWS * COLUMNS
+
+
+# Changes before or behind the fourth load that the loads found legal by Python cannot reveal.
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        ({"before": "@%p4 add.u32 %r10, %r10, 1;", "data_type": 13}, "coordinate 1 of 4-bit elements"),
+        ({"before": "add.u32 %r11, %r1, 64; @%p4 mbarrier.init.shared.b64 [%r11], 1;"}, "touches a live barrier"),
+    ],
+)
+@pytest.mark.parametrize("kernels", [True, False])
+def test_a_load_that_is_no_longer_legal(change, reason, kernels):
+    with pytest.raises(EmulatorError, match=reason) as error:
+        load(6, kernels=kernels, **change)
+    assert "cp.async.bulk.tensor.2d" in str(error.value)
+
+
+# Two mbarriers, which change places in this process's memory before the fourth load.
+RENEWED = """
+    add.u32 %r12, %r2, 64; setp.eq.and.u32 %p5, %r5, 0, !%p1; setp.eq.and.u32 %p6, %r5, 3, !%p1;
+    @%p5 mbarrier.init.shared.b64 [%r12], 1; {in_flight} @%p6 mbarrier.inval.shared.b64 [%r12];
+    @%p6 mbarrier.inval.shared.b64 [%r2]; @%p6 mbarrier.init.shared.b64 [%r12], 1;
+    @%p6 mbarrier.init.shared.b64 [%r2], 1; @%p6 fence.mbarrier_init.release.cluster; @%p4 mov.u32 %r3, 0;
+"""
+IN_FLIGHT = (
+    "@%p6 cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes "
+    "[%r1], [map, {%r10, %r4}], [%r2];"
+)
+
+
+def test_a_barrier_that_is_initialised_anew_elsewhere():
+    tensor, out, _ = load(6, before=RENEWED.format(in_flight=""))
+    assert np.array_equal(out, expected(tensor, 6))
+
+
+def test_a_barrier_that_is_initialised_anew_for_every_tile(rows, monkeypatch):
+    """Compiled code keeps nothing of invalidated barriers, neither the barrier nor a way to it."""
+    held = []
+
+    def place(self, offset, barrier):
+        original(self, offset, barrier)
+        held.append(len(self.by_address))
+
+    original = LiveBarriers.place
+    monkeypatch.setattr(LiveBarriers, "place", place)
+    renewed = """
+        @!%p1 mbarrier.inval.shared.b64 [%r2]; @!%p1 mbarrier.init.shared.b64 [%r2], 1; mov.u32 %r3, 0;
+        @!%p1 fence.mbarrier_init.release.cluster; bar.sync 0;
+    """
+    tensor, out, _ = load(6, before=renewed)
+    assert np.array_equal(out, expected(tensor, 6))
+    assert len(held) == 7 and max(held) == 1 and len(rows) == 6
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+def test_a_load_in_flight_to_a_barrier_that_is_invalidated(kernels):
+    with pytest.raises(EmulatorError, match=r"tensor copy of .* reaches the mbarrier .* after mbarrier\.inval"):
+        load(6, kernels=kernels, before=RENEWED.format(in_flight=IN_FLIGHT))
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize("place", ["before", "behind"])
+def test_a_tensor_that_is_freed_during_the_launch(place, kernels, monkeypatch):
+    """A finalizer would free it so, inside of the launch. `behind`: the load is in flight."""
+
+    def free(g, mask, tensor_map, issuer):
+        memory = g.grid.memory
+        memory.release(next(allocation for allocation in memory.snapshot()[1] if allocation.name == "a0").start)
+
+    monkeypatch.setattr(copies, "prefetch_map", free)
+    with pytest.raises(EmulatorError, match="outside every live allocation") as error:
+        # The turn ends behind it, and the next one has an effect.
+        change = "setp.eq.and.u32 %p6, %r5, 2, !%p1; @%p6 prefetch.tensormap [map]; bar.sync 0;"
+        change += "st.shared.b32 [%r2+128], %r5;"
+        load(6, kernels=kernels, block=(64, 1, 1), **{place: change})
+    assert "cp.async.bulk.tensor.2d" in str(error.value)
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+def test_a_load_whose_cta_has_exited_is_doubted(kernels, monkeypatch):
+    monkeypatch.setattr(errors, "_reported", set())
+    with pytest.warns(OrderingWarning, match="a tensor copy reaches CTA .* which has exited"):
+        load(6, kernels=kernels, behind="@%p4 exit;")

@@ -1,0 +1,237 @@
+"""Work that compiled code does alone: accesses to a cluster's shared memory, marked stores, and reads of the clock."""
+
+import gc
+
+import numpy as np
+import pytest
+
+from nogpu.bootstrap.sitecustomize import uncollected
+from nogpu.compiler.rowcode.python_rows import PythonRows
+from nogpu.errors import EmulatorError
+from nogpu.hardware.store_marks import STORES
+from tests.support.small_kernels import aligned, launch, store
+
+MEET = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+LOOP = "mov.u32 %r20, 0; AGAIN: {body} add.u32 %r20, %r20, 1; setp.lt.u32 %p9, %r20, {n}; @%p9 bra AGAIN;"
+PEER = (
+    "mov.u32 %r10, smem; xor.b32 %r11, %rank, 1; mapa.shared::cluster.u32 %r12, %r10, %r11;"
+    "mad.lo.u32 %r13, %tid, 16, %r12; mad.lo.u32 %r14, %tid, 16, %r10; mov.u32 %r1, 0;" + MEET
+)
+COPY = """
+    setp.ne.u32 %p1, %tid, 0; @%p1 bra DONE; cp.async.bulk.global.shared::cta.bulk_group [%a0], [%r10], {nbytes};
+    cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
+DONE:
+"""
+REFUSED = "reads shared offset 0x400 through the async proxy, which warp 0 of .* has stored"
+
+
+@pytest.fixture
+def rows(monkeypatch):
+    """The opcodes of the Python rows that have run."""
+    called, original = [], PythonRows.run
+
+    def run(self, index, group, mask):
+        if index >= 0:
+            called.append(group.cta.grid.program.entry.instructions[index].opcode)
+        return original(self, index, group, mask)
+
+    monkeypatch.setattr(PythonRows, "run", run)
+    return called
+
+
+@pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "st.shared::cluster.b32 [%r13], %r20;",
+        "st.shared::cluster.v4.b32 [%r13], {%r20, %r20, %r20, %r20};",
+        "st.shared::cluster.b32 [%r12+512], %r20;",
+        "ld.shared::cluster.b32 %r2, [%r13]; add.u32 %r1, %r1, %r2;",
+        "ld.shared::cluster.v2.b32 {%r2, %r3}, [%r12+512]; add.u32 %r1, %r1, %r2;",
+        "st.shared.b32 [%r14], %r20; ld.shared.b32 %r2, [%r14];",
+    ],
+)
+def test_accesses_within_a_cluster(body, schedule, rows):
+    launch(PEER + LOOP.format(body=body, n=50) + MEET, grid=2, cluster=2, schedule=schedule)
+    assert not [opcode for opcode in rows if opcode.startswith(("ld.shared", "st.shared"))]
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+def test_what_the_other_cta_has_stored(kernels):
+    """A lane gets the words of the lane that stores to it; inactive lanes store nothing."""
+    body = PEER + "setp.ge.u32 %p2, %tid, 8; mad.lo.u32 %r15, %rank, 100, %tid; add.u32 %r16, %r15, 1000;"
+    body += "st.shared.v2.b32 [%r14], {%r20, %r20};".replace("%r20", "%tid") + MEET
+    body += "@!%p2 st.shared::cluster.v2.b32 [%r13], {%r15, %r16};" + MEET
+    body += "ld.shared.b32 %r1, [%r14+4]; ld.shared::cluster.b32 %r2, [%r13]; mad.lo.u32 %r3, %rank, 64, %tid;"
+    body += "mul.wide.u32 %rd1, %r3, 4; add.s64 %rd1, %a0, %rd1; st.global.b32 [%rd1], %r1;"
+    body += "st.global.b32 [%rd1+128], %r2;" + MEET
+    out = np.zeros(128, np.uint32)
+    launch(body, out, grid=2, cluster=2, kernels=kernels)
+    lane = np.arange(32)
+    for rank in range(2):
+        found = out[64 * rank : 64 * rank + 64]
+        assert found[:32].tolist() == np.where(lane < 8, 100 * (1 - rank) + lane + 1000, lane).tolist()
+        assert found[32:].tolist() == np.where(lane < 8, 100 * rank + lane, lane).tolist()
+
+
+@pytest.mark.parametrize(
+    "access, reason",
+    [
+        ("st.shared::cluster.b32 [%r13+2], %r1;", "misaligned"),
+        ("st.shared::cluster.b32 [%r13+4000], %r1;", "the launch's shared memory is"),
+        ("st.shared::cluster.b32 [%r13+33554432], %r1;", "cluster of 2"),
+        ("ld.shared::cluster.b32 %r2, [%r13+33554432];", "cluster of 2"),
+        ("st.shared.b32 [%r13], %r1;", "names CTA rank . in|names CTA rank ., not"),
+        ("st.shared::cluster.b32 [%r12+2048], %r1;", "mbarrier"),
+    ],
+)
+@pytest.mark.parametrize("kernels", [True, False])
+def test_accesses_that_are_refused(access, reason, kernels):
+    init = "setp.ne.u32 %p1, %tid, 0; mov.u32 %r10, smem; @%p1 bra SET; mbarrier.init.shared.b64 [%r10+2048], 1;"
+    with pytest.raises(EmulatorError, match=reason):
+        launch(init + "SET:" + PEER + access + MEET, grid=2, cluster=2, kernels=kernels)
+
+
+def test_a_peer_that_has_exited():
+    body = PEER + "setp.eq.u32 %p1, %rank, 0; @%p1 bra END; " + LOOP.format(body="bar.sync 0;", n=2000)
+    with pytest.raises(EmulatorError, match="exited"):
+        launch(body + "st.shared::cluster.b32 [%r13], %r1; END:", grid=2, cluster=2)
+
+
+# Stores that the async proxy reads
+
+MARKED = "mov.u32 %r10, smem; mad.lo.u32 %r14, %tid, 4, %r10;"
+
+
+def test_the_first_of_marked_stores_is_pythons(rows):
+    stores = "st.shared.b32 [%r14], 0; st.shared.b32 [%r14+128], %tid; st.shared.b32 [%r14], %r20;"
+    out = aligned(32)
+    body = MARKED + LOOP.format(body=stores, n=50) + "{fence}" + COPY.format(nbytes=128)
+    launch(body.format(fence="fence.proxy.async;"), out)
+    assert rows.count("st.shared.b32") == 1 and set(out.tolist()) == {49}
+    with pytest.raises(EmulatorError, match=REFUSED) as error:
+        launch(body.format(fence=""), out)
+    assert error.value.ptx_text.startswith("cp.async.bulk.global")
+    with pytest.raises(EmulatorError, match="reads shared offset 0x480"):
+        launch(body.replace("[%r10]", "[%r10+128]").format(fence=""), out)
+
+
+@pytest.mark.parametrize("first, place", [("", "%r10"), ("", "%r10+128"), ("@%p3", "%r10+128")])
+def test_stores_behind_a_fence_are_marked_anew(first, place):
+    """Python does the first store, which may be in the first round only, compiled code the second."""
+    stores = f"setp.eq.u32 %p3, %r20, 0; {first} st.shared.b32 [%r14], 1; st.shared.b32 [%r14+128], 2;"
+    body = MARKED + LOOP.format(body="{}" + stores + "{}", n=5)
+    copy = COPY.replace("%r10", place).format(nbytes=128)
+    with pytest.raises(EmulatorError, match="reads shared offset 0x4[08]0 through the async proxy"):
+        launch(body.format("fence.proxy.async;", "") + copy, aligned(32))
+    launch(body.format("", "fence.proxy.async;") + copy, aligned(32))
+
+
+def test_marks_of_later_stores_are_seen():
+    """The last of one instruction's twelve stores goes to 128 bytes from 1664 on, behind 256 untouched ones."""
+    later = "add.u32 %r14, %r14, 128; setp.eq.u32 %p3, %r20, 10; @%p3 add.u32 %r14, %r14, 256;"
+    stored = f"st.shared.b32 [%r14], %r20; {later}"
+    body = MARKED + LOOP.format(body=stored, n=12)
+    copy = COPY.format(nbytes=128)
+    for offset in (1152, 1664):
+        with pytest.raises(EmulatorError, match=REFUSED):
+            launch(body + copy.replace("[%r10]", f"[%r10+{offset}]"), aligned(32))
+        launch(body + "fence.proxy.async;" + copy.replace("[%r10]", f"[%r10+{offset}]"), aligned(32))
+    launch(body + copy.replace("[%r10]", "[%r10+1536]"), aligned(32))
+
+
+@pytest.mark.parametrize("others", [0, STORES])
+def test_a_fence_that_is_older_than_the_last_store(others):
+    """Warp 1 has met warp 0 behind the first store, and fences after the second, which it has not acquired. Compiled
+    code may have forgotten that one for other instructions.
+    """
+    store_and_meet = "st.shared.b32 [%r14], %r20; add.u32 %r14, %r14, 128; @%p5 bra NEXT; bar.sync 1, 64; NEXT:"
+    body = MARKED + "setp.gt.u32 %p4, %tid, 31; @%p4 bra OTHER; setp.ne.u32 %p5, %tid, %tid;"
+    body += LOOP.format(body=f"{store_and_meet} setp.eq.u32 %p5, %r20, %r20;", n=2)
+    body += others * "st.shared.b32 [%r14+1024], 0;"
+    body += "mov.u32 %r1, 1; st.volatile.global.b32 [%a1], %r1; bar.sync 2, 64;"
+    body += COPY.replace("DONE:", "").format(nbytes=256) + "bra DONE; OTHER: bar.sync 1, 64;"
+    body += "W: ld.volatile.global.b32 %r2, [%a1]; setp.eq.u32 %p6, %r2, 0; @%p6 bra W; {fence} bar.sync 2, 64; DONE:"
+    for fence in ("", "fence.proxy.async;"):
+        with pytest.raises(EmulatorError, match=REFUSED):
+            launch(body.format(fence=fence), aligned(64), np.zeros(4, np.uint32), threads=64)
+
+
+def test_lanes_that_do_not_store_mark_nothing():
+    """Lane 0 stores to the first 16 bytes, the others' addresses are of the 128 bytes that are copied."""
+    body = MARKED + "setp.eq.u32 %p2, %tid, 0; add.u32 %r14, %r14, 124; @%p2 mov.u32 %r14, %r10;"
+    body += LOOP.format(body="@%p2 st.shared.b32 [%r14], %r20;", n=9)
+    launch(body + COPY.replace("[%r10]", "[%r10+128]").format(nbytes=128), aligned(32))
+    with pytest.raises(EmulatorError, match=REFUSED):
+        launch(body + COPY.format(nbytes=128), aligned(32))
+
+
+@pytest.mark.parametrize("fence", ["", "fence.proxy.async;"])
+def test_more_instructions_than_compiled_code_knows(fence):
+    stores = "".join(f"st.shared.b32 [%r14], {i};" for i in range(STORES + 40))
+    out = aligned(32)
+    body = MARKED + LOOP.format(body=stores, n=2) + fence + COPY.format(nbytes=128)
+    if fence:
+        launch(body, out)
+        assert set(out.tolist()) == {STORES + 39}
+        return
+    with pytest.raises(EmulatorError, match=REFUSED):
+        launch(body, out)
+
+
+# The clock
+
+CLOCKS = {"%clock64": 64, "%globaltimer": 64, "%clock": 32, "%globaltimer_lo": 32}
+
+
+@pytest.mark.parametrize("name", CLOCKS)
+def test_a_clock_grows_with_each_read(name, rows):
+    width, found = CLOCKS[name], []
+    first, now = ("%rd2", "%rd3") if width == 64 else ("%r2", "%r3")
+    read = f"mov.u{width} {now}, {name}; sub.u{width} {first}, {now}, {first};"
+    narrow = f"cvt.u32.u{width} %r4, {first};" if width == 64 else f"mov.u32 %r4, {first};"
+    grown = f"{read} {narrow} min.u32 %r5, %r5, %r4; mov.u{width} {first}, {now};"
+    body = f"mov.u32 %r5, 99; mov.u{width} {first}, {name};" + LOOP.format(body=grown, n=100) + store("%r5")
+    for schedule in ("late", "random:1"):
+        out, before = np.zeros(32, np.uint32), len(rows)
+        launch(body, out, schedule=schedule)
+        found.append((set(out.tolist()), rows[before:].count(f"mov.u{width}") > 100))
+    assert found == [({1}, False), ({1}, True)]
+
+
+def test_the_upper_half_of_a_clock():
+    """The deadline is 2^33 cycles: time goes forward by itself while all wait for it."""
+    body = """
+    W:  mov.u64 %rd2, %clock64; setp.lt.u64 %p1, %rd2, 8589934592; @%p1 bra W;
+        mov.u32 %r1, %clock_hi; mov.u32 %r2, %globaltimer_hi; mad.lo.u32 %r1, %r2, 16, %r1;
+    """
+    out = np.zeros(32, np.uint32)
+    launch(body + store("%r1"), out)
+    assert out[0] % 16 >= 2 and set(out.tolist()) == {17 * (out[0] % 16)}
+
+
+def test_lanes_that_do_not_read_a_clock_keep_their_value():
+    body = "mov.u32 %r1, 7; setp.lt.u32 %p1, %tid, 3; @%p1 mov.u32 %r1, %clock; setp.gt.u32 %p2, %r1, 7;"
+    out = np.zeros(32, np.uint32)
+    launch("mov.u32 %r2, %clock;" * 9 + body + "@%p2 mov.u32 %r1, 8;" + store("%r1"), out)
+    assert out.tolist() == [8] * 3 + [7] * 29
+
+
+# The start of a process
+
+
+def test_imports_that_are_not_searched_for_garbage():
+    frozen = gc.get_freeze_count()
+    try:
+        with pytest.raises(ImportError), uncollected():
+            assert not gc.isenabled()
+            raise ImportError
+        assert gc.isenabled() and gc.get_freeze_count() > frozen
+        gc.unfreeze()
+        gc.disable()
+        with uncollected():
+            pass
+        assert not gc.isenabled() and gc.get_freeze_count() == 0
+    finally:
+        gc.unfreeze()
+        gc.enable()

@@ -1,0 +1,140 @@
+"""Uninitialised operands of an MMA: bad rows of A, columns of B and scale factors spoil their parts of D."""
+
+import numpy as np
+import pytest
+
+from nogpu.sanitizer.products import Products
+from tests.support.tensor_operands import (
+    SFA,
+    SFB,
+    A,
+    B,
+    K,
+    d_places,
+    decoded,
+    instruction,
+    make_cta,
+    packed_rows,
+    put_b_scales,
+    put_operand,
+    put_scales,
+    put_transposed,
+)
+
+COLUMN = 8
+N = 96
+LAYOUTS = [(1, 64, 0, "F"), (1, 64, 16, "F"), (1, 128, 0, "D"), (2, 128, 0, "B"), (2, 256, 0, "A")]
+KINDS = [
+    ("mxf4nvf4", "e2m1", "e2m1", {"scale": "ue4m3", "block": 16}),
+    ("mxf4", "e2m1", "e2m1", {"scale": "ue8m0", "block": 32}),
+    *(("mxf8f6f4", "e4m3", "e3m2", {"scale": "ue8m0", "block": 32}), ("f8f6f4", "e2m1", "e5m2", {})),
+    *(("f8f6f4", "e2m3", "e4m3", {"transpose": (0, 1)}), ("f16", "f16", "f16", {"d": "f16"})),
+    *(("f16", "bf16", "f16", {"transpose": (1, 0)}), ("tf32", "tf32", "tf32", {}), ("i8", "u8", "s8", {"d": "s32"})),
+]
+DTYPES = {"f16": np.uint16, "bf16": np.uint16, "tf32": np.uint32}
+NARROW = {"e2m1": 0xF, "e2m3": 0x3F, "e3m2": 0x3F}
+
+
+class Shadows:
+    """Shadows of an MMA's CTAs, with some uninitialised elements of A and B, or scale factors."""
+
+    def __init__(self, kind, a, b, group, m, lane, layout, scale=None, block=0, transpose=(0, 0), d="f32"):
+        self.ctas, self.layout, self.lane, self.rows, self.group = [], layout, lane, m // group, group
+        for _ in range(group):
+            shared, tmem = make_cta()
+            shared.data[:], tmem.words[:] = 0, 0
+            self.ctas.append((shared, tmem))
+        self.kind, self.types, self.transpose, self.block = kind, (a, b), transpose, block
+        self.idesc = instruction(kind, m, N, a, b, d, scale, transpose_a=transpose[0], transpose_b=transpose[1])
+        empty = [np.zeros(0, int)] * group
+        self.put_a(empty), self.put_b(np.zeros(0, int))
+
+    def _elements(self, rng, rows, bad, element):
+        found = np.zeros((rows, K[self.kind]), DTYPES.get(element, np.uint8))
+        for row in bad:
+            found[row, rng.integers(K[self.kind])] = NARROW.get(element, np.iinfo(found.dtype).max)
+        return found
+
+    def _put(self, shared, start, elements, element, transposed):
+        if transposed:
+            return put_transposed(shared, start, elements, 128)
+        return put_operand(shared, start, packed_rows(elements, self.kind, element))
+
+    def put_a(self, bad):
+        """Put A. bad: by CTA, the rows of A that have an uninitialised element."""
+        rng = np.random.default_rng(1)
+        for (shared, _), rows in zip(self.ctas, bad, strict=True):
+            elements = self._elements(rng, self.rows, rows, self.types[0])
+            self.a = self._put(shared, A, elements, self.types[0], self.transpose[0])
+
+    def put_b(self, bad):
+        """Put B. bad: columns of D."""
+        elements, part = self._elements(np.random.default_rng(2), N, bad, self.types[1]), N // self.group
+        for rank, (shared, _) in enumerate(self.ctas):
+            self.b = self._put(shared, B, elements[rank * part :][:part], self.types[1], self.transpose[1])
+
+    def put_factors(self, rows, columns):
+        blocks = K[self.kind] // self.block
+        codes = np.zeros((N, blocks), np.uint8)
+        codes[columns, blocks - 1] = 0xFF
+        for (_, tmem), bad in zip(self.ctas, rows, strict=True):
+            of_a = np.zeros((self.rows, blocks), np.uint8)
+            of_a[bad, 0] = 0xFF
+            put_scales(tmem, SFA, of_a)
+            put_b_scales(tmem, SFB, codes, 0, self.layout)
+
+    def multiply(self, accumulate=False):
+        """The uninitialised elements of D, bool[rows, N] by CTA."""
+        addresses = (self.lane << 16 | COLUMN, self.a, self.b, self.idesc, SFA, SFB)
+        mma, products = decoded(self.kind, self.group, self.block or None, *addresses, accumulate), Products()
+        products.multiply(mma, self.ctas, products.invalid_operand(mma, self.ctas) is None)
+        return [tmem.words[self.places()] != 0 for _, tmem in self.ctas]
+
+    def places(self):
+        lanes, columns = d_places(self.layout, self.rows, N, self.lane)
+        return lanes, columns + COLUMN
+
+
+def expected(rows, columns, count):
+    found = np.zeros((count, N), bool)
+    found[rows], found[:, columns] = True, True
+    return found
+
+
+CASES = [(*kind, *layout) for kind in KINDS for layout in LAYOUTS if layout[1] > 64 or not kind[3].get("block")]
+
+
+@pytest.mark.parametrize(("kind", "a", "b", "options", "group", "m", "lane", "layout"), CASES)
+def test_rows_and_columns(kind, a, b, options, group, m, lane, layout):
+    """Each CTA has other bad rows of A; columns of B; then their scale factors."""
+    shadows = Shadows(kind, a, b, group, m, lane, layout, **options)
+    for _, tmem in shadows.ctas:
+        tmem.words[:, :200] = 0xFFFFFFFF
+    assert not any(bad.any() for bad in shadows.multiply())
+    outside = np.ones((128, 200), bool)
+    outside[shadows.places()] = False
+    assert all((tmem.words[:, :200][outside] == 0xFFFFFFFF).all() for _, tmem in shadows.ctas)
+    rows, columns = [np.array([3 + rank, m // group - 1]) for rank in range(group)], np.array([0, 50, N - 1])
+    shadows.put_a(rows), shadows.put_b(columns)
+    for bad, own in zip(shadows.multiply(), rows, strict=True):
+        assert np.array_equal(bad, expected(own, columns, m // group))
+    if shadows.block:
+        nothing = np.zeros(0, int)
+        shadows.put_a([nothing] * group), shadows.put_b(nothing)
+        shadows.put_factors(rows, columns)
+        for bad, own in zip(shadows.multiply(), rows, strict=True):
+            assert np.array_equal(bad, expected(own, columns, m // group))
+
+
+def test_what_is_added_to_stays_uninitialised():
+    """A product without accumulation begins afresh."""
+    shadows = Shadows("f16", "f16", "f16", 1, 128, 0, "D")
+    (_, tmem) = shadows.ctas[0]
+    tmem.words[5, COLUMN + 7] = 0xFFFFFFFF
+    shadows.put_a([np.array([2])])
+    (bad,) = shadows.multiply(accumulate=True)
+    want = expected([2], [], 128)
+    want[5, 7] = True
+    assert np.array_equal(bad, want)
+    shadows.put_a([np.zeros(0, int)])
+    assert not shadows.multiply()[0].any()
