@@ -1,4 +1,4 @@
-"""What is supported, from the tables that decide it: PTX instructions, functions of CUDA, torch.cuda.
+"""The list of what is supported, from the tables that decide it: PTX instructions, functions of CUDA, torch.cuda.
 
 nogpu support [TEXT]       lines with this text; of a whole opcode whether it runs
 nogpu support --markdown   docs/support.md

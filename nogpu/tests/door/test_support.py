@@ -37,7 +37,7 @@ def chosen(form):
 
 
 def test_forms_are_opcodes_of_the_table():
-    """What the page says is what the table takes, for one opcode of each form."""
+    """The page agrees with the table for one opcode of each form."""
     forms = [form for found in support.instructions().values() for form in found if "MODIFIERS" not in form]
     assert len(forms) > 250
     for form in forms:

@@ -13,7 +13,6 @@ from nogpu.hardware.variables import module_memory
 from nogpu.ptx import module as ptx
 from tests.support.calls import called
 
-
 REGISTERS = """
     .reg .pred %p<20>; .reg .b16 %h<40>; .reg .b32 %r<80>; .reg .b64 %rd<40>; .reg .b32 %tid, %rank;
     mov.u32 %tid, %tid.x;
