@@ -26,6 +26,6 @@ def test_worked_example(tmp_path):
     text = (ROOT / "docs" / "triton.md").read_text()
     program = tmp_path / "my_script.py"
     program.write_text(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1])
-    command, output = re.search(r"\$ python -m nogpu (.*) my_script.py\n(.*)\n```", text).groups()
+    command, output = re.search(r"\$ nogpu run (.*) my_script.py\n(.*)\n```", text).groups()
     process = run(program, options=command.split())
     assert process.stdout.splitlines()[-1:] == [output], process.stderr

@@ -247,7 +247,7 @@ REFUSED = [
     (plain(offset=SHARED + 0x400 - 128), "", r"of 256 bytes at shared offset 0xc380.* shared memory is"),
     (plain(offset=0x380), "", "at shared offset 0x380.* shared memory is"),
     (plain(), "barrier", "live barrier"),
-    (plain(), "release", "no live allocation"),
+    (plain(), "release", "outside every live allocation; .* was there, freed at"),
     (plain(), "shorten", "past the end"),
     (plain(coords=[4]), "", "1 coordinates for a tensor map of rank 2"),
     (plain(element="b4x16", counts=[32, 4], coords=[3, 2]), "", "coordinate 3 of 4-bit elements.* byte boundary"),

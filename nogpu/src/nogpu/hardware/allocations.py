@@ -160,21 +160,29 @@ class Allocations:
             return f"the last {end - before.end} bytes are past the end of {before}"
         if after is not None and end > after.start:
             return f"the first {after.start - address} bytes are before {after}"
-        for start, freed_end, text, by in reversed(self._freed):
-            if start <= address and end <= freed_end:
-                return f"outside every live allocation; {text} was there, freed{by}"
         distances = []
         if before is not None:
             distances.append((address - before.end, f"byte(s) past the end of {before}"))
         if after is not None:
             distances.append((after.start - end, f"byte(s) before {after}"))
         distance, where = min(distances, default=(NEAR, ""))
-        host = "; the host has memory there: a host pointer, or one that is far off" if distance >= NEAR else ""
-        host = host if host and _is_mapped(address) else ""
-        nearest = (
-            f"outside every live allocation; it lies {distance} {where}" if where else "there is no live allocation"
+        freed = next(
+            (
+                f"{text} was there, freed{by}"
+                for first, last, text, by in reversed(self._freed)
+                if first <= address and end <= last
+            ),
+            "",
         )
-        return nearest + host
+        parts = ["outside every live allocation" if where or freed else "there is no live allocation"]
+        # A live allocation that is near may have been overrun, where an earlier one lay as well.
+        if where and (distance < NEAR or not freed):
+            parts.append(f"it lies {distance} {where}")
+        if freed:
+            parts.append(freed)
+        elif distance >= NEAR and _is_mapped(address):
+            parts.append("the host has memory there: a host pointer, or one that is far off")
+        return "; ".join(parts)
 
 
 def _caller() -> str:
