@@ -72,14 +72,14 @@ def check_a_launch_on_no_queue_is_refused():
     assert "queue 0x1234" in message and torch.equal(x.cpu(), torch.full((4,), 2.0))
 
 
-def tuned_launches(sizes=(64, 128, 256), **options):
-    """(number of launches, the chosen candidate, what was said) of a first call of an autotuned kernel."""
+def tuned_launches(sizes=(64, 128, 256), n=256):
+    """(number of launches, the chosen candidate, the notes) of a first call of an autotuned kernel."""
     configurations = [triton.Config({"BLOCK": size}) for size in sizes]
     tuned = triton.autotune(configurations, key=["n"], restore_value=["x"])(scale_kernel)
-    x, before, said = torch.ones(256, device="cuda"), launches(), io.StringIO()
+    x, before, said = torch.ones(n, device="cuda"), launches(), io.StringIO()
     triton_hooks._note.cache_clear()
     with contextlib.redirect_stderr(said):
-        tuned[lambda meta: (triton.cdiv(256, meta["BLOCK"]),)](x, 3.0, 256)
+        tuned[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, 3.0, n)
     assert torch.equal(x, torch.full_like(x, 3))
     return launches() - before, tuned.best_config.kwargs["BLOCK"], said.getvalue()
 
@@ -100,7 +100,7 @@ def check_autotuning_runs_as_many_candidates_as_asked_for():
         count, _, said = tuned_launches()
         assert count == runs + 1 and ("for more" in said) == (runs < 3)
     os.environ["NOGPU_CLOCK"] = "b200"
-    count, size, said = tuned_launches((2, 256))  # 128 CTAs, or one
+    count, size, said = tuned_launches((2, 256), n=8192)  # 4096 CTAs, or 32
     assert (count, size) == (3, 256) and "modelled on b200" in said, (count, size, said)
     del os.environ["NOGPU_CLOCK"], os.environ["NOGPU_AUTOTUNE"]
     tuner.prune_configs, tuner._bench = before
