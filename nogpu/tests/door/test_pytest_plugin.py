@@ -5,10 +5,12 @@ import sys
 
 import pytest
 
+from nogpu.store import root
 from tests.support.commands import ROOT, clean_environment
 from tests.support.small_kernels import module, store
 
 pytest_plugins = "pytester"
+CACHE = str(root().parent)  # a session's home is empty: all of C would be compiled anew
 
 RIGHT, OUTSIDE = module(store("%tid")), module("griddepcontrol.launch_dependents; st.global.b32 [%a0+4096], 5;")
 RACE = module(
@@ -59,6 +61,7 @@ def session(pytester, monkeypatch):
             monkeypatch.delenv(name)
     path = f"{ROOT / 'src'}{os.pathsep}{clean_environment()['PYTHONPATH']}"
     monkeypatch.setenv("PYTHONPATH", path)
+    monkeypatch.setenv("XDG_CACHE_HOME", CACHE)
     plugin = () if _is_installed() else ("-p", "nogpu.pytest_plugin")
     return lambda *options: pytester.run(sys.executable, "-m", "pytest", "-n0", *plugin, "-rs", *options)
 

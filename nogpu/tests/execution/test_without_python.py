@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nogpu.bootstrap.sitecustomize import uncollected
-from nogpu.compiler.rowcode.python_rows import PythonRows
+from nogpu.compiler.python_rows import PythonRows
 from nogpu.errors import EmulatorError
 from nogpu.hardware.store_marks import STORES
 from tests.support.small_kernels import aligned, launch, store

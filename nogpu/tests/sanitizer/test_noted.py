@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from nogpu import EmulatorError
-from nogpu.compiler.rowcode import python_rows
+from nogpu.compiler import python_rows
 from nogpu.sanitizer import access_log, observer
 from nogpu.sanitizer.observer import Sanitizer
 from tests.support.small_kernels import aligned, launch

@@ -87,9 +87,8 @@ def _tile(tensor_map: TensorMap, coordinates: tuple[int, ...], rows: bool) -> Wo
 
 
 def _load_tile(o: Any) -> list[Words]:
-    operands = (o.destination, o.tensor_map, o.barrier, o.multicast, *o.coordinates)
     found = []
-    for dst, address, mbar, targets, *place in issues(o.mask, LOAD, operands):
+    for dst, address, mbar, targets, *place in issues(o.mask, LOAD, o.operands):
         tile = _tile(MapReader(o.g, address, o.issuer).issued, signed_coordinates(place), o.rows)
         found.append([*_to_shared(dst, mbar, targets), int(o.pair), *tile])
     return found
@@ -102,25 +101,21 @@ def _to_shared(destination: int, barrier: int, multicast: int | None) -> Words:
 
 
 def _load_bulk(o: Any) -> list[Words]:
-    operands = (o.destination, o.source, o.nbytes, o.barrier, o.multicast)
     return [
         [*_to_shared(dst, mbar, targets), 0, 1, *_flat(address, size)]
-        for dst, address, size, mbar, targets in issues(o.mask, LOAD, operands)
+        for dst, address, size, mbar, targets in issues(o.mask, LOAD, o.operands)
     ]
 
 
 def _copy_shared(o: Any) -> list[Words]:
     kind = LOAD if o.reduction is None else REDUCTION
-    return [
-        [_BETWEEN, size, dst & _WORD, mbar & _WORD]
-        for dst, _, size, mbar in issues(o.mask, kind, (o.destination, o.source, o.nbytes, o.barrier))
-    ]
+    return [[_BETWEEN, size, dst & _WORD, mbar & _WORD] for dst, _, size, mbar in issues(o.mask, kind, o.operands)]
 
 
 def _store_tile(o: Any) -> list[Words]:
     kind = STORE if o.operation is None else REDUCTION
     found = []
-    for address, src, *place in issues(o.mask, kind, (o.tensor_map, o.source, *o.coordinates)):
+    for address, src, *place in issues(o.mask, kind, o.operands):
         tile = _tile(MapReader(o.g, address, o.issuer).issued, signed_coordinates(place), o.rows)
         found.append([_TO_GLOBAL, src & _OFFSET, int(o.operation is not None), *tile])
     return found
@@ -130,14 +125,14 @@ def _store_bulk(o: Any) -> list[Words]:
     kind = STORE if o.reduction is None else REDUCTION
     return [
         [_TO_GLOBAL, src & _OFFSET, int(o.reduction is not None), 1, *_flat(address, size)]
-        for address, src, size, _ in issues(o.mask, kind, (o.destination, o.source, o.nbytes, o.byte_mask))
+        for address, src, size, _ in issues(o.mask, kind, o.operands)
     ]
 
 
 def _prefetch_tile(o: Any) -> list[Words]:
     return [
         [_PREFETCH, *_tile(MapReader(o.g, address, o.issuer).issued, signed_coordinates(place), o.rows)]
-        for address, *place in issues(o.mask, STORE, (o.tensor_map, *o.coordinates))
+        for address, *place in issues(o.mask, STORE, o.operands)
     ]
 
 

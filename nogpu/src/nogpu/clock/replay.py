@@ -117,30 +117,13 @@ def replay(
     for number, trace in enumerate(traces):
         _check_room(number, trace, chip)
     constants = np.array([chip.constants[name] for name in names], np.float64)
-    known: dict[tuple[int, int], Costs] = {}
-    launches = (_Launch * len(traces))()
-    waits, busy = [], []
-    for number, trace in enumerate(traces):
-        key = id(trace.instructions), 0 if skips is None else id(skips[number])
-        costs = known.get(key) or costs_of(trace, chip)
-        if skips is not None:
-            costs.table["skips"] = skips[number]
-        known[key] = costs
-        warps = trace.starts.shape[1] - 1
-        waits.append(np.zeros((warps, len(trace.instructions))))
-        busy.append(np.zeros(warps))
-        launch = launches[number]
-        launch.words, launch.starts = trace.words.ctypes.data, trace.starts.ctypes.data
-        launch.instructions, launch.values = costs.table.ctypes.data, costs.values.ctypes.data
-        launch.instruction_count, launch.value_count = len(trace.instructions), costs.registers
-        launch.ctas, launch.warps = trace.starts.shape[0], warps
-        launch.cluster, launch.threads = int(np.prod(trace.cluster)), int(np.prod(trace.block))
-        launch.shared_bytes, launch.registers = trace.shared_bytes, trace.registers
+    gpc_ends = np.cumsum(chip.gpc_sms).astype(np.int32)
+    costs = _costs(traces, chip, skips)
+    launches, waits, busy = _launches(traces, costs)
+    for number, (launch, trace) in enumerate(zip(launches, traces)):
         launch.programmatic = trace.programmatic if programmatic is None else programmatic
         launch.skips = skips is not None and bool(skips[number].any())
         launch.salt = OTHER_DATA * (number * other_data if isinstance(other_data, bool) else other_data[number])
-        launch.waits, launch.busy = waits[-1].ctypes.data, busy[-1].ctypes.data
-    gpc_ends = np.cumsum(chip.gpc_sms).astype(np.int32)
     simulation = library.new_sim(
         constants.ctypes.data, gpc_ends.ctypes.data, len(gpc_ends), launches, len(traces), spans, dirty_l2
     )
@@ -149,30 +132,70 @@ def replay(
             if progress is not None:
                 over = sum(int(library.launch_figure(simulation, i, 4)) for i in range(len(traces)))
                 progress(over, sum(trace.starts.shape[0] for trace in traces))
-        detail = (ctypes.c_int64 * 4)()
         if state < 0:
-            text = library.error_text(simulation, detail).decode()
-            place = f"{_title(detail[3], traces[detail[3]])}, CTA {detail[0]}, mbarrier at {detail[1]:#x}"
-            raise EmulatorError(f"replay on {chip.name}: {place}, phase {detail[2]}: {text}")
+            raise _broken(library, simulation, traces, chip)
         figures = [[library.launch_figure(simulation, i, what) for i in range(len(traces))] for what in range(4)]
-        unfinished = [i for i, done in enumerate(figures[3]) if done != 2]
-        if unfinished:
-            first = unfinished[0]
-            over = int(library.launch_figure(simulation, first, 4))
-            ctas = traces[first].starts.shape[0]
-            raise EmulatorError(
-                f"replay on {chip.name}: {_title(first, traces[first])} comes to no end: {over} of {ctas} CTAs are "
-                "over, the warps of the others wait, or their cluster finds no room"
-            )
+        starts, first_ctas, ends, states = figures
+        for number, done in enumerate(states):
+            if done != 2:
+                raise _endless(int(library.launch_figure(simulation, number, 4)), number, traces[number], chip)
         usage = Usage(*(library.chip_figure(simulation, what) for what in range(1, 8)))
         count = library.span_figure(simulation)
         found = np.zeros(count, SPAN)
         if count:
             ctypes.memmove(found.ctypes.data, library.all_spans(simulation), found.nbytes)
-        starts, first_ctas, ends, _ = figures
         return Replay(chip, starts, first_ctas, ends, usage, waits, busy, found)
     finally:
         library.end_sim(simulation)
+
+
+def _costs(traces: Sequence[Trace], chip: Chip, skips: Sequence[np.ndarray] | None) -> list[Costs]:
+    """Costs of the launches' instructions; launches of one kernel, skipping the same waits, share them."""
+    known: dict[tuple[int, int], Costs] = {}
+    found = []
+    for number, trace in enumerate(traces):
+        key = id(trace.instructions), 0 if skips is None else id(skips[number])
+        costs = known.get(key) or costs_of(trace, chip)
+        if skips is not None:
+            costs.table["skips"] = skips[number]
+        known[key] = costs
+        found.append(costs)
+    return found
+
+
+def _launches(
+    traces: Sequence[Trace], costs: list[Costs]
+) -> tuple[ctypes.Array[_Launch], list[np.ndarray], list[np.ndarray]]:
+    """Launches for compiled code; the arrays that it fills (`Replay.waits`, `Replay.busy`)."""
+    launches: ctypes.Array[_Launch] = (_Launch * len(traces))()
+    waits, busy = [], []
+    for launch, trace, of in zip(launches, traces, costs):
+        warps = trace.starts.shape[1] - 1
+        waits.append(np.zeros((warps, len(trace.instructions))))
+        busy.append(np.zeros(warps))
+        launch.words, launch.starts = trace.words.ctypes.data, trace.starts.ctypes.data
+        launch.instructions, launch.values = of.table.ctypes.data, of.values.ctypes.data
+        launch.instruction_count, launch.value_count = len(trace.instructions), of.registers
+        launch.ctas, launch.warps = trace.starts.shape[0], warps
+        launch.cluster, launch.threads = int(np.prod(trace.cluster)), int(np.prod(trace.block))
+        launch.shared_bytes, launch.registers = trace.shared_bytes, trace.registers
+        launch.waits, launch.busy = waits[-1].ctypes.data, busy[-1].ctypes.data
+    return launches, waits, busy
+
+
+def _broken(library: ctypes.CDLL, simulation: int, traces: Sequence[Trace], chip: Chip) -> EmulatorError:
+    detail = (ctypes.c_int64 * 4)()
+    text = library.error_text(simulation, detail).decode()
+    place = f"{_title(detail[3], traces[detail[3]])}, CTA {detail[0]}, mbarrier at {detail[1]:#x}"
+    return EmulatorError(f"replay on {chip.name}: {place}, phase {detail[2]}: {text}")
+
+
+def _endless(over: int, number: int, trace: Trace, chip: Chip) -> EmulatorError:
+    """over: the launch's CTAs that are over."""
+    return EmulatorError(
+        f"replay on {chip.name}: {_title(number, trace)} comes to no end: {over} of {trace.starts.shape[0]} CTAs are "
+        "over, the warps of the others wait, or their cluster finds no room"
+    )
 
 
 def _title(number: int, trace: Trace) -> str:

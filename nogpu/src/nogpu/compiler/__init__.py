@@ -6,7 +6,9 @@ ptx.ir.Entry
   | steps       row of the opcode table (opcodes/) per instruction, registers read and written, branch targets
   | flow        basic blocks, reconvergence points, live registers, uniform registers
   | nesting     short branches that need not end a turn
-  | rowcode     slots, operations, control flow; a Python function per instruction: sources (operands), code
+  | rowcode     slots and operations
+  | python_rows a Python function per instruction: sources (operands), code
+  | segments    control flow
   v translate   addresses of kernels, and what runs them
 hardware.program.Program
 """

@@ -18,7 +18,7 @@ WAITING_FORMS = {"mbarrier.test_parity(": "mbarrier.wait_parity(", "mbarrier.tes
 
 
 class Code(Sources):
-    """The text of one instruction, which `rowcode.python_rows` makes a function."""
+    """The text of one instruction, which `python_rows` makes a function."""
 
     def __init__(self, flow: Flow, numbers: dict[str, int], symbols: dict[str, tuple[str, int]]) -> None:
         super().__init__(flow, numbers, symbols)

@@ -10,10 +10,10 @@ import numpy as np
 
 from nogpu.compiler.flow import EXIT
 from nogpu.compiler.plan import Plan, plan
-from nogpu.compiler.rowcode.control import RowCode
+from nogpu.compiler.python_rows import PythonRows
 from nogpu.compiler.rowcode.image import OP, Image
-from nogpu.compiler.rowcode.python_rows import PythonRows
 from nogpu.compiler.rowcode.registers import Slots
+from nogpu.compiler.segments import RowCode
 from nogpu.compiler.stored import StoredEntry, keep
 from nogpu.hardware.native import ANYTHING, FAULT, LEAVE, LEAVE_SOME, WAITS, Calls, PythonRow, Wake, library
 from nogpu.hardware.program import DONE, Program, RegisterUses

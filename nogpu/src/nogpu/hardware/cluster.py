@@ -13,7 +13,7 @@ from nogpu.hardware.events import Events
 from nogpu.hardware.grid import Grid, cta_index, unravel
 from nogpu.hardware.mbarriers import MBarrier
 from nogpu.hardware.memory import RANK_SHIFT, SHARED_BASE
-from nogpu.hardware.native import context_of
+from nogpu.hardware.native import Context
 from nogpu.hardware.properties import WARP_THREADS
 from nogpu.hardware.registers import check_requests
 from nogpu.hardware.shared_memory import SharedMemory
@@ -89,11 +89,22 @@ class Cta:
         self.exited = False
         x, y, z = config.block
         self.live_threads = x * y * z
-        self.context = context_of(self.shared, self.grid.program.calls)
+        self.context = self._shared_context()
         cluster.windows[rank] = self.shared.window
-        self.context.windows, self.context.cluster_size = ctypes.addressof(cluster.windows), cluster.size
         count = -(-self.live_threads // WARP_THREADS)
         self.warps = [Warp(self, i, min(WARP_THREADS, self.live_threads - WARP_THREADS * i)) for i in range(count)]
+
+    def _shared_context(self) -> Context:
+        """Context with the fields that all of its warps share."""
+        shared, calls, context = self.shared, self.grid.program.calls, Context()
+        context.shared, context.shared_end = shared.address, len(shared.data)
+        context.guarded = shared.live_barriers.guarded.ctypes.data
+        context.barriers = shared.live_barriers.addresses.ctypes.data
+        context.rank, context.known, context.synced = self.rank, 1 << self.rank, -1
+        context.python, context.wake = calls.python, calls.wake
+        context.watch, context.watcher = calls.watch, calls.watcher
+        context.windows, context.cluster_size = ctypes.addressof(self.cluster.windows), self.cluster.size
+        return context
 
     def mbarrier(self, offset: int) -> MBarrier:
         """mbarrier at an offset of shared memory. Raises Fault if there is none, or the CTA has exited; in a lenient

@@ -96,7 +96,7 @@ class Grid:
     def renew_allocation_table(self) -> AllocationTable:
         """Table of the memory's live allocations, made anew."""
         self.settle_stores()
-        self.allocation_table = AllocationTable(self)
+        self.allocation_table = AllocationTable(self.memory, self.traffic)
         return self.allocation_table
 
     def settle_stores(self) -> None:

@@ -15,7 +15,7 @@ the checks and, for a store, before the bytes change.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from nogpu.hardware.traffic import Marks, Traffic, extent
 from nogpu.hardware.words import STRUCT, UINT, misaligned
 
 if TYPE_CHECKING:
-    from nogpu.hardware.tma.known_maps import KnownMap
     from nogpu.hardware.warp import Issuer
 
 SHARED_BASE = 0x400  # the first 1 KiB of a CTA's shared window belongs to the system
@@ -40,7 +39,7 @@ class GlobalMemory(Allocations):
     def __init__(self) -> None:
         super().__init__()
         self.traffic: Traffic | None = None  # traffic of the launch that runs, if it is counted
-        self.tensor_maps: dict[int, KnownMap] = {}  # tensor maps that copies have used, by address
+        self.tensor_maps: dict[int, Any] = {}  # `tma.known_maps.KnownMap` by address: those that copies have used
         self.observer: Observer | None = None
         self.notes_only = False  # the observer only notes copies: compiled code may make them
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from nogpu import headers, toolchain
 
 if TYPE_CHECKING:
-    from nogpu.hardware.grid import Grid
-    from nogpu.hardware.shared_memory import SharedMemory
+    from nogpu.hardware.memory import GlobalMemory
+    from nogpu.hardware.traffic import Traffic
 
 ALIGNMENT = 64  # bytes, of a register file and of the rows in it
 LANES, WARPS = headers.constants("native/engine.h", "LANES", "WARPS")
@@ -80,10 +80,9 @@ class TurnState(ctypes.Structure):
 
 
 class AllocationTable:
-    """Table of the live allocations of a launch's memory, with the marks of its stores."""
+    """Table of a memory's live allocations, with the marks of a launch's stores."""
 
-    def __init__(self, grid: Grid) -> None:
-        memory, traffic = grid.memory, grid.traffic
+    def __init__(self, memory: GlobalMemory, traffic: Traffic | None) -> None:
         self._traffic = traffic
         self.version, live = memory.snapshot()
         self.entries = (Allocation * (len(live) + 1))()
@@ -118,15 +117,3 @@ class Calls:
     """Address of a function (native/engine.h, Context.watch) that programs translated to be watched call; 0: none."""
     watcher: int = 0
     """Its first argument."""
-
-
-def context_of(shared: SharedMemory, calls: Calls) -> Context:
-    """Context with the fields that all warps of a CTA share."""
-    context = Context()
-    context.shared, context.shared_end = shared.address, len(shared.data)
-    context.guarded = shared.live_barriers.guarded.ctypes.data
-    context.barriers = shared.live_barriers.addresses.ctypes.data
-    context.rank, context.known, context.synced = shared.rank, 1 << shared.rank, -1
-    context.python, context.wake = calls.python, calls.wake
-    context.watch, context.watcher = calls.watch, calls.watcher
-    return context

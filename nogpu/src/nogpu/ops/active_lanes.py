@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 Operand = int | np.ndarray
 """A source operand as generated code passes it: an integer if it is uniform in the warp, else a row of 32 lanes."""
+Operands = tuple[Operand | None, ...]
+"""Operands of an instruction in its order; None for one that it does not have."""
 
 
 def pick(row: Operand, mask: int) -> int:

@@ -85,23 +85,22 @@ def store(g: ActiveGroup, mask: int, address: Operand, values: np.ndarray, barri
 def reduce(
     g: ActiveGroup,
     mask: int,
-    operation: str,
-    type_name: str,
+    reduction: tuple[str, str],
     address: Operand,
     value: Operand,
     barrier: Operand,
     issuer: Issuer,
 ) -> None:
-    """red.async. value: of the type's width."""
+    """red.async. reduction: operation and type. value: of the type's width."""
     g.cta.machine.progress += 1
-    width = int(type_name[1:])
+    width = int(reduction[1][1:])
     row = row_of(value, width)
     for lane, cta, offset, notified in _targets(g, mask, "red.async", address, barrier, width // 8):
         place, operand = cta.rank << RANK_SHIFT | offset, int(row[lane])
 
         def write(cta: Cta = cta, place: int = place, operand: int = operand) -> None:
             old = cta.shared.load(place, width // 8, issuer)
-            cta.shared.store(place, modified(operation, type_name, old, operand), width // 8, issuer)
+            cta.shared.store(place, modified(*reduction, old, operand), width // 8, issuer)
 
         _submit(g, cta, "red.async", notified, width // 8, write, issuer)
 

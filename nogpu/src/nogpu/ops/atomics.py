@@ -32,12 +32,14 @@ _INTEGER = {
 }
 
 
+Form = tuple[str, str, str]
+"""Modifiers of an atomic: state space, operation, type."""
+
+
 def atomic(
     g: ActiveGroup,
     mask: int,
-    space: str,
-    operation: str,
-    type_name: str,
+    form: Form,
     address: Operand,
     b: np.ndarray,
     c: np.ndarray | None,
@@ -48,7 +50,7 @@ def atomic(
     b: uint[elements, 32]. c: the same of cas, None for every other operation. Each element is atomic by itself; the
     address must be aligned to the whole vector.
     """
-    machine = g.cta.machine
+    machine, (space, _, type_name) = g.cta.machine, form
     before = machine.progress
     machine.progress += 1
     if isinstance(address, int):
@@ -56,9 +58,9 @@ def atomic(
     if space == "generic":
         _refuse_local(mask, address)
     if type_name.startswith(("f", "bf")):
-        old, changes = _floating(g, mask, space, operation, type_name, address, b, issuer)
+        old, changes = _floating(g, mask, form, address, b, issuer)
     else:
-        old, changes = _integer(g, mask, space, operation, type_name, address, b, c, issuer)
+        old, changes = _integer(g, mask, form, address, b, c, issuer)
     if not changes:
         machine.quiet += machine.progress - before
     events = g.cta.cluster.events
@@ -85,15 +87,14 @@ def modified(operation: str, type_name: str, old: int, b: int, c: int | None = N
 def _integer(
     g: ActiveGroup,
     mask: int,
-    space: str,
-    operation: str,
-    type_name: str,
+    form: Form,
     address: np.ndarray,
     b: np.ndarray,
     c: np.ndarray | None,
     issuer: Issuer,
 ) -> tuple[np.ndarray, bool]:
     """(old values, whether a word has changed)."""
+    space, operation, type_name = form
     nbytes = type_width(type_name) // 8
     old_values = np.zeros((1, 32), UINTS[8 * nbytes])
     changes = False
@@ -135,18 +136,12 @@ def _sharers(g: ActiveGroup, mask: int, address: np.ndarray) -> list[int]:
 
 
 def _floating(
-    g: ActiveGroup,
-    mask: int,
-    space: str,
-    operation: str,
-    type_name: str,
-    address: np.ndarray,
-    b: np.ndarray,
-    issuer: Issuer,
+    g: ActiveGroup, mask: int, form: Form, address: np.ndarray, b: np.ndarray, issuer: Issuer
 ) -> tuple[np.ndarray, bool]:
     """(old values, whether a word has changed). Lanes whose addresses differ go together; lanes that share an address
     go in turns.
     """
+    space, operation, type_name = form
     element = type_name.removesuffix("x2")
     count, nbytes = len(b), b.itemsize
     old_values = np.zeros_like(b)

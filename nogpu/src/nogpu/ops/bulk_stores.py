@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.memory import GlobalMemory
     from nogpu.hardware.shared_memory import SharedMemory
     from nogpu.hardware.warp import ActiveGroup, Issuer
-    from nogpu.ops.active_lanes import Operand
+    from nogpu.ops.active_lanes import Operands
 
 
 class _Store:
@@ -56,19 +56,16 @@ def _submit(g: ActiveGroup, mask: int, store: _Store, issuer: Issuer) -> None:
 def store_tile(
     g: ActiveGroup,
     mask: int,
-    tensor_map: Operand,
-    coordinates: tuple[Operand, ...],
-    source: Operand,
+    operands: Operands,
     rows: bool,
     operation: str | None,
     issuer: Issuer,
 ) -> None:
     """cp.async.bulk.tensor from shared to global memory; with an operation, cp.reduce.async.bulk.tensor.
 
-    rows: mode tile::scatter4.
+    operands: tensor map, source, coordinates. rows: mode tile::scatter4.
     """
-    kind = STORE if operation is None else REDUCTION
-    for address, src, *coords in issues(mask, kind, (tensor_map, source, *coordinates)):
+    for address, src, *coords in issues(mask, STORE if operation is None else REDUCTION, operands):
         offset = own_source(g, src)
         reader, place, shared = MapReader(g, address, issuer), signed_coordinates(coords), g.cta.shared
         rules.check_tile(reader.issued, place, shared, offset, "load", rows)
@@ -93,17 +90,12 @@ def store_tile(
 
 
 def store_bulk(
-    g: ActiveGroup,
-    mask: int,
-    destination: Operand,
-    source: Operand,
-    nbytes: Operand,
-    byte_mask: Operand | None,
-    reduction: tuple[str, str] | None,
-    issuer: Issuer,
+    g: ActiveGroup, mask: int, operands: Operands, reduction: tuple[str, str] | None, issuer: Issuer
 ) -> None:
-    """cp.async.bulk from shared to global memory; with a reduction (operation, type), cp.reduce.async.bulk."""
-    operands = (destination, source, nbytes, byte_mask)
+    """cp.async.bulk from shared to global memory; with a reduction (operation, type), cp.reduce.async.bulk.
+
+    operands: destination, source, bytes, mask of the bytes of each 16 that are written.
+    """
     for address, src, size, kept in issues(mask, STORE if reduction is None else REDUCTION, operands):
         offset, shared, memory = own_source(g, src), g.cta.shared, g.grid.memory
         rules.check_bulk(memory, address, shared, offset, size, "load")

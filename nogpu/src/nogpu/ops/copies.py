@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, cast
 
 from nogpu.arithmetic.reductions import combined
 from nogpu.errors import Fault, is_lenient
+from nogpu.hardware import tile_loads
 from nogpu.hardware.async_operations import AsyncOperation
 from nogpu.hardware.mbarriers import TILE_LOAD
-from nogpu.hardware.tile_loads import Operands
 from nogpu.hardware.tma import boxes, rules
 from nogpu.hardware.tma.swizzle import CHUNK
 from nogpu.hardware.tma.tensor_map import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, TensorMap
@@ -39,24 +39,23 @@ if TYPE_CHECKING:
     from nogpu.hardware.mbarriers import MBarrier
     from nogpu.hardware.tile_loads import Load
     from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
-    from nogpu.ops.active_lanes import Operand
+    from nogpu.ops.active_lanes import Operand, Operands
 
 
 def load_tile(
     g: ActiveGroup,
     mask: int,
-    destination: Operand,
-    tensor_map: Operand,
-    coordinates: tuple[Operand, ...],
-    barrier: Operand,
-    multicast: Operand | None,
+    operands: Operands,
     pair: bool,
     own_only: bool,
     rows: bool,
     issuer: Issuer,
 ) -> None:
-    """cp.async.bulk.tensor from global to shared memory. rows: mode tile::gather4."""
-    operands = (destination, tensor_map, barrier, multicast, *coordinates)
+    """cp.async.bulk.tensor from global to shared memory.
+
+    operands: destination, tensor map, mbarrier, multicast mask, coordinates. pair, own_only: as for `destinations`.
+    rows: mode tile::gather4.
+    """
     for dst, address, mbar, targets, *coords in issues(mask, LOAD, operands):
         places = destinations(g, dst, mbar, targets, pair, own_only)
         reader, place = MapReader(g, address, issuer), signed_coordinates(coords)
@@ -69,11 +68,14 @@ def load_tile(
         if not g.grid.is_parameter(address):
             g.warp.map_reads.append((mask, async_op))
         elif targets is None and not rows:
-            _let_repeat(g, Operands(dst, address, mbar), reader.issued, cast("tuple[Place, MBarrier]", places[0]))
+            own = tile_loads.Operands(dst, address, mbar)
+            _let_repeat(g, own, reader.issued, cast("tuple[Place, MBarrier]", places[0]))
         g.cta.machine.queues.load(async_op)
 
 
-def _let_repeat(g: ActiveGroup, operands: Operands, tensor_map: TensorMap, place: tuple[Place, MBarrier]) -> None:
+def _let_repeat(
+    g: ActiveGroup, operands: tile_loads.Operands, tensor_map: TensorMap, place: tuple[Place, MBarrier]
+) -> None:
     """Compiled code may issue and execute this tile load the next time, if it can."""
     ((cta, offset), barrier), machine, memory = place, g.cta.machine, g.grid.memory
     if machine.schedule.kind != "late" or not machine.turns.in_use or g.grid.observers:
@@ -128,19 +130,9 @@ def _tell_landed(places: list[Destination], nbytes: int, issuer: Issuer) -> None
         cta.cluster.events.landed(cta, offset, nbytes, issuer)
 
 
-def load_bulk(
-    g: ActiveGroup,
-    mask: int,
-    destination: Operand,
-    source: Operand,
-    nbytes: Operand,
-    barrier: Operand,
-    multicast: Operand | None,
-    own_only: bool,
-    issuer: Issuer,
-) -> None:
-    """cp.async.bulk from global to shared memory."""
-    for dst, address, size, mbar, targets in issues(mask, LOAD, (destination, source, nbytes, barrier, multicast)):
+def load_bulk(g: ActiveGroup, mask: int, operands: Operands, own_only: bool, issuer: Issuer) -> None:
+    """cp.async.bulk from global to shared memory. operands: destination, source, bytes, mbarrier, multicast mask."""
+    for dst, address, size, mbar, targets in issues(mask, LOAD, operands):
         places = destinations(g, dst, mbar, targets, False, own_only)
         for (cta, offset), _ in places:
             rules.check_bulk(g.grid.memory, address, cta.shared, offset, size, "store")
@@ -160,20 +152,12 @@ def load_bulk(
 
 
 def copy_shared(
-    g: ActiveGroup,
-    mask: int,
-    destination: Operand,
-    source: Operand,
-    nbytes: Operand,
-    barrier: Operand,
-    reduction: tuple[str, str] | None,
-    issuer: Issuer,
+    g: ActiveGroup, mask: int, operands: Operands, reduction: tuple[str, str] | None, issuer: Issuer
 ) -> None:
     """cp.async.bulk from this CTA's shared memory to a CTA of the cluster; with a reduction (operation, type),
-    cp.reduce.async.bulk.
+    cp.reduce.async.bulk. operands: destination, source, bytes, mbarrier.
     """
-    kind = LOAD if reduction is None else REDUCTION
-    for dst, src, size, mbar in issues(mask, kind, (destination, source, nbytes, barrier)):
+    for dst, src, size, mbar in issues(mask, LOAD if reduction is None else REDUCTION, operands):
         ((target, offset), notified) = destinations(g, dst, mbar, None, False, False)[0]
         source_offset = own_source(g, src)
         for what, value in (("destination", offset), ("source", source_offset), ("size", size)):
@@ -200,11 +184,12 @@ def copy_shared(
         g.cta.machine.queues.load(AsyncOperation(g, issuer, run))
 
 
-def prefetch_tile(
-    g: ActiveGroup, mask: int, tensor_map: Operand, coordinates: tuple[Operand, ...], rows: bool, issuer: Issuer
-) -> None:
-    """cp.async.bulk.prefetch.tensor: checks the tensor map and the coordinates. The L2 cache is not modelled."""
-    for address, *coords in issues(mask, STORE, (tensor_map, *coordinates)):
+def prefetch_tile(g: ActiveGroup, mask: int, operands: Operands, rows: bool, issuer: Issuer) -> None:
+    """cp.async.bulk.prefetch.tensor: checks the tensor map and the coordinates. The L2 cache is not modelled.
+
+    operands: tensor map, coordinates.
+    """
+    for address, *coords in issues(mask, STORE, operands):
         rules.check_map(MapReader(g, address, issuer).issued, signed_coordinates(coords), rows)
 
 

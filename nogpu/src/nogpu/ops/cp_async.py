@@ -81,15 +81,16 @@ def copy(
     mask: int,
     destination: Operand,
     source: Operand,
-    size: int,
-    source_size: Operand | None,
+    sizes: tuple[int, Operand | None],
     ignored: np.ndarray | None,
     issuer: Issuer,
 ) -> None:
-    """cp.async.{ca,cg} of `size` bytes, of which `source_size` are read (None: all) and the others are zeros.
+    """cp.async.{ca,cg}: a copy followed by zeros.
 
-    ignored: bool[32], lanes that read nothing; None: no lane.
+    sizes: bytes that are written, and those that are read, None for all. ignored: bool[32], lanes that read nothing;
+    None: no lane.
     """
+    size, source_size = sizes
     places, sources = _own_places(g, mask, row_of(destination, 64), size), row_of(source, 64)
     counts = row_of(size if source_size is None else source_size, 32)
     if ignored is not None:

@@ -153,16 +153,15 @@ def arrive(
     mask: int,
     space: str | None,
     address: Operand,
-    count: Operand | None,
-    nbytes: Operand | None,
+    amounts: tuple[Operand | None, Operand | None],
     drop: bool,
     issuer: Issuer,
-    completes: bool = True,
 ) -> int:
-    """mbarrier.arrive{_drop}{.expect_tx}{.noComplete} by every active lane. Returns the state token before the arrival.
+    """mbarrier.arrive{_drop}{.expect_tx} by every active lane. Returns the state token before the arrival.
 
-    count: arrivals per lane, None for 1. nbytes: bytes that each lane expects. completes: False for `.noComplete`.
+    amounts: arrivals of each lane, None for 1, and bytes that it expects, None for none.
     """
+    count, nbytes = amounts
     count = 1 if count is None else _per_lane(count, mask)
     state = 0
     g.cta.machine.progress += 1
@@ -170,8 +169,6 @@ def arrive(
         arrives(g)
     for barrier, lanes in _targets(g, mask, space, address):
         state = barrier.pending << STATE_BITS | barrier.phase
-        if not completes and count * lanes >= barrier.pending:
-            raise Fault(f"mbarrier.arrive.noComplete would complete the phase: {barrier} (PTX ISA, mbarrier.arrive)")
         expected = 0 if nbytes is None else _per_lane(nbytes, mask) * lanes
 
         def act(barrier: MBarrier = barrier, arrivals: int = count * lanes, expected: int = expected) -> None:
@@ -181,6 +178,16 @@ def arrive(
 
         deliver(g, barrier, ARRIVAL, issuer, act)
     return state
+
+
+def arrive_without_completing(
+    g: ActiveGroup, mask: int, space: str | None, address: Operand, count: Operand, drop: bool, issuer: Issuer
+) -> int:
+    """mbarrier.arrive{_drop}.noComplete, as `arrive`."""
+    for barrier, lanes in _targets(g, mask, space, address):
+        if _per_lane(count, mask) * lanes >= barrier.pending:
+            raise Fault(f"mbarrier.arrive.noComplete would complete the phase: {barrier} (PTX ISA, mbarrier.arrive)")
+    return arrive(g, mask, space, address, (count, None), drop, issuer)
 
 
 def pending_count(state: int) -> int:

@@ -56,20 +56,18 @@ def copy(
     g: ActiveGroup,
     mask: int,
     cta_group: int,
-    shape: str,
-    multicast: str | None,
-    source: str | None,
+    form: tuple[str, str | None, str | None],
     taddr: Operand,
     descriptor: int,
     issuer: Issuer,
 ) -> None:
     """tcgen05.cp. Raises Fault at issue for operands that are not legal by themselves.
 
-    source: the packed format in shared memory, None for a plain copy.
+    form: shape, multicast, and the packed format in shared memory, None for a plain copy.
     """
     one_lane(mask, "tcgen05.cp")
     ctas = started_ctas(g, cta_group)
-    operation = Copy.decode(shape, multicast, source, pick(taddr, mask), descriptor)
+    operation = Copy.decode(*form, pick(taddr, mask), descriptor)
     operation.check([cta.operands() for cta in ctas])
 
     def run() -> None:

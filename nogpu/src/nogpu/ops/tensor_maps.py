@@ -21,26 +21,25 @@ def replace_field(
     g: ActiveGroup,
     mask: int,
     space: str,
-    field: str,
     address: Operand,
-    ordinal: int | None,
+    field: tuple[str, int | None],
     value: Operand,
     issuer: Issuer,
 ) -> None:
     """tensormap.replace.tile of a tensor map in shared or global memory.
 
-    ordinal: the dimension, for fields that have one.
+    field: name and dimension, None for fields that have none.
     """
     place, new_value = pick(address, mask), pick(value, mask)
     g.cta.machine.progress += 1
     if space.startswith("shared"):
         cta, offset = shared_target(g, place)
         raw = np.array(cta.shared.read(offset, TENSOR_MAP_BYTES, issuer, proxy="generic"))
-        tensor_map.edit(raw, field, ordinal, new_value)
+        tensor_map.edit(raw, *field, new_value)
         cta.shared.write(offset, raw, issuer, proxy="generic")
     else:
         raw = np.array(g.grid.memory.read(place, TENSOR_MAP_BYTES, issuer, proxy="generic"))
-        tensor_map.edit(raw, field, ordinal, new_value)
+        tensor_map.edit(raw, *field, new_value)
         g.grid.memory.write(place, raw, issuer, proxy="generic")
 
 

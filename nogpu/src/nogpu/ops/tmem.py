@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from nogpu.ops.active_lanes import Operand
 
 
+Form = tuple[str, int, bool, int]
+"""Modifiers of tcgen05.ld and .st: shape, .num, whether .pack::16b or .unpack::16b, the split offset or 0."""
+
+
 def group_ctas(g: ActiveGroup, cta_group: int) -> list[Cta]:
     """The CTAs of the issuer's CTA group, the even one first."""
     if cta_group == 1:
@@ -118,18 +122,16 @@ class _Pending:
 def load(
     g: ActiveGroup,
     mask: int,
-    shape: str,
-    num: int,
-    packed: bool,
+    form: Form,
     taddr: Operand,
-    half_split: int | None,
     destinations: np.ndarray,
     issuer: Issuer,
 ) -> None:
     """tcgen05.ld. destinations: int32[registers], the slots that it writes when it completes (`Registers.fill`)."""
     whole_warp(g, mask, "tcgen05.ld")
     memory, user, quadrant = g.cta.tmem, g.warp.tensor, g.warp.index % 4
-    place = memory.place("tcgen05.ld", shape, num, quadrant, pick(taddr, mask), packed, half_split or 0)
+    shape, num, packed, half_split = form
+    place = memory.place("tcgen05.ld", shape, num, quadrant, pick(taddr, mask), packed, half_split)
     memory.order.access(issuer, user.own, user.seen, touched_columns(place, quadrant), 0)
     if g.cta.cluster.events.is_observed:
         g.cta.cluster.events.touched(g.cta, issuer, touched_columns(place, quadrant), 0)
@@ -147,11 +149,8 @@ def load(
 def store(
     g: ActiveGroup,
     mask: int,
-    shape: str,
-    num: int,
-    unpacked: bool,
+    form: Form,
     taddr: Operand,
-    half_split: int | None,
     values: np.ndarray,
     issuer: Issuer,
 ) -> None:
@@ -159,7 +158,8 @@ def store(
     whole_warp(g, mask, "tcgen05.st")
     g.cta.machine.progress += 1
     memory, user, quadrant = g.cta.tmem, g.warp.tensor, g.warp.index % 4
-    place = memory.place("tcgen05.st", shape, num, quadrant, pick(taddr, mask), unpacked, half_split or 0)
+    shape, num, unpacked, half_split = form
+    place = memory.place("tcgen05.st", shape, num, quadrant, pick(taddr, mask), unpacked, half_split)
     memory.order.access(issuer, user.own, user.seen, 0, touched_columns(place, quadrant))
     if g.cta.cluster.events.is_observed:
         g.cta.cluster.events.touched(g.cta, issuer, 0, touched_columns(place, quadrant))

@@ -50,7 +50,7 @@ def _reduce(code: Code, instruction: Instruction, match: re.Match) -> None:
             "(PTX ISA, red.async)"
         )
     places = f"{address}, {code.value(value, type_width(type_name), type_name)}, {barrier}"
-    code.line(f"async_stores.reduce(g, {code.mask}, {operation!r}, {type_name!r}, {places}, (g, {code.pc}))")
+    code.line(f"async_stores.reduce(g, {code.mask}, {(operation, type_name)}, {places}, (g, {code.pc}))")
 
 
 def _clear(code: Code, instruction: Instruction, match: re.Match) -> None:

@@ -73,7 +73,7 @@ def _emit(code: Code, instruction: Instruction, match: re.Match) -> None:
     taken = sources[: 2 if found["operation"] == "cas" else 1]
     values = [_stacked(code, source, count, found["type"]) for source in taken]
     space = {None: "generic", "shared::cta": "shared"}.get(found.get("space"), found.get("space"))
-    place = f"{space!r}, {found['operation']!r}, {found['type']!r}, {code.address(address)}"
+    place = f"{(space, found['operation'], found['type'])}, {code.address(address)}"
     call = f"atomics.atomic(g, {code.mask}, {place}, {', '.join((values + ['None'])[:2])}, (g, {code.pc}))"
     code.line(f"messages.tell(g, {code.mask}, {code.address(address)})")
     if name == "red":

@@ -25,9 +25,9 @@ def _tile_load(code: Code, instruction: Instruction, match: re.Match) -> None:
     options = _options(code, options, match)
     multicast = code.single(options[0], 16) if match.group("multicast") else "None"
     pair, own = ".cta_group::2" in instruction.opcode, match.group("space") == "shared::cta"
-    coordinates = _coordinates(code, tensor_map)
-    places = f"{code.address(destination)}, {code.address(tensor_map)}, {coordinates}, {code.address(barrier)}"
-    code.line(f"copies.load_tile(g, {code.mask}, {places}, {multicast}, {pair}, {own}, {rows}, (g, {code.pc}))")
+    places = f"{code.address(destination)}, {code.address(tensor_map)}, {code.address(barrier)}"
+    operands = f"({places}, {multicast}, {_coordinates(code, tensor_map)})"
+    code.line(f"copies.load_tile(g, {code.mask}, {operands}, {pair}, {own}, {rows}, (g, {code.pc}))")
 
 
 _OPERANDS = headers.packer("native/loads.c", "Operands")
@@ -80,7 +80,7 @@ def _rows(code: Code, tensor_map: Address, match: re.Match) -> bool:
 def _coordinates(code: Code, tensor_map: Address) -> str:
     for item in tensor_map.coordinates or ():
         code.fits(item, "s32")
-    return "(" + ", ".join(code.value(item) for item in tensor_map.coordinates or ()) + ",)"
+    return ", ".join(code.value(item) for item in tensor_map.coordinates or ())
 
 
 def _tile_store(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -88,9 +88,9 @@ def _tile_store(code: Code, instruction: Instruction, match: re.Match) -> None:
     tensor_map, source, *options = instruction.operands
     rows = _rows(code, tensor_map, match)
     _options(code, options, match)
-    places = f"{code.address(tensor_map)}, {_coordinates(code, tensor_map)}, {code.address(source)}"
+    operands = f"({code.address(tensor_map)}, {code.address(source)}, {_coordinates(code, tensor_map)})"
     operation = match.groupdict().get("operation")
-    code.line(f"bulk_stores.store_tile(g, {code.mask}, {places}, {rows}, {operation!r}, (g, {code.pc}))")
+    code.line(f"bulk_stores.store_tile(g, {code.mask}, {operands}, {rows}, {operation!r}, (g, {code.pc}))")
 
 
 def _tile_prefetch(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -98,8 +98,8 @@ def _tile_prefetch(code: Code, instruction: Instruction, match: re.Match) -> Non
     tensor_map, *options = instruction.operands
     rows = _rows(code, tensor_map, match)
     _options(code, options, match)
-    places = f"{code.address(tensor_map)}, {_coordinates(code, tensor_map)}"
-    code.line(f"copies.prefetch_tile(g, {code.mask}, {places}, {rows}, (g, {code.pc}))")
+    operands = f"({code.address(tensor_map)}, {_coordinates(code, tensor_map)})"
+    code.line(f"copies.prefetch_tile(g, {code.mask}, {operands}, {rows}, (g, {code.pc}))")
 
 
 def _bulk_load(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -109,7 +109,7 @@ def _bulk_load(code: Code, instruction: Instruction, match: re.Match) -> None:
     multicast = code.single(options[0], 16) if match.group("multicast") else "None"
     places = f"{code.address(destination)}, {code.address(source)}, {code.value(size)}, {code.address(barrier)}"
     own = match.group("space") == "shared::cta"
-    code.line(f"copies.load_bulk(g, {code.mask}, {places}, {multicast}, {own}, (g, {code.pc}))")
+    code.line(f"copies.load_bulk(g, {code.mask}, ({places}, {multicast}), {own}, (g, {code.pc}))")
 
 
 def _bulk_store(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -119,7 +119,7 @@ def _bulk_store(code: Code, instruction: Instruction, match: re.Match) -> None:
     kept = code.value(options[-1], 16) if match.groupdict().get("kept") else "None"
     places = f"{code.address(destination)}, {code.address(source)}, {code.value(size)}"
     reduction = _reduction(code, match, "global")
-    code.line(f"bulk_stores.store_bulk(g, {code.mask}, {places}, {kept}, {reduction!r}, (g, {code.pc}))")
+    code.line(f"bulk_stores.store_bulk(g, {code.mask}, ({places}, {kept}), {reduction!r}, (g, {code.pc}))")
 
 
 def _bulk_shared(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -127,7 +127,7 @@ def _bulk_shared(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, source, size, barrier = instruction.operands
     places = f"{code.address(destination)}, {code.address(source)}, {code.value(size)}, {code.address(barrier)}"
     reduction = _reduction(code, match, "shared::cluster")
-    code.line(f"copies.copy_shared(g, {code.mask}, {places}, {reduction!r}, (g, {code.pc}))")
+    code.line(f"copies.copy_shared(g, {code.mask}, ({places}), {reduction!r}, (g, {code.pc}))")
 
 
 def _reduction(code: Code, match: re.Match, space: str) -> tuple[str, str] | None:
@@ -231,13 +231,13 @@ ROWS: list[Row] = [
     ),
     called(
         _REPLACE.replace("{}", _ORDINAL_FIELDS),
-        "tensor_maps.replace_field(g, {m}, {space}, {field}, {0:x}, {1:i}, {2:v}, {issuer})",
+        "tensor_maps.replace_field(g, {m}, {space}, {0:x}, ({field}, {1:i}), {2:v}, {issuer})",
         writes=0,
         takes="[] # b{width}",
     ),
     called(
         _REPLACE.replace("{}", _PLAIN_FIELDS),
-        "tensor_maps.replace_field(g, {m}, {space}, {field}, {0:x}, None, {1:l}, {issuer})",
+        "tensor_maps.replace_field(g, {m}, {space}, {0:x}, ({field}, None), {1:l}, {issuer})",
         writes=0,
         takes="[] b{width}",
     ),

@@ -29,7 +29,7 @@ def _copy(code: Code, instruction: Instruction, match: re.Match) -> None:
             ignored = code.predicate_row(option)
         else:
             source_size = code.value(option)
-    places = f"{code.address(destination)}, {code.address(source)}, {size.value}, {source_size}, {ignored}"
+    places = f"{code.address(destination)}, {code.address(source)}, ({size.value}, {source_size}), {ignored}"
     code.line(f"cp_async.copy(g, {code.mask}, {places}, (g, {code.pc}))")
 
 

@@ -98,7 +98,7 @@ def computed(
     result: str | None = None,
     ending: str = "",
     constant: int = 0,
-    kind: Kind = same_as_sources,
+    **options: Any,
 ) -> Row:
     """An instruction `d = f(a, b, ...)` that is one kernel.
 
@@ -106,7 +106,7 @@ def computed(
     kernel, constant: name of the kernel and the constant for it, as `rowcode.assembler.Assembler.compute` has them.
     sources: a letter per source for its type: "t" the type; "q" the type's width, unsigned; "w" twice the width; "u"
     and "i" 32 bits, unsigned and signed.
-    result: type of the result; None for the type itself, "wide" for twice its width.
+    result: type of the result; None for the type itself, "wide" for twice its width. options: as for `row`.
     """
 
     def emit(code: Assembler, instruction: Instruction, match: re.Match) -> None:
@@ -115,8 +115,8 @@ def computed(
     return row(
         rf"(?:{pattern})\.(?P<type>{types.replace(' ', '|')}){ending}",
         operands=1 + len(sources),
-        kind=kind,
         kernels=emit,
+        **options,
     )
 
 

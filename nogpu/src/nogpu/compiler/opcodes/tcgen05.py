@@ -12,10 +12,8 @@ from nogpu.ptx.ir import Address, Immediate, Instruction, Vector
 
 def _tensor_memory_load(code: Code, instruction: Instruction, match: re.Match) -> None:
     _, taddr, *split = instruction.operands
-    code.line(
-        f"tmem.load(g, {code.mask}, {match.group('shape')!r}, {match.group('num')}, {bool(match.group('pack'))}, "
-        f"{code.address(taddr)}, {_split(code, split, match)}, destinations[{code.pc}], (g, {code.pc}))"
-    )
+    places = f"{_form(code, split, match)}, {code.address(taddr)}, destinations[{code.pc}]"
+    code.line(f"tmem.load(g, {code.mask}, {places}, (g, {code.pc}))")
 
 
 def _tensor_memory_store(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -24,17 +22,17 @@ def _tensor_memory_store(code: Code, instruction: Instruction, match: re.Match) 
     for item in items:
         code.fits(item, "b32")
     values = ", ".join(code.value(item) for item in items)
-    code.line(
-        f"tmem.store(g, {code.mask}, {match.group('shape')!r}, {match.group('num')}, {bool(match.group('pack'))}, "
-        f"{code.address(taddr)}, {_split(code, split, match)}, stack([{values}], 32), (g, {code.pc}))"
-    )
+    places = f"{_form(code, split, match)}, {code.address(taddr)}, stack([{values}], 32)"
+    code.line(f"tmem.store(g, {code.mask}, {places}, (g, {code.pc}))")
 
 
-def _split(code: Code, operands: list, match: re.Match) -> str:
+def _form(code: Code, operands: list, match: re.Match) -> tuple[str, int, bool, int]:
+    """Modifiers as `ops.tmem` takes them. operands: those that may hold the split offset."""
     needed = match.group("shape") == "16x32bx2"
     if needed != (len(operands) == 1) or (needed and not isinstance(operands[0], Immediate)):
         raise code.fail("an immediate split offset goes with shape 16x32bx2 only")
-    return str(operands[0].value) if needed else "None"
+    split = operands[0].value if needed else 0
+    return match.group("shape"), int(match.group("num")), bool(match.group("pack")), split
 
 
 def _mma(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -158,7 +156,7 @@ ROWS: list[Row] = [
         rf"tcgen05\.cp{_CTA_GROUP}\.(?P<shape>128x256b|4x256b|128x128b|64x128b|32x128b)"
         r"(?:\.(?P<cast>warpx2::02_13|warpx2::01_23|warpx4))?"
         r"(?:\.b8x16\.(?P<source>b6x16_p32|b4x16_p64))?",
-        "tcgen05.copy(g, {m}, {group}, {shape}, {cast}, {source}, {0:x}, {1:l}, {issuer})",
+        "tcgen05.copy(g, {m}, {group}, ({shape}, {cast}, {source}), {0:x}, {1:l}, {issuer})",
         writes=0,
         takes="[] b64",
     ),

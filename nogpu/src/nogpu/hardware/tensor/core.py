@@ -241,11 +241,10 @@ class Mma:
 def _scales(op: MmaInstruction, sfa: int, sfb: int) -> tuple[ScaleFactors, ...]:
     if not op.scale_type:
         return ()
-    common = op.k // op.block, op.scale_type, op.block
     halves = 2 if op.layout == "B" else 1
     return (
-        ScaleFactors.at(sfa, op.rows, 1, op.sfa_id, *common, "tcgen05.mma SFA"),
-        ScaleFactors.at(sfb, op.n, halves, op.sfb_id, *common, "tcgen05.mma SFB"),
+        ScaleFactors.at(op, "tcgen05.mma SFA", sfa, op.rows, 1, op.sfa_id),
+        ScaleFactors.at(op, "tcgen05.mma SFB", sfb, op.n, halves, op.sfb_id),
     )
 
 

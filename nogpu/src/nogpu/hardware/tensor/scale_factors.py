@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nogpu.errors import Fault
+from nogpu.hardware.tensor.instruction import MmaInstruction
 from nogpu.hardware.tensor.tmem import LANES, QUADRANT, TensorMemory, split_address
 
 _QUADRANTS = LANES // QUADRANT
@@ -35,15 +36,14 @@ class ScaleFactors:
     user: str  # name in messages
 
     @staticmethod
-    def at(
-        taddr: int, rows: int, halves: int, first_byte: int, count: int, scale_type: str, block: int, user: str
-    ) -> ScaleFactors:
-        """Scale factors at tensor memory address `taddr`. Raises Fault for a lane other than 0."""
+    def at(op: MmaInstruction, user: str, taddr: int, rows: int, halves: int, first_byte: int) -> ScaleFactors:
+        """Scale factors of an MMA at tensor memory address `taddr`. Raises Fault for a lane other than 0."""
         lane, column = split_address(taddr & _ID_BITS)
         if lane:
             raise Fault(f"{user} at lane {lane}; must be 0 (PTX ISA, tcgen05: Block Scaling)")
+        assert op.scale_type is not None  # an MMA without block scaling has none
         columns = -(-rows // halves // QUADRANT)
-        return ScaleFactors(column, columns, rows, halves, first_byte, count, scale_type, block, user)
+        return ScaleFactors(column, columns, rows, halves, first_byte, op.k // op.block, op.scale_type, op.block, user)
 
     def check(self, tmem: TensorMemory) -> None:
         """Raises Fault unless their columns are allocated."""

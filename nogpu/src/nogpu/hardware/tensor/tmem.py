@@ -8,7 +8,7 @@ the column in bits 0-15 (PTX ISA, "Tensor Memory Addressing"). A warp reaches on
 from __future__ import annotations
 
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -18,8 +18,6 @@ from nogpu.hardware.tensor.order import IssuedAccess, TensorOrder, columns_mask
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from nogpu.hardware.tensor.copy import Copy
-    from nogpu.hardware.tensor.core import Mma
     from nogpu.hardware.warp import Issuer
 
 LANES = 128
@@ -43,11 +41,11 @@ class TensorValues(Protocol):
     def poisoned(self, tmem: TensorMemory, base: int, columns: int) -> None:
         """Columns are allocated: their words are poison."""
 
-    def multiplied(self, mma: Mma, memories: Sequence[TensorMemory], issuer: Issuer) -> None:
-        """An MMA has written D. memories: of its CTAs."""
+    def multiplied(self, mma: Any, memories: Sequence[TensorMemory], issuer: Issuer) -> None:
+        """An MMA (`core.Mma`) has written D. memories: of its CTAs."""
 
-    def copied(self, copy: Copy, tmem: TensorMemory, issuer: Issuer) -> None:
-        """A tcgen05.cp has written its columns in one CTA."""
+    def copied(self, copy: Any, tmem: TensorMemory, issuer: Issuer) -> None:
+        """A tcgen05.cp (`copy.Copy`) has written its columns in one CTA."""
 
 
 class ColumnAllocator:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from nogpu.compiler.flow import EXIT, Block, Step
 from nogpu.compiler.plan import Plan
+from nogpu.compiler.python_rows import PythonTexts, refusals
 from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
 from nogpu.compiler.rowcode.image import Image
-from nogpu.compiler.rowcode.python_rows import PythonTexts, refusals
 from nogpu.compiler.rowcode.registers import slots_of
 from nogpu.errors import EmulatorError
 from nogpu.ptx.ir import Predicate, located
