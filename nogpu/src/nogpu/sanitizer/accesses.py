@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nogpu.hardware.shared_memory import RANK_SHIFT
 from nogpu.sanitizer.clocks import FULL, LANES, Cause, lanes_of, repeated
 from nogpu.sanitizer.cluster_state import ClusterState, opcode, running_lanes
 from nogpu.sanitizer.conflicts import Access, View
@@ -93,6 +94,7 @@ class Accesses:
         lanes: np.ndarray | None,
         views: list[View],
     ) -> None:
+        access.origin = cta.rank << RANK_SHIFT
         for conflict in shadow.access(access, place, width, lanes, views):
             for each in (conflict.before, access):
                 each.name(conflict.place[0])
@@ -117,7 +119,10 @@ class Accesses:
         clock = self._warps[warp]
         clock.changes += 1
         strong = is_strong(issuer[0].grid.entry.instructions[issuer[1]].opcode)
-        return Access(clock.base, clock.now, mask, kind == "store", False, strong, issuer)
+        access = Access(clock.base, clock.now, mask, kind == "store", False, strong, issuer)
+        if strong:
+            access.writes, clock.has_written = clock.writes, True
+        return access
 
     def _of_operation(
         self, cause: Cause, cta: Cta, kind: str, proxy: str, place: int | np.ndarray

@@ -19,9 +19,10 @@ from nogpu.sanitizer.clocks import (
     Clock,
 )
 from nogpu.sanitizer.cluster_state import ClusterState, is_global, opcode, running, running_lanes
+from nogpu.sanitizer.observed import Observed, both
 from nogpu.sanitizer.orders import is_of_device, is_wide
 from nogpu.sanitizer.rules import SCOPE
-from nogpu.sanitizer.words import Word, add
+from nogpu.sanitizer.words import Word, add, of_others
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.async_operations import AsyncOperation
     from nogpu.hardware.mbarriers import MBarrier
     from nogpu.hardware.warp import Issuer, Warp
+    from nogpu.sanitizer.clocks import Home
 
 _FENCED_BY = {
     None: (FENCED, FENCED_GLOBAL),
@@ -43,6 +45,7 @@ KEPT = 32  # uses of a barrier for which a warp may still wait
 _Source = tuple[int | None, bool]
 """Source of a release: threads of a CTA of this rank, True for a scope wider than the CTA; None: an operation."""
 _OPERATION: _Source = None, True
+_TOTAL = ("fence.sc", "membar.gl", "membar.sys")  # fences that one order has (PTX ISA, membar/fence)
 _SCOPES = {"cta": OF_CTA, "cluster": OF_CLUSTER}
 
 
@@ -176,12 +179,20 @@ class Barriers:
 
     def fenced_threads(self, warp: Warp, scope: str) -> None:
         """Handler of `Events.fenced_threads`."""
-        self._warps[warp].fence(running_lanes(warp), _SCOPES.get(scope, OF_DEVICE))
+        clock, mask, of = self._warps[warp], running_lanes(warp), _SCOPES.get(scope, OF_DEVICE)
+        is_total = of == OF_DEVICE and opcode(running(warp)).startswith(_TOTAL)
+        for lanes, part in list(clock.parts(mask)) if is_total else ():
+            if part.observed is not None and part.observed.heard is not None:
+                clock.acquire(lanes, part.observed.heard.at_home(self._state.home, self._state.agents))
+        clock.fence(mask, of)
+        if is_total:
+            clock.observe(mask, Observed(None, of_others(self._state, clock.behind(of)), None))
 
     def word_stored(self, warp: Warp, mask: int, key: int) -> None:
         """Handler of `Events.word_stored`."""
         issuer, base = running(warp), self._warps[warp].base
         stores, releases = opcode(issuer).startswith("st."), self._state.releases(issuer)
+        self._note_write(warp, mask, key, stores)
         word = self._word(key)
         if stores:
             word.store(base, mask)
@@ -190,6 +201,19 @@ class Barriers:
         if is_global(key):
             clock, wide = self._released(issuer, mask, OF_DEVICE), is_of_device(opcode(issuer))
             self._state.words.release(self._state, key, clock, wide, base, mask, stores, releases)
+
+    def _note_write(self, warp: Warp, mask: int, key: int, stores: bool) -> None:
+        """Notes a strong write, by which those that observe it are ordered behind it."""
+        clock, fenced = self._warps[warp], None
+        for _, part in clock.parts(mask):
+            fenced = both(fenced, None if part.observed is None else part.observed.fenced)
+        if clock.has_written:
+            clock.writes, clock.has_written = {}, False
+        word = self._observed(key)
+        clock.writes[word] = self._state.words.write(word, stores, fenced)
+
+    def _observed(self, key: int) -> tuple[Home | None, int]:
+        return (None if is_global(key) else self._state.home), key
 
     def _word(self, key: int) -> Word[_Source]:
         """Clocks that lanes of this cluster have released by a word."""
@@ -212,6 +236,9 @@ class Barriers:
         if seen == version and not mask & ~lanes:
             return
         self._seen[place] = version, mask
+        observed = self._state.words.observed(self._observed(key))
+        if observed is not None and (is_of_device(opcode(issuer)) or not is_global(key)):
+            self._warps[warp].observe(mask | running_lanes(warp), observed)
         if word.is_of_others(self._warps[warp].base, mask):
             self._acquire(issuer, mask, word.clocks)
         if is_global(key) and version[1]:

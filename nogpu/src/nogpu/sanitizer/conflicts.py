@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from nogpu.execution.replay import Step
     from nogpu.hardware.warp import Issuer
     from nogpu.sanitizer.clocks import Cause, Clock, Home
+    from nogpu.sanitizer.observed import Word
 
+WIDEST = 16  # bytes of the largest atomic
 ALL = 255  # stands for each lane of the access
 CTA, CLUSTER, GRID = range(3)
 """Extents of the scope of a strong access."""
@@ -26,7 +28,7 @@ class Access:
 
     __slots__ = (
         *("agent", "cause", "count", "fence", "is_async", "is_strong", "is_write", "issuer", "lanes", "listed"),
-        *("home", "number", "polled", "reach", "several", "step"),
+        *("home", "number", "origin", "polled", "reach", "several", "step", "writes"),
     )
 
     now: Step | None = None
@@ -52,6 +54,8 @@ class Access:
         self.fence = FENCED  # row of a clock that covers threads' writes which this access's proxy sees
         self.home: Home | None = None  # cluster, where accesses of several meet
         self.reach = GRID  # extent of its scope, if it is strong
+        self.origin = 0  # address of offset 0 of the memory
+        self.writes: dict[Word, int] = {}  # by word: numbers of its strong writes
         self.polled: tuple[int, int] | None = None  # a load's address, and the number of writes before it
         # of instructions in a row: their indices, uint64[instructions, lanes] addresses, bytes of each
         self.several: tuple[list[int], np.ndarray, int] | None = None
@@ -172,7 +176,24 @@ def conflicts(
     elif needs_fence:
         missing, bad = access.fence, at & _uncovered(before, view, access.fence, of_before, lanes, access)
     if bad.any():
-        yield Conflict(before, missing, cells.place(bad), before.is_of(access))
+        place = cells.place(bad)
+        if not _is_observed(before, access, view.clock, place):
+            yield Conflict(before, missing, place, before.is_of(access))
+
+
+def _is_observed(before: Access, access: Access, clock: Clock, place: tuple[int, int]) -> bool:
+    """True if strong writes of the words at these offsets have been observed, which orders them before the access."""
+    if not before.writes or access.is_async or clock.observed is None:
+        return False
+    first, end = (access.origin + offset for offset in place)
+    seen, found = clock.observed.seen, False
+    for word, number in before.writes.items():
+        if word[1] < end and word[1] + WIDEST > first:
+            lowest, highest = seen.get(word, (0, -1))
+            if not lowest <= number <= highest:
+                return False
+            found = True
+    return found
 
 
 def _uncovered(before: Access, view: View, row: int, of_before: np.ndarray, lanes: Lanes, access: Access) -> np.ndarray:

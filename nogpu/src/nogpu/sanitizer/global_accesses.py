@@ -187,6 +187,7 @@ class GlobalAccesses:
         cells, lanes = _cells(tables, access, address, shape, strides, lanes, len(views))
         if self._history.follows(access, cells.items, cells.where, lanes, views):
             return
+        access.origin = tables.start
         for conflict in self._history.access(access, cells, lanes, views):
             for each in (conflict.before, access):
                 each.name(tables.start + conflict.place[0])
@@ -209,6 +210,8 @@ class GlobalAccesses:
             opcode = issuer[0].grid.entry.instructions[issuer[1]].opcode
             access = Access(clock.base, clock.now, mask, kind == "store", False, is_strong(opcode), remnant(issuer))
             access.home, access.reach = state.home, reach(opcode)
+            if access.is_strong:
+                access.writes, clock.has_written = clock.writes, True
             state.global_accesses[key] = access
         return access
 
