@@ -188,22 +188,15 @@ class Columns:
         self._check(warp.cta, access, columns, views, reports=False)
 
     def fragments_used(self, g: ActiveGroup, loads: Sequence[int]) -> None:
-        """Handles a use of registers that loads fill. Kernels that never wait are exempt, the DSL compiles such: there,
-        the use is the wait.
-        """
+        """Handles a use of registers that loads fill, which waits for these."""
         pending = self._pending.get(g.warp, set())
         used = pending.intersection(loads)
-        if used and self._waits(g):
-            pc = g.warp.registers.context.pc
-            self._reporter.report_use((g, pc if pc >= 0 else ~pc), used)  # ~pc: before its instruction
-        elif used:
-            pending -= used
-            if not pending:
-                self.fragments_completed(g.warp, "ld")
-
-    @staticmethod
-    def _waits(g: ActiveGroup) -> bool:
-        return any(i.opcode.startswith("tcgen05.wait::ld") for i in g.grid.entry.instructions)
+        if not used:
+            return
+        self._reporter.report_use(g, used)
+        pending -= used
+        if not pending:
+            self.fragments_completed(g.warp, "ld")
 
     def _fragments(self, warp: Warp, kind: str) -> Channel:
         return self._agents.channel(("fragments", warp, kind))

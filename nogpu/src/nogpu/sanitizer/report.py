@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from nogpu.hardware.cluster import Cta
     from nogpu.hardware.mbarriers import MBarrier
-    from nogpu.hardware.warp import Issuer
+    from nogpu.hardware.warp import ActiveGroup, Issuer
     from nogpu.ptx.ir import Entry
     from nogpu.sanitizer.conflicts import Access, Conflict
     from nogpu.sanitizer.origins import Origin
@@ -57,7 +57,7 @@ class Reporter:
         self._unscoped: set[str] = set()
         self._log = os.environ.get("NOGPU_SANITIZE_LOG")
         self._logged: set[tuple[object, ...]] = set()
-        self._early: dict[int, tuple[Entry, frozenset[int]]] = {}  # by id: the entry, and its loads
+        self._early: dict[int, tuple[Entry, dict[int, int]]] = {}  # by id: the entry, and `_early_uses`
 
     def _fail(self, rule: Rule, text: str, *issuers: Issuer, how: Callable[[], None] | None = None) -> None:
         """Raises Fault, or reports by `how`, or adds the text to the log. issuers: the later one first."""
@@ -84,31 +84,38 @@ class Reporter:
         """
         return self._log is not None or not self.waivers.places(entry).isdisjoint(indices)
 
-    def report_use(self, issuer: Issuer, loads: set[int]) -> None:
-        """Raises Fault for an instruction that uses the result of a tcgen05.ld. loads: indices of those under way."""
-        group, index = issuer
-        found = loads & self._used_early(group.grid.entry)
-        load = min(found, default=index)
-        if not found or self.allows(FRAGMENT, issuer, (group, load)):
+    def report_use(self, group: ActiveGroup, loads: set[int]) -> None:
+        """Doubts a use of the results of tcgen05.ld. loads: indices of those under way.
+
+        Kernels that ship for B200s use them so, since ptxas waits for a register that is under way.
+        """
+        uses = self._early_uses(group.grid.entry)
+        found = sorted((uses[load], load) for load in loads if load in uses)
+        if not found:
+            return
+        user, load = ((group, index) for index in found[0])
+        if self.allows(FRAGMENT, user, load):
             return
         text = (
-            f"sanitizer, rule {FRAGMENT.name}: nothing orders\n"
-            f"    {group.grid.entry.instructions[index].opcode} of {label(issuer)}\n  behind\n"
-            f"    {group.grid.entry.instructions[load].opcode} of {label((group, load))}\n"
-            f"  : {FRAGMENT.missing}.\n"
+            f"sanitizer, rule {FRAGMENT.name}: nothing orders\n    {_instruction(user)}\n  behind\n"
+            f"    {_instruction(load)}\n  : {FRAGMENT.missing}.\n"
             f"  The usual way: {FRAGMENT.usual} (PTX ISA, {FRAGMENT.section}){self._waived}"
         )
-        self._fail(FRAGMENT, text, issuer, (group, load))
+        self._fail(
+            FRAGMENT, text, user, load, how=lambda: doubt(text, (group.grid.entry.name, FRAGMENT.name, *found[0]))
+        )
 
-    def _used_early(self, entry: Entry) -> frozenset[int]:
-        """Indices of the tcgen05.ld of a kernel whose registers may be used before a wait, by more than a mov."""
+    def _early_uses(self, entry: Entry) -> dict[int, int]:
+        """Index of a tcgen05.ld of a kernel -> that of the first instruction, but for mov, that may use its registers
+        before a wait.
+        """
         if id(entry) not in self._early:
             if isinstance(entry, StoredEntry):
                 flow = plan(entry.parsed()).flow
             else:  # calls of an entry are expanded
                 flow = Flow(entry, steps_of(entry, rows_of(entry)))
             uses = first_uses(flow, through_moves=True)
-            self._early[id(entry)] = entry, frozenset().union(*uses.values())
+            self._early[id(entry)] = entry, {load: user for user in sorted(uses, reverse=True) for load in uses[user]}
         return self._early[id(entry)][1]
 
     def report_uninitialised(self, what: str, issuer: Issuer, lanes: int, origin: Origin, is_doubt: bool) -> None:
