@@ -10,7 +10,7 @@ from nogpu.hardware.shared_memory import RANK_SHIFT
 from nogpu.sanitizer.clocks import FULL, LANES, Cause, lanes_of, repeated
 from nogpu.sanitizer.cluster_state import ClusterState, opcode, running_lanes
 from nogpu.sanitizer.conflicts import Access, View
-from nogpu.sanitizer.orders import is_strong
+from nogpu.sanitizer.orders import is_strong, word_size
 from nogpu.sanitizer.report import spread
 from nogpu.sanitizer.shadow import Shadow
 
@@ -118,10 +118,11 @@ class Accesses:
     def _of_warp(self, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:
         clock = self._warps[warp]
         clock.changes += 1
-        strong = is_strong(issuer[0].grid.entry.instructions[issuer[1]].opcode)
+        name = opcode(issuer)
+        strong = is_strong(name)
         access = Access(clock.base, clock.now, mask, kind == "store", False, strong, issuer)
         if strong:
-            access.writes, clock.has_written = clock.writes, True
+            access.writes, clock.has_written, access.size = clock.writes, True, word_size(name)
         return access
 
     def _of_operation(
@@ -137,10 +138,10 @@ class Accesses:
         key = channel.agent, count, issuer[1], kind
         access = self._known.get(key)
         if access is None or access.issuer[0].warp is not issuer[0].warp:
-            opcode = issuer[0].grid.entry.instructions[issuer[1]].opcode
-            mask = cause.mask if opcode.startswith("cp.async.c") and cause.channel is not None else 0
-            access = Access(channel.agent, count, mask, kind == "store", proxy == "async", is_strong(opcode), issuer)
-            access.cause = cause
+            name = opcode(issuer)
+            mask = cause.mask if name.startswith("cp.async.c") and cause.channel is not None else 0
+            access = Access(channel.agent, count, mask, kind == "store", proxy == "async", is_strong(name), issuer)
+            access.cause, access.size = cause, word_size(name) if access.is_strong else 0
             self._known[key] = access
         if cause.views is None:
             cause.views = [View(None, 0, clock)]

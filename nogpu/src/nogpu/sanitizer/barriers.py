@@ -20,7 +20,7 @@ from nogpu.sanitizer.clocks import (
 )
 from nogpu.sanitizer.cluster_state import ClusterState, is_global, opcode, running, running_lanes
 from nogpu.sanitizer.observed import Observed, both
-from nogpu.sanitizer.orders import is_of_device, is_wide
+from nogpu.sanitizer.orders import is_of_device, is_wide, word_size
 from nogpu.sanitizer.rules import SCOPE
 from nogpu.sanitizer.words import Word, add, of_others
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.async_operations import AsyncOperation
     from nogpu.hardware.mbarriers import MBarrier
     from nogpu.hardware.warp import Issuer, Warp
-    from nogpu.sanitizer.clocks import Home
+    from nogpu.sanitizer.observed import Word as ObservedWord
 
 _FENCED_BY = {
     None: (FENCED, FENCED_GLOBAL),
@@ -209,11 +209,11 @@ class Barriers:
             fenced = both(fenced, None if part.observed is None else part.observed.fenced)
         if clock.has_written:
             clock.writes, clock.has_written = {}, False
-        word = self._observed(key)
+        word = self._observed(key, running(warp))
         clock.writes[word] = self._state.words.write(word, stores, fenced)
 
-    def _observed(self, key: int) -> tuple[Home | None, int]:
-        return (None if is_global(key) else self._state.home), key
+    def _observed(self, key: int, issuer: Issuer) -> ObservedWord:
+        return (None if is_global(key) else self._state.home), key, word_size(opcode(issuer))
 
     def _word(self, key: int) -> Word[_Source]:
         """Clocks that lanes of this cluster have released by a word."""
@@ -236,7 +236,7 @@ class Barriers:
         if seen == version and not mask & ~lanes:
             return
         self._seen[place] = version, mask
-        observed = self._state.words.observed(self._observed(key))
+        observed = self._state.words.observed(self._observed(key, issuer))
         if observed is not None and (is_of_device(opcode(issuer)) or not is_global(key)):
             self._warps[warp].observe(mask | running_lanes(warp), observed)
         if word.is_of_others(self._warps[warp].base, mask):
@@ -263,7 +263,7 @@ class Barriers:
 
     def started(self) -> None:
         """Acquires, at the start of the cluster, the clock that the launch before released to it."""
-        released = self._state.words.start(self._state.home.grid)
+        released = self._state.started = self._state.words.start(self._state.home.grid)
         if released is not None:
             clock = released.at_home(self._state.home, self._state.agents)
             self._state.words.note_acquired(self._state.home, clock)

@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from nogpu.sanitizer.clocks import Cause, Clock, Home
     from nogpu.sanitizer.observed import Word
 
-WIDEST = 16  # bytes of the largest atomic
 ALL = 255  # stands for each lane of the access
 CTA, CLUSTER, GRID = range(3)
 """Extents of the scope of a strong access."""
+READ_ONLY = -1
+"""`Access.fence` of a load through the read-only path, which sees no write of its launch (PTX ISA, ld.global.nc)."""
 Lanes = np.ndarray | None
 
 
@@ -28,7 +29,7 @@ class Access:
 
     __slots__ = (
         *("agent", "cause", "count", "fence", "is_async", "is_strong", "is_write", "issuer", "lanes", "listed"),
-        *("home", "number", "origin", "polled", "reach", "several", "step", "writes"),
+        *("home", "number", "origin", "polled", "reach", "several", "size", "started", "step", "writes"),
     )
 
     now: Step | None = None
@@ -54,6 +55,8 @@ class Access:
         self.fence = FENCED  # row of a clock that covers threads' writes which this access's proxy sees
         self.home: Home | None = None  # cluster, where accesses of several meet
         self.reach = GRID  # extent of its scope, if it is strong
+        self.size = 0  # bytes of each of its words, if it is strong
+        self.started: Clock | None = None  # of a load through the read-only path: at the start of its launch
         self.origin = 0  # address of offset 0 of the memory
         self.writes: dict[Word, int] = {}  # by word: numbers of its strong writes
         self.polled: tuple[int, int] | None = None  # a load's address, and the number of writes before it
@@ -73,6 +76,8 @@ class Access:
 
     def is_fenced(self, other: Access) -> bool:
         """True if the other's proxy sees this write behind a fence only."""
+        if other.fence == READ_ONLY:
+            return self.home is other.home or other.started is None or not _is_covered(self, other, other.started, ORDERED)
         return other.is_async and not self.is_async
 
 
@@ -120,8 +125,8 @@ def _is_covered(before: Access, access: Access, clock: Clock, row: int) -> bool:
 
 
 def are_strong(before: Access, access: Access) -> bool:
-    """True if two accesses are morally strong (PTX ISA, "Morally Strong Operations")."""
-    if not (before.is_strong and access.is_strong):
+    """True if two accesses are morally strong (PTX ISA, "Morally Strong Operations"): they overlap completely, too."""
+    if not (before.is_strong and access.is_strong) or before.size != access.size:
         return False
     one, other = before.home, access.home
     return one is other or (before.reach == GRID and access.reach == GRID)
@@ -131,7 +136,12 @@ def is_ordered(before: Access, access: Access, view: View, needs_fence: bool) ->
     """True if `before` happens before `access`, fenced if needed."""
     if not _is_covered(before, access, view.clock, view.row):
         return False
-    return not needs_fence or _is_covered(before, access, view.clock, access.fence)
+    return not needs_fence or _is_seen(before, access, view.clock)
+
+
+def _is_seen(before: Access, access: Access, clock: Clock) -> bool:
+    """True if a write that needs a fence has one."""
+    return access.fence != READ_ONLY and _is_covered(before, access, clock, access.fence)
 
 
 def follows(before: Access, access: Access, view: View) -> bool:
@@ -140,6 +150,8 @@ def follows(before: Access, access: Access, view: View) -> bool:
         return True
     if not _is_covered(before, access, view.clock, view.row):
         return False
+    if access.fence == READ_ONLY:
+        return not before.is_write or not before.is_fenced(access)
     needs_fence = access.is_async and before.is_write and not before.is_async
     return not needs_fence or _is_covered(before, access, view.clock, access.fence)
 
@@ -171,8 +183,10 @@ def conflicts(
         for row in (UNSCOPED, ANYWAY):
             if missing is None and not (bad & _uncovered(before, view, row, of_before, lanes, access)).any():
                 missing = row
-        if missing is None and before.is_strong and access.is_strong:  # They would be no conflict but for their scopes.
-            missing = UNSCOPED
+        if missing is None and before.is_strong and access.is_strong and before.size == access.size:
+            missing = UNSCOPED  # They would be no conflict but for their scopes.
+    elif needs_fence and access.fence == READ_ONLY:
+        missing, bad = READ_ONLY, at
     elif needs_fence:
         missing, bad = access.fence, at & _uncovered(before, view, access.fence, of_before, lanes, access)
     if bad.any():
@@ -188,7 +202,7 @@ def _is_observed(before: Access, access: Access, clock: Clock, place: tuple[int,
     first, end = (access.origin + offset for offset in place)
     seen, found = clock.observed.seen, False
     for word, number in before.writes.items():
-        if word[1] < end and word[1] + WIDEST > first:
+        if word[1] < end and word[1] + word[2] > first:
             lowest, highest = seen.get(word, (0, -1))
             if not lowest <= number <= highest:
                 return False

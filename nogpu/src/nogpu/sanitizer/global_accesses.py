@@ -9,11 +9,11 @@ import numpy as np
 from nogpu.hardware.traffic import extent
 from nogpu.sanitizer.clocks import FENCED_GLOBAL, FULL, MAPPED, Cause, lanes_of, repeated
 from nogpu.sanitizer.cluster_state import ClusterState, remnant, running_lanes
-from nogpu.sanitizer.conflicts import Access, View
+from nogpu.sanitizer.conflicts import READ_ONLY, Access, View
 from nogpu.sanitizer.global_tables import Tables
 from nogpu.sanitizer.history import History
 from nogpu.sanitizer.operations import slot
-from nogpu.sanitizer.orders import is_strong, reach
+from nogpu.sanitizer.orders import is_read_only, is_strong, reach, word_size
 from nogpu.sanitizer.report import spread
 from nogpu.sanitizer.touched import touched
 from nogpu.sanitizer.words import Words
@@ -116,7 +116,11 @@ class GlobalAccesses:
         low, high = int(np.minimum.reduce(addresses, axis=None)), int(np.maximum.reduce(addresses, axis=None))
         tables = self._tables_at(low)
         parts = [(indices, addresses)]
-        if len(indices) > 1 and self._reporter.tells_apart(warp.cta.grid.entry, indices):
+        instructions = warp.cta.grid.entry.instructions
+        read_only = kind == "load" and {i for i in set(indices) if is_read_only(instructions[i].opcode)}
+        if len(indices) > 1 and (
+            (read_only and not read_only.issuperset(indices)) or self._reporter.tells_apart(warp.cta.grid.entry, indices)
+        ):
             parts = [([index], addresses[i : i + 1]) for i, index in enumerate(indices)]
         elif tables is None or high >= tables.end:  # by the allocation of an instruction's first lane
             rows: dict[Tables | None, list[int]] = {}
@@ -128,6 +132,8 @@ class GlobalAccesses:
                 clock.base, clock.now, mask, kind == "store", False, False, remnant((warp.first_group, of_part[0]))
             )
             access.home, access.several = state.home, (of_part, places, width)
+            if read_only and of_part[0] in read_only:
+                access.fence, access.started = READ_ONLY, state.started
             views = [View(None, part, known) for part, known in clock.parts(mask)]
             self._by_lane(access, places.ravel(), width, mask if by_lane else 0, views)
 
@@ -211,7 +217,9 @@ class GlobalAccesses:
             access = Access(clock.base, clock.now, mask, kind == "store", False, is_strong(opcode), remnant(issuer))
             access.home, access.reach = state.home, reach(opcode)
             if access.is_strong:
-                access.writes, clock.has_written = clock.writes, True
+                access.writes, clock.has_written, access.size = clock.writes, True, word_size(opcode)
+            elif is_read_only(opcode):
+                access.fence, access.started = READ_ONLY, state.started
             state.global_accesses[key] = access
         return access
 
@@ -237,6 +245,7 @@ class GlobalAccesses:
             is_async = proxy != "generic"
             access = Access(agent, count, mask, kind == "store", is_async, is_strong(opcode), remnant(issuer))
             access.cause, access.home, access.reach = True, state.home, reach(opcode)
+            access.size = word_size(opcode) if access.is_strong else 0
             access.fence = FENCED_GLOBAL
             if proxy == "tensormap" and isinstance(address, int):
                 access.fence = MAPPED + address

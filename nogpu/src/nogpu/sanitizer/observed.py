@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nogpu.sanitizer.clocks import Clock, Home
 
-Word = tuple["Home | None", int]
-"""Cluster of a word in shared memory (None: global memory), and its address."""
+Word = tuple["Home | None", int, int]
+"""Cluster of a word in shared memory (None: global memory), its address and its size."""
 Chain = tuple[int, int]
 """Numbers of the first and of the last of strong writes, each of which has changed what the one before it wrote."""
 KEPT = 64  # words whose observed writes a clock knows

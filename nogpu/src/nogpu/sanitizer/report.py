@@ -24,6 +24,7 @@ from nogpu.sanitizer.rules import (
     LANES,
     LEFT,
     QUEUES,
+    READS,
     RULES,
     SCOPE,
     UNINITIALISED,
@@ -219,7 +220,7 @@ class Reporter:
             f"  at {place}: {rule.missing}.\n"
             f"  The usual way: {_usual(rule, now.issuer)} (PTX ISA, {rule.section}){self._waived}"
         )
-        if rule in (SCOPE, COMPLETION):
+        if rule in (SCOPE, COMPLETION) or (rule is READS and before.home is not now.home and before.home.grid != now.home.grid):
             kernel = now.issuer[0].grid.entry.name
             self._fail(rule, text, now.issuer, before.issuer, how=lambda: doubt(text, (kernel, rule.name)))
             if rule is SCOPE:
