@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nogpu.hardware.shared_memory import RANK_SHIFT
+from nogpu.sanitizer.access_log import lanes_meet
 from nogpu.sanitizer.clocks import FULL, LANES, Cause, lanes_of, repeated
 from nogpu.sanitizer.cluster_state import ClusterState, opcode, running_lanes
 from nogpu.sanitizer.conflicts import Access, View
@@ -71,7 +72,7 @@ class Accesses:
         addresses = addresses[:, lanes_of(mask)] if by_lane else addresses[:, :1]
         places, count = addresses.ravel(), len(indices)
         # One lane's store by one instruction may conflict with another's by the next.
-        are_one = count > 1 and (kind == "load" or not by_lane or len(set(places.tolist())) == len(places))
+        are_one = count > 1 and (kind == "load" or not by_lane or not lanes_meet(addresses))
         if are_one and not self._reporter.tells_apart(cta.grid.entry, indices):
             lanes = repeated(mask, count) if by_lane else None
             access = Access(clock.base, clock.now, mask, kind == "store", False, False, (warp.first_group, indices[-1]))

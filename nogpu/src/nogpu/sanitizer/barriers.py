@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nogpu.hardware.barriers import ClusterBarrier
+from nogpu.hardware.barriers import ClusterBarrier, NamedBarrier
 from nogpu.sanitizer.clocks import (
     ANYWAY,
     FENCED,
@@ -17,6 +17,7 @@ from nogpu.sanitizer.clocks import (
     ORDERED,
     UNSCOPED,
     Clock,
+    lanes_of,
 )
 from nogpu.sanitizer.cluster_state import ClusterState, is_global, opcode, running, running_lanes
 from nogpu.sanitizer.observed import Observed, both
@@ -42,6 +43,8 @@ _FENCED_BY = {
 NEVER = -1, -1
 KEPT = 32  # uses of a barrier for which a warp may still wait
 
+_Arrival = tuple[int, int, int, "Issuer"]
+"""Component of a warp's first lane, its lanes, their count, the instruction."""
 _Source = tuple[int | None, bool]
 """Source of a release: threads of a CTA of this rank, True for a scope wider than the CTA; None: an operation."""
 _OPERATION: _Source = None, True
@@ -65,6 +68,9 @@ class Barriers:
         self._state, self._warps = state, state.warps
         self._mbarriers: dict[MBarrier, _MbarrierState] = {}
         self._uses: dict[object, dict[int, Clock]] = {}
+        # by named barrier: number of a use, and arrivals of the use before and of this one
+        self._arrivals: dict[NamedBarrier, tuple[int, list[_Arrival], list[_Arrival]]] = {}
+        self._met: dict[tuple[object, Warp], int] = {}  # last use of a barrier for which a warp has waited
         self._words: dict[int, Word[_Source]] = {}
         # (warp, word, instruction) -> the version of the word and the lanes at the last acquire
         self._seen: dict[tuple[Warp, int, int], tuple[tuple[int, int], int]] = {}
@@ -138,7 +144,23 @@ class Barriers:
     def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
         """Handler of `Events.arrived`."""
         scope = OF_CLUSTER if isinstance(barrier, ClusterBarrier) else OF_CTA
+        if isinstance(barrier, NamedBarrier) and barrier.machine is not None:  # no bar.warp.sync
+            self._check_use(barrier, generation, warp, mask)
         self._use(barrier, generation, self._released(running(warp), mask, scope))
+
+    def _check_use(self, barrier: NamedBarrier, generation: int, warp: Warp, mask: int) -> None:
+        """Checks that an arrival on a named barrier is ordered behind those of the use before."""
+        number, last, now = self._arrivals.get(barrier, (-1, [], []))
+        if generation != number:
+            last, now = (now if generation == number + 1 else []), []
+        clock = self._warps[warp]
+        for base, lanes, count, issuer in last if self._met.get((barrier, warp)) != generation - 1 else ():
+            places = [base + lane for lane in lanes_of(lanes)]
+            for _, part in clock.parts(mask) if base != clock.base else ():
+                if (part.table[ANYWAY, places] < count).any():
+                    self._state.reporter.report_named(barrier, running(warp), issuer)
+        now.append((clock.base, mask, clock.now, running(warp)))
+        self._arrivals[barrier] = generation, last, now
 
     def excused(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
         """Handler of `Events.excused`: an exit releases nothing, but no access of the thread comes after it."""
@@ -156,6 +178,7 @@ class Barriers:
 
     def met(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
         """Handler of `Events.met`."""
+        self._met[barrier, warp] = generation
         clock = self._uses.get(barrier, {}).get(generation)
         if clock is not None:
             self._warps[warp].acquire(mask, clock)

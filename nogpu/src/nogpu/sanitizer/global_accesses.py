@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nogpu.hardware.traffic import extent
+from nogpu.sanitizer.access_log import lanes_meet
 from nogpu.sanitizer.clocks import FENCED_GLOBAL, FULL, MAPPED, Cause, lanes_of, repeated
 from nogpu.sanitizer.cluster_state import ClusterState, remnant, running_lanes
 from nogpu.sanitizer.conflicts import READ_ONLY, Access, View
@@ -119,7 +120,9 @@ class GlobalAccesses:
         instructions = warp.cta.grid.entry.instructions
         read_only = kind == "load" and {i for i in set(indices) if is_read_only(instructions[i].opcode)}
         if len(indices) > 1 and (
-            (read_only and not read_only.issuperset(indices)) or self._reporter.tells_apart(warp.cta.grid.entry, indices)
+            (read_only and not read_only.issuperset(indices))
+            or self._reporter.tells_apart(warp.cta.grid.entry, indices)
+            or (kind == "store" and by_lane and lanes_meet(addresses))
         ):
             parts = [([index], addresses[i : i + 1]) for i, index in enumerate(indices)]
         elif tables is None or high >= tables.end:  # by the allocation of an instruction's first lane

@@ -13,7 +13,7 @@ from nogpu.compiler.steps import rows_of, steps_of
 from nogpu.compiler.stored import StoredEntry
 from nogpu.compiler.tmem_uses import first_uses
 from nogpu.errors import EmulatorError, Fault, doubt, ordering_fault
-from nogpu.hardware.barriers import label
+from nogpu.hardware.barriers import NamedBarrier, label
 from nogpu.hardware.properties import WARP_THREADS
 from nogpu.sanitizer.clocks import MAPPED, Cause
 from nogpu.sanitizer.rules import (
@@ -23,8 +23,10 @@ from nogpu.sanitizer.rules import (
     INITIALISATION,
     LANES,
     LEFT,
+    NAMED,
     QUEUES,
     READS,
+    REUSE,
     RULES,
     SCOPE,
     UNINITIALISED,
@@ -187,18 +189,27 @@ class Reporter:
 
     def report_initialisation(self, barrier: MBarrier, user: Issuer, initialiser: Issuer, by_thread: bool) -> None:
         """Raises Fault for a use of an mbarrier whose initialisation may not be visible; a lenient run warns."""
-        if self.allows(INITIALISATION, user, initialiser):
-            return
-        group, index = user
         how = "by its thread" if by_thread else "through the async proxy"
+        self._report_pair(INITIALISATION, user, initialiser, f", which uses the {barrier.name} {how}", "")
+
+    def report_reuse(self, barrier: MBarrier, issuer: Issuer, user: Issuer) -> None:
+        """Raises Fault for the end of an mbarrier that somebody may still use; a lenient run warns."""
+        self._report_pair(REUSE, issuer, user, f", which ends the {barrier.name}", "")
+
+    def report_named(self, barrier: NamedBarrier, issuer: Issuer, before: Issuer) -> None:
+        """Raises Fault for an arrival on a named barrier that nothing orders behind its last use; a lenient run warns."""
+        self._report_pair(NAMED, issuer, before, f", which arrives on barrier {barrier.number}", ", of its last use")
+
+    def _report_pair(self, rule: Rule, now: Issuer, before: Issuer, of_now: str, of_before: str) -> None:
+        if self.allows(rule, now, before):
+            return
         text = (
-            f"sanitizer, rule {INITIALISATION.name}: nothing orders\n"
-            f"    {_instruction(user)}, which uses the {barrier.name} {how}\n  behind\n"
-            f"    {_instruction(initialiser)}\n  : {INITIALISATION.missing}.\n"
-            f"  The usual way: {INITIALISATION.usual} (PTX ISA, {INITIALISATION.section}){self._waived}"
+            f"sanitizer, rule {rule.name}: nothing orders\n"
+            f"    {_instruction(now)}{of_now}\n  behind\n    {_instruction(before)}{of_before}\n  : {rule.missing}.\n"
+            f"  The usual way: {rule.usual} (PTX ISA, {rule.section}){self._waived}"
         )
-        place = group.grid.entry.name, initialiser[1], index, INITIALISATION.name
-        self._fail(INITIALISATION, text, user, initialiser, how=lambda: ordering_fault(text, place))
+        place = now[0].grid.entry.name, before[1], now[1], rule.name
+        self._fail(rule, text, now, before, how=lambda: ordering_fault(text, place))
 
     @property
     def _waived(self) -> str:

@@ -99,6 +99,18 @@ INITIALISATION = Rule(
     "of the cluster for another CTA",
     "membar/fence",
 )
+REUSE = Rule(
+    INITIALISATION.name,
+    "others may still wait for the mbarrier, or arrive on it: they find another object, or none",
+    "a barrier of all that use it behind their last waits, before mbarrier.inval and mbarrier.init",
+    "mbarrier.inval",
+)
+NAMED = Rule(
+    "named-barrier",
+    "arrivals of two uses of the barrier's number may count for one use",
+    "a number of its own for each group of warps; or a barrier between the two uses, for which the second waits",
+    "bar",
+)
 COMPLETION = Rule(
     "completion",
     "somebody has seen that the operation is complete, but passes that on by what is relaxed, or has too small a scope",
@@ -190,7 +202,7 @@ RULES = {
     rule.name: rule
     for rule in (
         *(THREADS, LANES, CLUSTERS, LAUNCH, COPY, STAGING, BULK_STORE, TENSOR, COLUMNS, FRAGMENT, MAP, PROXY),
-        *(PROXY_GLOBAL, MAP_FENCE, INITIALISATION, SCOPE, ORDER, SIZES, READS, COMPLETION, LEFT, UNINITIALISED, QUEUES),
+        *(PROXY_GLOBAL, MAP_FENCE, INITIALISATION, NAMED, SCOPE, ORDER, SIZES, READS, COMPLETION, LEFT, UNINITIALISED, QUEUES),
     )
 }
 _OF_MISSING = {FENCED: PROXY, FENCED_GLOBAL: PROXY_GLOBAL, MAPPED: MAP_FENCE, UNSCOPED: SCOPE, ANYWAY: ORDER}
