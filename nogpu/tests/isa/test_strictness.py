@@ -475,13 +475,14 @@ LATER: add.u32 %r8, %r8, 1; setp.lt.u32 %p3, %r8, 3000; @%p3 bra LATER; ld.share
 """
 INVALIDATE = "@!%p1 mbarrier.inval.shared.b64 [%r11];"
 REMOTE_ARRIVAL = "@!%p1 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r7];"
+MEET_RELAXED = MEET.replace("arrive", "arrive.relaxed")  # it does not wait for arrivals on mbarriers
 # The CTAs stay until an arrival on a second barrier has come, which is issued behind the operation in flight.
 ANOTHER = (
     "@!%p1 mbarrier.init.shared.b64 [%r11+8], 1; fence.mbarrier_init.release.cluster;"
     + MEET
     + "{}"
     + REMOTE_ARRIVAL.replace("%r7", "%r7+8")
-    + MEET
+    + MEET_RELAXED
     + "{}"
     + INVALIDATE
     + WAIT.replace("%r11", "%r11+8").replace("W", "X")
@@ -504,7 +505,7 @@ data and barrier of a copy in one CTA | the barrier is in CTA rank 1, the destin
     [%r7]; $WAIT>
 an arrival in flight to an invalidated barrier | arrival of .* reaches the mbarrier .* after mbarrier.inval | @!%p1
     mbarrier.init.shared.b64 [%r11+8], 1; $INIT_FENCE$MEET$REMOTE_ARRIVAL@!%p1
-    mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r7+8];$MEET< -> $WAIT>$INVALIDATE X:
+    mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r7+8];$MEET_RELAXED< -> $WAIT>$INVALIDATE X:
     mbarrier.try_wait.parity.shared.b64 %p9, [%r11+8], 0; @!%p9 bra X;
 """,
             cta=(0, 0, 0),

@@ -172,11 +172,45 @@ def test_neighbouring_bytes(program):
     race(lambda: program.run("bytes", program.b, program.array.view(np.uint8)[31:]), "at byte 0x1f of")
 
 
+NOT_READY = 600
+
+
+def polled(query):
+    """Asks until the answer is that the work is over."""
+    answers = 0
+    while int((found := query())[0]) == NOT_READY:
+        answers += 1
+        assert answers < 3
+    return found
+
+
+QUERIES = {
+    "driver, event": lambda p: driver.cuEventQuery(p.event),
+    "runtime, event": lambda p: runtime.cudaEventQuery(p.event),
+    "program, queue": lambda p: [ENTRIES["cudaStreamQuery"](p.a)],
+    "program, event": lambda p: [ENTRIES["cuEventQuery"](p.event)],
+    "torch, queue": lambda p: [0 if torch.cuda.ExternalStream(p.a).query() else NOT_READY],
+}
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_query_is_no_wait(program, name):
+    """The first query behind new work says that it is not over, as a GPU may; that it is, orders what follows."""
+    query = QUERIES[name]
+    program.run("store", program.a)
+    program.record(program.a)
+    assert int(query(program)[0]) == NOT_READY
+    race(lambda: program.run("load", program.b))
+    polled(lambda: query(program))
+    program.run("load", program.b)
+    assert int(query(program)[0]) == 0
+
+
 HOST_WAITS = {
     "queue": lambda p: driver.cuStreamSynchronize(p.a),
     "runtime queue": lambda p: runtime.cudaStreamSynchronize(p.a),
     "event": lambda p: driver.cuEventSynchronize(p.event),
-    "query of the event": lambda p: driver.cuEventQuery(p.event),
+    "query of the event": lambda p: polled(lambda: driver.cuEventQuery(p.event)),
     "device": lambda p: driver.cuCtxSynchronize(),
     "runtime device": lambda p: runtime.cudaDeviceSynchronize(),
     "torch": lambda p: (torch.cuda.synchronize(),),

@@ -91,6 +91,17 @@ def _synchronize_event(event: object) -> None:
     emulated().synchronize(event=_event(event))
 
 
+_NOT_READY = 600
+
+
+def _query_event(event: object) -> int | None:
+    """None once the event is over, else the code that says that it is not."""
+    emulated().finish()
+    if not events.answers(_event(event)):
+        return _NOT_READY
+    return _synchronize_event(event)
+
+
 def _of_queues_and_events(prefix: str) -> dict[str, Callable[..., Any]]:
     """The functions that the driver ("cu") and the runtime ("cuda") have alike."""
     functions: dict[str, Callable[..., Any]] = {
@@ -99,7 +110,7 @@ def _of_queues_and_events(prefix: str) -> dict[str, Callable[..., Any]]:
         "StreamWaitEvent": _wait_in_queue,
         "EventRecord": _record,
         "EventSynchronize": _synchronize_event,
-        "EventQuery": _synchronize_event,
+        "EventQuery": _query_event,
         "EventElapsedTime": _elapsed,
         "EventDestroy": lambda event: events.destroy(_event(event)),
     }
@@ -117,6 +128,8 @@ def _replace(module: ModuleType, success: object, functions: dict[str, Callable[
                 result = function(*arguments, **keywords)
             except Fault as fault:
                 raise EmulatorError(f"{name}: {fault.reason}") from None
+            if function is _query_event and result is not None:
+                return (type(success)(result),)
             return (success,) if result is None else (success, result)
 
         return answer

@@ -42,6 +42,12 @@ def waited(handle: int) -> None:
         order.host_waits_for(handle)
 
 
+def answers(handle: int) -> bool:
+    """True if a query of an event says that it is over."""
+    order = queue_order()
+    return order is None or order.answers(event=handle)
+
+
 def milliseconds(start: int, end: int) -> float:
     """Time between two recorded events. Raises KeyError with the handle of an event that is not recorded."""
     return (_recorded[end] - _recorded[start]) * 1e3

@@ -62,6 +62,12 @@ def waited(queue: int | None = None) -> None:
         order.host_waits(queue)
 
 
+def answers(queue: int) -> bool:
+    """True if a query of a queue says that its work is over."""
+    order = queue_order()
+    return order is None or order.answers(queue=queue)
+
+
 def join(queue: int, other: int) -> None:
     """Work that follows in a queue is behind what another has."""
     order = queue_order()

@@ -68,6 +68,9 @@ class Stream:
         queues.waited(self.cuda_stream)
 
     def query(self) -> bool:
+        run_pending()
+        if not queues.answers(self.cuda_stream):
+            return False
         self.synchronize()
         return True
 
@@ -169,6 +172,9 @@ class Event:
         events.wait((stream or current()).cuda_stream, self.cuda_event)
 
     def query(self) -> bool:
+        run_pending()
+        if not events.answers(self.cuda_event):
+            return False
         self.synchronize()
         return True
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -191,12 +191,16 @@ class Queues:
             if not async_op.done and async_op.prepare is not None:
                 self._execute(async_op, async_op.prepare)
 
-    def force(self, async_ops: list[AsyncOperation]) -> None:
-        """Runs these loads or stores now: a thread has waited for them."""
+    def force(self, async_ops: Iterable[AsyncOperation]) -> None:
+        """Runs these arrivals, loads or stores now: a thread has waited for them."""
         for async_op in async_ops:
             if not async_op.done:
-                queue = self._stores if async_op in self._stores else self._loads
+                queue = next(each for each in (self._arrivals, self._stores, self._loads) if async_op in each)
                 self._run(queue, queue.index(async_op))
+
+    def arrivals_of(self, warp: Warp) -> list[AsyncOperation]:
+        """Outstanding arrivals that a warp has executed on mbarriers of other CTAs."""
+        return [async_op for async_op in self._arrivals if async_op.warp is warp]
 
     def _queues(self) -> tuple[deque[AsyncOperation], ...]:
         """Queues in the order of the schedule "late"."""

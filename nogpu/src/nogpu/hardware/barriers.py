@@ -12,6 +12,7 @@ from nogpu.hardware.divergence import PartedArrival
 from nogpu.hardware.properties import WARP_THREADS
 
 if TYPE_CHECKING:
+    from nogpu.hardware.async_operations import AsyncOperation
     from nogpu.hardware.machine import Machine
     from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
 
@@ -149,6 +150,7 @@ class ClusterBarrier:
         self.ended = 0  # time of its last completion
         self.arrived = 0  # number of threads
         self.departed = 0  # threads that have arrived and then exited
+        self.before: list[AsyncOperation] = []  # arrivals on mbarriers that are ordered before the end of this phase
         self.waiters: list[ActiveGroup] = []
         self.last: Issuer | None = None  # issuer of the last arrival
 
@@ -169,7 +171,9 @@ class ClusterBarrier:
             self.threads -= self.departed
             self.arrived = self.departed = 0
             if self.machine is not None:
+                self.machine.queues.force(self.before)
                 self.ended = self.machine.progress
+            self.before = []
             self.generation += 1
             wake(self.waiters)
 

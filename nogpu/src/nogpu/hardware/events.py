@@ -52,6 +52,12 @@ class Events:
     def initialised(self, barrier: MBarrier, warp: Warp, mask: int) -> None:
         """mbarrier.init by lanes."""
 
+    def polled(self, barrier: MBarrier, warp: Warp) -> None:
+        """The lanes that run have seen that the mbarrier's phase is not over."""
+
+    def invalidated(self, barrier: MBarrier, warp: Warp, mask: int) -> None:
+        """mbarrier.inval by lanes, or mbarrier.init of a live object."""
+
     def fenced_initialisation(self, warp: Warp) -> None:
         """fence.mbarrier_init of the lanes that run."""
 

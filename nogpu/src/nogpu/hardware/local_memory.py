@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from nogpu.arithmetic.lanes import UINTS, lane_list
 from nogpu.errors import Fault
+
+Observer = Callable[[str, list[tuple[int, int]], int], None]
+"""observer(kind, places, nbytes): lanes are about to load or store `nbytes` bytes each. places: (lane, offset)."""
 
 
 class LocalMemory:
@@ -17,6 +22,7 @@ class LocalMemory:
 
     def __init__(self, size: int):
         self.data = np.full((32, size), 0xFF, np.uint8)
+        self.observer: Observer | None = None
 
     def _places(self, mask: int, address: np.ndarray, width: int) -> list[tuple[int, int]]:
         places = []
@@ -32,12 +38,18 @@ class LocalMemory:
     def load(self, mask: int, address: np.ndarray, nbytes: int, count: int) -> np.ndarray:
         """Loads per lane `count` words of `nbytes` bytes: uint[count, 32]; inactive lanes get zeros."""
         values = np.zeros((count, 32), UINTS[8 * nbytes])
-        for lane, offset in self._places(mask, address, nbytes * count):
+        places = self._places(mask, address, nbytes * count)
+        if self.observer is not None:
+            self.observer("load", places, nbytes * count)
+        for lane, offset in places:
             values[:, lane] = self.data[lane, offset : offset + nbytes * count].view(UINTS[8 * nbytes])
         return values
 
     def store(self, mask: int, address: np.ndarray, values: np.ndarray) -> None:
         """Stores values uint[count, 32], the words of each lane."""
         width = values.itemsize * len(values)
-        for lane, offset in self._places(mask, address, width):
+        places = self._places(mask, address, width)
+        if self.observer is not None:
+            self.observer("store", places, width)
+        for lane, offset in places:
             self.data[lane, offset : offset + width] = np.ascontiguousarray(values[:, lane]).view(np.uint8)

@@ -157,7 +157,9 @@ def wait_warp(g: ActiveGroup, mask: int, membermask: Operand, issuer: Issuer) ->
 
 
 def arrive_cluster(g: ActiveGroup, mask: int, aligned: bool, relaxed: bool, issuer: Issuer) -> None:
-    """barrier.cluster.arrive; with `.relaxed` it publishes no mbarrier that the warp has initialised."""
+    """barrier.cluster.arrive. Without `.relaxed` it publishes the mbarriers that the warp has initialised, and its
+    arrivals on those of other CTAs come before anybody passes the barrier.
+    """
     if aligned:
         whole_warp(g, mask, "barrier.cluster.arrive")
     again = g.warp.cluster_arrived & mask
@@ -171,6 +173,7 @@ def arrive_cluster(g: ActiveGroup, mask: int, aligned: bool, relaxed: bool, issu
         arrives(g)
     if not relaxed:
         publish(g, False)
+        g.cta.cluster.barrier.before += g.cta.machine.queues.arrivals_of(g.warp)
     g.cta.cluster.events.arrived(g.cta.cluster.barrier, g.cta.cluster.barrier.generation, g.warp, mask)
     g.warp.cluster_arrived |= mask
     g.warp.cluster_generation = g.cta.cluster.barrier.generation

@@ -78,6 +78,7 @@ def init(g: ActiveGroup, mask: int, space: str | None, address: Operand, count: 
             if existing.is_untouched:
                 existing.initialise(expected, issuer)
             else:
+                cta.cluster.events.invalidated(existing, g.warp, lanes[place])
                 _remove(cta, offset)
                 existing.is_replaced = True
                 existing = None
@@ -98,6 +99,7 @@ def invalidate(g: ActiveGroup, mask: int, space: str | None, address: int, issue
     if barrier.is_awaited or barrier.bytes:
         raise Fault(f"mbarrier.inval of a barrier in use: {barrier} (PTX ISA, mbarrier.inval)")
     g.cta.machine.progress += 1
+    cta.cluster.events.invalidated(barrier, g.warp, mask)
     _remove(cta, offset)
 
 
@@ -239,6 +241,7 @@ def test_parity(g: ActiveGroup, mask: int, space: str | None, address: int, pari
     g.warp.registers.context.polled = len(polled)
     if barrier.phase >= phase + 2:
         raise _missed(phase, barrier)
+    g.cta.cluster.events.polled(barrier, g.warp)
     return False
 
 
@@ -263,6 +266,7 @@ def test_state(g: ActiveGroup, mask: int, space: str | None, address: int, state
     if barrier.phase != state:
         barrier.passed_by(g.warp)
         return True
+    g.cta.cluster.events.polled(barrier, g.warp)
     return False
 
 
@@ -282,6 +286,7 @@ def wait_parity(g: ActiveGroup, mask: int, space: str | None, address: int, pari
             g.warp.registers.context.polled = len(g.warp.polled)
         barrier.passed_by(g.warp)
         return True
+    g.cta.cluster.events.polled(barrier, g.warp)
     g.waiting = (PARITIES[parity], barrier, phase)
     barrier.await_phase(g)
     return False

@@ -24,6 +24,17 @@ _HEAD, _RECORD = 2, 2 + LANES  # words (native/engine.h, AccessLog)
 _WARP = 32  # bits below the warp's index in the second word of a record
 
 
+def lanes_meet(addresses: np.ndarray) -> bool:
+    """True if a lane has an address by one instruction that another lane has by another. addresses: of words of one
+    size, [instructions, lanes].
+    """
+    if len(set(addresses.ravel().tolist())) == addresses.size:
+        return False
+    order = np.argsort(addresses, axis=None, kind="stable")
+    found, lanes = addresses.ravel()[order], order % addresses.shape[1]
+    return bool(((found[1:] == found[:-1]) & (lanes[1:] != lanes[:-1])).any())
+
+
 class _Log:
     """Structure that compiled code fills."""
 

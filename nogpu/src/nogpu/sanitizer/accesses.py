@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nogpu.hardware.shared_memory import RANK_SHIFT
+from nogpu.sanitizer.access_log import lanes_meet
 from nogpu.sanitizer.clocks import FULL, LANES, Cause, lanes_of, repeated
 from nogpu.sanitizer.cluster_state import ClusterState, opcode, running_lanes
 from nogpu.sanitizer.conflicts import Access, View
-from nogpu.sanitizer.orders import is_strong
+from nogpu.sanitizer.orders import is_strong, word_size
 from nogpu.sanitizer.report import spread
 from nogpu.sanitizer.shadow import Shadow
 
@@ -70,7 +72,7 @@ class Accesses:
         addresses = addresses[:, lanes_of(mask)] if by_lane else addresses[:, :1]
         places, count = addresses.ravel(), len(indices)
         # One lane's store by one instruction may conflict with another's by the next.
-        are_one = count > 1 and (kind == "load" or not by_lane or len(set(places.tolist())) == len(places))
+        are_one = count > 1 and (kind == "load" or not by_lane or not lanes_meet(addresses))
         if are_one and not self._reporter.tells_apart(cta.grid.entry, indices):
             lanes = repeated(mask, count) if by_lane else None
             access = Access(clock.base, clock.now, mask, kind == "store", False, False, (warp.first_group, indices[-1]))
@@ -93,6 +95,7 @@ class Accesses:
         lanes: np.ndarray | None,
         views: list[View],
     ) -> None:
+        access.origin = cta.rank << RANK_SHIFT
         for conflict in shadow.access(access, place, width, lanes, views):
             for each in (conflict.before, access):
                 each.name(conflict.place[0])
@@ -116,8 +119,12 @@ class Accesses:
     def _of_warp(self, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:
         clock = self._warps[warp]
         clock.changes += 1
-        strong = is_strong(issuer[0].grid.entry.instructions[issuer[1]].opcode)
-        return Access(clock.base, clock.now, mask, kind == "store", False, strong, issuer)
+        name = opcode(issuer)
+        strong = is_strong(name)
+        access = Access(clock.base, clock.now, mask, kind == "store", False, strong, issuer)
+        if strong:
+            access.writes, clock.has_written, access.size = clock.writes, True, word_size(name)
+        return access
 
     def _of_operation(
         self, cause: Cause, cta: Cta, kind: str, proxy: str, place: int | np.ndarray
@@ -132,10 +139,10 @@ class Accesses:
         key = channel.agent, count, issuer[1], kind
         access = self._known.get(key)
         if access is None or access.issuer[0].warp is not issuer[0].warp:
-            opcode = issuer[0].grid.entry.instructions[issuer[1]].opcode
-            mask = cause.mask if opcode.startswith("cp.async.c") and cause.channel is not None else 0
-            access = Access(channel.agent, count, mask, kind == "store", proxy == "async", is_strong(opcode), issuer)
-            access.cause = cause
+            name = opcode(issuer)
+            mask = cause.mask if name.startswith("cp.async.c") and cause.channel is not None else 0
+            access = Access(channel.agent, count, mask, kind == "store", proxy == "async", is_strong(name), issuer)
+            access.cause, access.size = cause, word_size(name) if access.is_strong else 0
             self._known[key] = access
         if cause.views is None:
             cause.views = [View(None, 0, clock)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nogpu.hardware.barriers import ClusterBarrier
+from nogpu.hardware.barriers import ClusterBarrier, NamedBarrier
 from nogpu.sanitizer.clocks import (
     ANYWAY,
     FENCED,
@@ -17,11 +17,13 @@ from nogpu.sanitizer.clocks import (
     ORDERED,
     UNSCOPED,
     Clock,
+    lanes_of,
 )
 from nogpu.sanitizer.cluster_state import ClusterState, is_global, opcode, running, running_lanes
-from nogpu.sanitizer.orders import is_of_device, is_wide
+from nogpu.sanitizer.observed import Observed, both
+from nogpu.sanitizer.orders import is_of_device, is_wide, word_size
 from nogpu.sanitizer.rules import SCOPE
-from nogpu.sanitizer.words import Word, add
+from nogpu.sanitizer.words import Word, add, of_others
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.async_operations import AsyncOperation
     from nogpu.hardware.mbarriers import MBarrier
     from nogpu.hardware.warp import Issuer, Warp
+    from nogpu.sanitizer.observed import Word as ObservedWord
 
 _FENCED_BY = {
     None: (FENCED, FENCED_GLOBAL),
@@ -40,9 +43,12 @@ _FENCED_BY = {
 NEVER = -1, -1
 KEPT = 32  # uses of a barrier for which a warp may still wait
 
+_Arrival = tuple[int, int, int, "Issuer"]
+"""Component of a warp's first lane, its lanes, their count, the instruction."""
 _Source = tuple[int | None, bool]
 """Source of a release: threads of a CTA of this rank, True for a scope wider than the CTA; None: an operation."""
 _OPERATION: _Source = None, True
+_TOTAL = ("fence.sc", "membar.gl", "membar.sys")  # fences that one order has (PTX ISA, membar/fence)
 _SCOPES = {"cta": OF_CTA, "cluster": OF_CLUSTER}
 
 
@@ -62,6 +68,9 @@ class Barriers:
         self._state, self._warps = state, state.warps
         self._mbarriers: dict[MBarrier, _MbarrierState] = {}
         self._uses: dict[object, dict[int, Clock]] = {}
+        # by named barrier: number of a use, and arrivals of the use before and of this one
+        self._arrivals: dict[NamedBarrier, tuple[int, list[_Arrival], list[_Arrival]]] = {}
+        self._met: dict[tuple[object, Warp], int] = {}  # last use of a barrier for which a warp has waited
         self._words: dict[int, Word[_Source]] = {}
         # (warp, word, instruction) -> the version of the word and the lanes at the last acquire
         self._seen: dict[tuple[Warp, int, int], tuple[tuple[int, int], int]] = {}
@@ -135,7 +144,23 @@ class Barriers:
     def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
         """Handler of `Events.arrived`."""
         scope = OF_CLUSTER if isinstance(barrier, ClusterBarrier) else OF_CTA
+        if isinstance(barrier, NamedBarrier) and barrier.machine is not None:  # no bar.warp.sync
+            self._check_use(barrier, generation, warp, mask)
         self._use(barrier, generation, self._released(running(warp), mask, scope))
+
+    def _check_use(self, barrier: NamedBarrier, generation: int, warp: Warp, mask: int) -> None:
+        """Checks that an arrival on a named barrier is ordered behind those of the use before."""
+        number, last, now = self._arrivals.get(barrier, (-1, [], []))
+        if generation != number:
+            last, now = (now if generation == number + 1 else []), []
+        clock = self._warps[warp]
+        for base, lanes, count, issuer in last if self._met.get((barrier, warp)) != generation - 1 else ():
+            places = [base + lane for lane in lanes_of(lanes)]
+            for _, part in clock.parts(mask) if base != clock.base else ():
+                if (part.table[ANYWAY, places] < count).any():
+                    self._state.reporter.report_named(barrier, running(warp), issuer)
+        now.append((clock.base, mask, clock.now, running(warp)))
+        self._arrivals[barrier] = generation, last, now
 
     def excused(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
         """Handler of `Events.excused`: an exit releases nothing, but no access of the thread comes after it."""
@@ -153,6 +178,7 @@ class Barriers:
 
     def met(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
         """Handler of `Events.met`."""
+        self._met[barrier, warp] = generation
         clock = self._uses.get(barrier, {}).get(generation)
         if clock is not None:
             self._warps[warp].acquire(mask, clock)
@@ -176,12 +202,20 @@ class Barriers:
 
     def fenced_threads(self, warp: Warp, scope: str) -> None:
         """Handler of `Events.fenced_threads`."""
-        self._warps[warp].fence(running_lanes(warp), _SCOPES.get(scope, OF_DEVICE))
+        clock, mask, of = self._warps[warp], running_lanes(warp), _SCOPES.get(scope, OF_DEVICE)
+        is_total = of == OF_DEVICE and opcode(running(warp)).startswith(_TOTAL)
+        for lanes, part in list(clock.parts(mask)) if is_total else ():
+            if part.observed is not None and part.observed.heard is not None:
+                clock.acquire(lanes, part.observed.heard.at_home(self._state.home, self._state.agents))
+        clock.fence(mask, of)
+        if is_total:
+            clock.observe(mask, Observed(None, of_others(self._state, clock.behind(of)), None))
 
     def word_stored(self, warp: Warp, mask: int, key: int) -> None:
         """Handler of `Events.word_stored`."""
         issuer, base = running(warp), self._warps[warp].base
         stores, releases = opcode(issuer).startswith("st."), self._state.releases(issuer)
+        self._note_write(warp, mask, key, stores)
         word = self._word(key)
         if stores:
             word.store(base, mask)
@@ -190,6 +224,19 @@ class Barriers:
         if is_global(key):
             clock, wide = self._released(issuer, mask, OF_DEVICE), is_of_device(opcode(issuer))
             self._state.words.release(self._state, key, clock, wide, base, mask, stores, releases)
+
+    def _note_write(self, warp: Warp, mask: int, key: int, stores: bool) -> None:
+        """Notes a strong write, by which those that observe it are ordered behind it."""
+        clock, fenced = self._warps[warp], None
+        for _, part in clock.parts(mask):
+            fenced = both(fenced, None if part.observed is None else part.observed.fenced)
+        if clock.has_written:
+            clock.writes, clock.has_written = {}, False
+        word = self._observed(key, running(warp))
+        clock.writes[word] = self._state.words.write(word, stores, fenced)
+
+    def _observed(self, key: int, issuer: Issuer) -> ObservedWord:
+        return (None if is_global(key) else self._state.home), key, word_size(opcode(issuer))
 
     def _word(self, key: int) -> Word[_Source]:
         """Clocks that lanes of this cluster have released by a word."""
@@ -212,6 +259,9 @@ class Barriers:
         if seen == version and not mask & ~lanes:
             return
         self._seen[place] = version, mask
+        observed = self._state.words.observed(self._observed(key, issuer))
+        if observed is not None and (is_of_device(opcode(issuer)) or not is_global(key)):
+            self._warps[warp].observe(mask | running_lanes(warp), observed)
         if word.is_of_others(self._warps[warp].base, mask):
             self._acquire(issuer, mask, word.clocks)
         if is_global(key) and version[1]:
@@ -236,7 +286,7 @@ class Barriers:
 
     def started(self) -> None:
         """Acquires, at the start of the cluster, the clock that the launch before released to it."""
-        released = self._state.words.start(self._state.home.grid)
+        released = self._state.started = self._state.words.start(self._state.home.grid)
         if released is not None:
             clock = released.at_home(self._state.home, self._state.agents)
             self._state.words.note_acquired(self._state.home, clock)

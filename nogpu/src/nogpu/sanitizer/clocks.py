@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from nogpu.sanitizer.maps import NO_MAPS, Maps
+from nogpu.sanitizer.observed import NOTHING_OBSERVED, Observed
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -63,16 +64,17 @@ class Clock:
     | ANYWAY | if neither scopes nor `.relaxed` did |
 
     Rare parts stand outside of the table. maps: edits that fence.proxy.tensormap has released and acquired, once one
-    has been executed. others: clocks of other clusters, by home; rumours: their rows from UNSCOPED on only. Neither
-    these dictionaries nor their clocks ever change, so that many clocks share them. grids: bits of launches that are
-    over.
+    has been executed. observed: strong writes that have been observed, and fences by which these order. others: clocks
+    of other clusters, by home; rumours: their rows from UNSCOPED on only. Neither these dictionaries nor their clocks
+    ever change, so that many clocks share them. grids: bits of launches that are over.
     """
 
-    __slots__ = ("grids", "maps", "others", "rumours", "table")
+    __slots__ = ("grids", "maps", "observed", "others", "rumours", "table")
 
     def __init__(self, table: np.ndarray):
         self.table = table  # int32[ROWS, agents]
         self.maps: Maps | None = None
+        self.observed: Observed | None = None
         self.others: dict[Home, Clock] | None = None
         self.rumours: dict[tuple[Home, int], Clock] | None = None
         self.grids = 0
@@ -114,7 +116,7 @@ class Clock:
     def copy(self) -> Clock:
         found = Clock(self.table.copy())
         found.others, found.rumours, found.grids = self.others, self.rumours, self.grids
-        found.maps = self.maps
+        found.maps, found.observed = self.maps, self.observed
         return found
 
     def join(self, other: Clock, row: int = ORDERED) -> None:
@@ -129,6 +131,8 @@ class Clock:
             self.grids |= other.grids
             if other.maps is not None:
                 self.maps = other.maps if self.maps is None else self.maps.join(other.maps)
+            if other.observed is not None:
+                self.observed = other.observed if self.observed is None else self.observed.join(other.observed)
 
     def _join_others(self, other: Clock, row: int) -> None:
         """Joins the other's clocks of other clusters, by rows from `row` on."""
@@ -156,7 +160,7 @@ class Clock:
         self.table[:ANYWAY] = 0
         before = Clock(np.zeros((ROWS, 0), np.int32))
         before.others, before.rumours = self.others, self.rumours
-        self.grids, self.maps, self.others, self.rumours = 0, None, None, None
+        self.grids, self.maps, self.observed, self.others, self.rumours = 0, None, None, None, None
         if before.others is not None or before.rumours is not None:
             self._join_others(before, ANYWAY)
 
@@ -171,6 +175,8 @@ class Clock:
             return False
         if self.maps is not other.maps and not (self.maps or NO_MAPS).equals(other.maps or NO_MAPS):
             return False
+        if not (self.observed or NOTHING_OBSERVED).equals(other.observed or NOTHING_OBSERVED):
+            return False
         return np.array_equal(self.table, other.table)
 
     def at_home(self, home: Home, agents: Agents) -> Clock:
@@ -178,7 +184,7 @@ class Clock:
         others = dict(self.others or {})
         known = others.pop(home, None)
         found = agents.clock() if known is None else agents.fit(known.copy())
-        found.others, found.grids = others or None, found.grids | self.grids
+        found.others, found.grids, found.observed = others or None, found.grids | self.grids, self.observed
         rumours = dict(self.rumours or {})
         for row in (UNSCOPED, ANYWAY):
             own = rumours.pop((home, row), None)

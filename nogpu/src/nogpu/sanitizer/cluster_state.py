@@ -12,6 +12,7 @@ from nogpu.sanitizer.warp_clocks import WarpClock
 if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cluster
     from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
+    from nogpu.sanitizer.clocks import Clock
     from nogpu.sanitizer.conflicts import Access
     from nogpu.sanitizer.report import Reporter
     from nogpu.sanitizer.words import Words
@@ -50,6 +51,7 @@ class ClusterState:
         self.words = words
         self.global_accesses: dict[tuple, Access] = {}
         self.home = Home(cluster.grid.number)
+        self.started: Clock | None = None  # clock that its launch's start acquires, as other clusters have it
         warps = [warp for cta in cluster.ctas for warp in cta.warps]
         self.agents = Agents(LANES * len(warps))
         self.warps = {warp: WarpClock(self.agents, LANES * i) for i, warp in enumerate(warps)}

@@ -136,9 +136,8 @@ class Columns:
         found = shadow.access(access, _cells(columns), 1, None, views, records)
         for conflict in found if reports else ():
             before, frees = conflict.before, access.is_strong
-            # A warp's loads and stores of tensor memory happen in order.
-            by_warp = before.cause is None and access.cause is None and not frees
-            if by_warp and before.issuer[0].warp is access.issuer[0].warp:
+            # What a warp has waited for counts for its lanes.
+            if before.lanes and not access.cause and not frees and before.issuer[0].warp is access.issuer[0].warp:
                 continue
             # Threads that have exited release nothing, but a barrier that does not wait for them is ordered after their
             # exit.
@@ -188,22 +187,15 @@ class Columns:
         self._check(warp.cta, access, columns, views, reports=False)
 
     def fragments_used(self, g: ActiveGroup, loads: Sequence[int]) -> None:
-        """Handles a use of registers that loads fill. Kernels that never wait are exempt, the DSL compiles such: there,
-        the use is the wait.
-        """
+        """Handles a use of registers that loads fill, which waits for these."""
         pending = self._pending.get(g.warp, set())
         used = pending.intersection(loads)
-        if used and self._waits(g):
-            pc = g.warp.registers.context.pc
-            self._reporter.report_use((g, pc if pc >= 0 else ~pc), used)  # ~pc: before its instruction
-        elif used:
-            pending -= used
-            if not pending:
-                self.fragments_completed(g.warp, "ld")
-
-    @staticmethod
-    def _waits(g: ActiveGroup) -> bool:
-        return any(i.opcode.startswith("tcgen05.wait::ld") for i in g.grid.entry.instructions)
+        if not used:
+            return
+        self._reporter.report_use(g, used)
+        pending -= used
+        if not pending:
+            self.fragments_completed(g.warp, "ld")
 
     def _fragments(self, warp: Warp, kind: str) -> Channel:
         return self._agents.channel(("fragments", warp, kind))

@@ -14,10 +14,13 @@ if TYPE_CHECKING:
     from nogpu.execution.replay import Step
     from nogpu.hardware.warp import Issuer
     from nogpu.sanitizer.clocks import Cause, Clock, Home
+    from nogpu.sanitizer.observed import Word
 
 ALL = 255  # stands for each lane of the access
 CTA, CLUSTER, GRID = range(3)
 """Extents of the scope of a strong access."""
+READ_ONLY = -1
+"""`Access.fence` of a load through the read-only path, which sees no write of its launch (PTX ISA, ld.global.nc)."""
 Lanes = np.ndarray | None
 
 
@@ -26,7 +29,7 @@ class Access:
 
     __slots__ = (
         *("agent", "cause", "count", "fence", "is_async", "is_strong", "is_write", "issuer", "lanes", "listed"),
-        *("home", "number", "polled", "reach", "several", "step"),
+        *("home", "number", "origin", "polled", "reach", "several", "size", "started", "step", "writes"),
     )
 
     now: Step | None = None
@@ -52,6 +55,10 @@ class Access:
         self.fence = FENCED  # row of a clock that covers threads' writes which this access's proxy sees
         self.home: Home | None = None  # cluster, where accesses of several meet
         self.reach = GRID  # extent of its scope, if it is strong
+        self.size = 0  # bytes of each of its words, if it is strong
+        self.started: Clock | None = None  # of a load through the read-only path: at the start of its launch
+        self.origin = 0  # address of offset 0 of the memory
+        self.writes: dict[Word, int] = {}  # by word: numbers of its strong writes
         self.polled: tuple[int, int] | None = None  # a load's address, and the number of writes before it
         # of instructions in a row: their indices, uint64[instructions, lanes] addresses, bytes of each
         self.several: tuple[list[int], np.ndarray, int] | None = None
@@ -69,6 +76,8 @@ class Access:
 
     def is_fenced(self, other: Access) -> bool:
         """True if the other's proxy sees this write behind a fence only."""
+        if other.fence == READ_ONLY:
+            return self.home is other.home or other.started is None or not _is_covered(self, other, other.started, ORDERED)
         return other.is_async and not self.is_async
 
 
@@ -116,8 +125,8 @@ def _is_covered(before: Access, access: Access, clock: Clock, row: int) -> bool:
 
 
 def are_strong(before: Access, access: Access) -> bool:
-    """True if two accesses are morally strong (PTX ISA, "Morally Strong Operations")."""
-    if not (before.is_strong and access.is_strong):
+    """True if two accesses are morally strong (PTX ISA, "Morally Strong Operations"): they overlap completely, too."""
+    if not (before.is_strong and access.is_strong) or before.size != access.size:
         return False
     one, other = before.home, access.home
     return one is other or (before.reach == GRID and access.reach == GRID)
@@ -127,7 +136,12 @@ def is_ordered(before: Access, access: Access, view: View, needs_fence: bool) ->
     """True if `before` happens before `access`, fenced if needed."""
     if not _is_covered(before, access, view.clock, view.row):
         return False
-    return not needs_fence or _is_covered(before, access, view.clock, access.fence)
+    return not needs_fence or _is_seen(before, access, view.clock)
+
+
+def _is_seen(before: Access, access: Access, clock: Clock) -> bool:
+    """True if a write that needs a fence has one."""
+    return access.fence != READ_ONLY and _is_covered(before, access, clock, access.fence)
 
 
 def follows(before: Access, access: Access, view: View) -> bool:
@@ -136,6 +150,8 @@ def follows(before: Access, access: Access, view: View) -> bool:
         return True
     if not _is_covered(before, access, view.clock, view.row):
         return False
+    if access.fence == READ_ONLY:
+        return not before.is_write or not before.is_fenced(access)
     needs_fence = access.is_async and before.is_write and not before.is_async
     return not needs_fence or _is_covered(before, access, view.clock, access.fence)
 
@@ -167,12 +183,31 @@ def conflicts(
         for row in (UNSCOPED, ANYWAY):
             if missing is None and not (bad & _uncovered(before, view, row, of_before, lanes, access)).any():
                 missing = row
-        if missing is None and before.is_strong and access.is_strong:  # They would be no conflict but for their scopes.
-            missing = UNSCOPED
+        if missing is None and before.is_strong and access.is_strong and before.size == access.size:
+            missing = UNSCOPED  # They would be no conflict but for their scopes.
+    elif needs_fence and access.fence == READ_ONLY:
+        missing, bad = READ_ONLY, at
     elif needs_fence:
         missing, bad = access.fence, at & _uncovered(before, view, access.fence, of_before, lanes, access)
     if bad.any():
-        yield Conflict(before, missing, cells.place(bad), before.is_of(access))
+        place = cells.place(bad)
+        if not _is_observed(before, access, view.clock, place):
+            yield Conflict(before, missing, place, before.is_of(access))
+
+
+def _is_observed(before: Access, access: Access, clock: Clock, place: tuple[int, int]) -> bool:
+    """True if strong writes of the words at these offsets have been observed, which orders them before the access."""
+    if not before.writes or access.is_async or clock.observed is None:
+        return False
+    first, end = (access.origin + offset for offset in place)
+    seen, found = clock.observed.seen, False
+    for word, number in before.writes.items():
+        if word[1] < end and word[1] + word[2] > first:
+            lowest, highest = seen.get(word, (0, -1))
+            if not lowest <= number <= highest:
+                return False
+            found = True
+    return found
 
 
 def _uncovered(before: Access, view: View, row: int, of_before: np.ndarray, lanes: Lanes, access: Access) -> np.ndarray:

@@ -145,14 +145,17 @@ class Effects:
         parts, nbytes = instruction.opcode.split("."), type_width(instruction.opcode.rpartition(".")[2]) // 8
         data, lanes = self._data(registers, source, nbytes), chosen(mask)
         tainted = next((item for item in items_of(source) if registers.bits(item)[lanes].any()), None)
-        if tainted is None or "local" in parts or "param" in parts:
+        if tainted is None:
             return
         origin = registers.origin(tainted.name)
+        if "local" in parts or "param" in parts:
+            self.stored[g.warp, issuer[1]] = Stored(mask, data, origin)
+            return
         shared = np.full(LANES, any(part.startswith("shared") for part in parts))
         if "global" not in parts and not shared.any():
             places = registers.value(address.base)
             tags = NOTHING if places is None else places >> np.uint64(TAG_SHIFT)
-            shared, lanes = tags == SHARED_TAG, lanes & (tags != LOCAL_TAG)
+            shared = (tags == SHARED_TAG) | (tags == LOCAL_TAG)
         bad = lanes & ~shared & data.any(axis=1)
         if bad.any() and not self._is_copy(registers, items_of(source), bad, origin):
             what = f"the value that it stores to global memory, {tainted.name}"

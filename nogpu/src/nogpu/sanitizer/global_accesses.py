@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nogpu.hardware.traffic import extent
+from nogpu.sanitizer.access_log import lanes_meet
 from nogpu.sanitizer.clocks import FENCED_GLOBAL, FULL, MAPPED, Cause, lanes_of, repeated
 from nogpu.sanitizer.cluster_state import ClusterState, remnant, running_lanes
-from nogpu.sanitizer.conflicts import Access, View
+from nogpu.sanitizer.conflicts import READ_ONLY, Access, View
 from nogpu.sanitizer.global_tables import Tables
 from nogpu.sanitizer.history import History
 from nogpu.sanitizer.operations import slot
-from nogpu.sanitizer.orders import is_strong, reach
+from nogpu.sanitizer.orders import is_read_only, is_strong, reach, word_size
 from nogpu.sanitizer.report import spread
 from nogpu.sanitizer.touched import touched
 from nogpu.sanitizer.words import Words
@@ -116,7 +117,13 @@ class GlobalAccesses:
         low, high = int(np.minimum.reduce(addresses, axis=None)), int(np.maximum.reduce(addresses, axis=None))
         tables = self._tables_at(low)
         parts = [(indices, addresses)]
-        if len(indices) > 1 and self._reporter.tells_apart(warp.cta.grid.entry, indices):
+        instructions = warp.cta.grid.entry.instructions
+        read_only = kind == "load" and {i for i in set(indices) if is_read_only(instructions[i].opcode)}
+        if len(indices) > 1 and (
+            (read_only and not read_only.issuperset(indices))
+            or self._reporter.tells_apart(warp.cta.grid.entry, indices)
+            or (kind == "store" and by_lane and lanes_meet(addresses))
+        ):
             parts = [([index], addresses[i : i + 1]) for i, index in enumerate(indices)]
         elif tables is None or high >= tables.end:  # by the allocation of an instruction's first lane
             rows: dict[Tables | None, list[int]] = {}
@@ -128,6 +135,8 @@ class GlobalAccesses:
                 clock.base, clock.now, mask, kind == "store", False, False, remnant((warp.first_group, of_part[0]))
             )
             access.home, access.several = state.home, (of_part, places, width)
+            if read_only and of_part[0] in read_only:
+                access.fence, access.started = READ_ONLY, state.started
             views = [View(None, part, known) for part, known in clock.parts(mask)]
             self._by_lane(access, places.ravel(), width, mask if by_lane else 0, views)
 
@@ -187,6 +196,7 @@ class GlobalAccesses:
         cells, lanes = _cells(tables, access, address, shape, strides, lanes, len(views))
         if self._history.follows(access, cells.items, cells.where, lanes, views):
             return
+        access.origin = tables.start
         for conflict in self._history.access(access, cells, lanes, views):
             for each in (conflict.before, access):
                 each.name(tables.start + conflict.place[0])
@@ -209,6 +219,10 @@ class GlobalAccesses:
             opcode = issuer[0].grid.entry.instructions[issuer[1]].opcode
             access = Access(clock.base, clock.now, mask, kind == "store", False, is_strong(opcode), remnant(issuer))
             access.home, access.reach = state.home, reach(opcode)
+            if access.is_strong:
+                access.writes, clock.has_written, access.size = clock.writes, True, word_size(opcode)
+            elif is_read_only(opcode):
+                access.fence, access.started = READ_ONLY, state.started
             state.global_accesses[key] = access
         return access
 
@@ -234,6 +248,7 @@ class GlobalAccesses:
             is_async = proxy != "generic"
             access = Access(agent, count, mask, kind == "store", is_async, is_strong(opcode), remnant(issuer))
             access.cause, access.home, access.reach = True, state.home, reach(opcode)
+            access.size = word_size(opcode) if access.is_strong else 0
             access.fence = FENCED_GLOBAL
             if proxy == "tensormap" and isinstance(address, int):
                 access.fence = MAPPED + address

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from nogpu.sanitizer.conflicts import ALL, Access, Conflict, Lanes, View, are_strong, conflicts, follows, is_ordered
+from nogpu.sanitizer.conflicts import ALL, GRID, Access, Conflict, Lanes, View, are_strong, conflicts, follows, is_ordered
+from nogpu.sanitizer.crowds import Crowd
 from nogpu.sanitizer.shadow_tables import Cells, Items, distinct_in, is_zero, replaced
 
 
@@ -15,12 +17,13 @@ class History:
     """Accesses to one memory, or to several whose items may be accessed by the same agents."""
 
     def __init__(self, limit: int | None = None) -> None:
-        """limit: number of reads of an item that are kept."""
+        """limit: number of reads of an item that are handled one by one; the older ones are a `Crowd`."""
         self._limit = limit
         self._has_strong_writes = False
         self._accesses: list[Access | None] = [None]
         self._sets: list[tuple[Access, ...]] = [()]
-        self._numbers: dict[tuple[Access, ...], int] = {(): 0}
+        self._crowds: list[Crowd | None] = [None]  # by set: accesses that it has beside its own
+        self._numbers: dict[tuple[tuple[Access, ...], Crowd | None], int] = {((), None): 0}
 
     @property
     def accesses(self) -> list[Access | None]:
@@ -30,7 +33,10 @@ class History:
     @property
     def sets(self) -> list[tuple[Access, ...]]:
         """Sets of reads and strong writes, by number."""
-        return self._sets
+        return [
+            own if crowd is None else (*reversed(list(crowd)), *own)
+            for own, crowd in zip(self._sets, self._crowds, strict=True)
+        ]
 
     def access(
         self,
@@ -115,10 +121,21 @@ class History:
         if before is not None and not follows(before, access, view):
             return False
         if reads and (access.is_write or self._has_strong_writes):
-            for before in self._sets[reads]:
+            for before in self._members(reads, access):
                 if (before.is_write or access.is_write) and not follows(before, access, view):
                     return False
         return True
+
+    def _members(self, number: int, access: Access) -> Iterable[Access]:
+        """Accesses of a set, but for a crowd of which none conflicts with this one."""
+        crowd = self._crowds[number]
+        if (
+            crowd is None
+            or (crowd.is_strong and access.is_strong and access.reach == GRID and crowd.is_strong == access.size)
+            or not (access.is_write or crowd.has_writes)
+        ):
+            return self._sets[number]
+        return chain(self._sets[number], crowd)
 
     def _check_writes(
         self, access: Access, writes: np.ndarray, cells: Cells, lanes: Lanes, view: View
@@ -143,7 +160,7 @@ class History:
         ids = reads if view.rows is None else reads[view.rows]
         for number in distinct_in(ids):
             members = self._sets[number]
-            for before in members:
+            for before in self._members(number, access):
                 if not (before.is_write or access.is_write) or are_strong(before, access):
                     continue
                 needs_fence = before.is_write and before.is_fenced(access)
@@ -172,7 +189,7 @@ class History:
 
     def _with(self, number: int, access: Access, views: list[View]) -> int:
         if not number:
-            return self._numbered((access,))
+            return self._numbered((access,), None)
         members = self._sets[number]
         if members[-1] is access:
             return number
@@ -188,14 +205,19 @@ class History:
                 )
             )
         )
-        found = (*kept, access)
-        if self._limit is not None:
-            found = found[-self._limit :]
-        return self._numbered(found)
+        found, crowd = (*kept, access), self._crowds[number]
+        if crowd is not None and views and not crowd.has_writes and len(kept) < len(members):
+            if all(is_ordered(before, access, view, False) for before in crowd for view in views):
+                crowd = None
+        if self._limit is not None and len(found) > self._limit:
+            crowd = Crowd(found[0]) if crowd is None else crowd.add(found[0])
+            found = found[1:]
+        return self._numbered(found, crowd)
 
-    def _numbered(self, found: tuple[Access, ...]) -> int:
-        known = self._numbers.get(found)
+    def _numbered(self, found: tuple[Access, ...], crowd: Crowd | None) -> int:
+        known = self._numbers.get((found, crowd))
         if known is None:
-            known = self._numbers[found] = len(self._sets)
+            known = self._numbers[found, crowd] = len(self._sets)
             self._sets.append(found)
+            self._crowds.append(crowd)
         return known

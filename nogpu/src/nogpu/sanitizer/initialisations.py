@@ -6,6 +6,8 @@
 | a thread of another CTA | a chain with orders and scopes that reach it; or `fence.mbarrier_init` and any chain |
 | a copy or a commit of another CTA | a chain with orders behind `fence.proxy.async`; or `fence.mbarrier_init` and any |
 
+An object that others have used is initialised anew, or invalidated, behind all of their uses.
+
 The fence is the initialising thread's. Copies and commits of the CTA itself are left to a rule that needs no sanitizer
 (`MBarrier.hidden`): everything that Triton compiles breaks it.
 """
@@ -44,6 +46,8 @@ class Initialisations:
         self._of: dict[MBarrier, _Initialisation] = {}
         self._open: list[_Initialisation] = []  # initialisations that no fence has followed
         self._seen: set[tuple[MBarrier, Warp, int]] = set()  # (barrier, warp, lanes) that need no further check
+        # by barrier: (warp, lanes) that have arrived or waited -> their count, and the instruction
+        self._uses: dict[MBarrier, dict[tuple[Warp, int], tuple[int, Issuer]]] = {}
 
     def initialised(self, barrier: MBarrier, warp: Warp, mask: int) -> None:
         """Handler of `Events.initialised`."""
@@ -51,6 +55,20 @@ class Initialisations:
         found = _Initialisation(warp, mask, [clock.base + lane for lane in lanes_of(mask)], clock.now)
         self._of[barrier] = found
         self._open.append(found)
+
+    def invalidated(self, barrier: MBarrier, warp: Warp, mask: int) -> None:
+        """Handler of `Events.invalidated`."""
+        clock = self._state.warps[warp]
+        for (user, lanes), (count, issuer) in self._uses.pop(barrier, {}).items():
+            others = lanes & ~mask if user is warp else lanes
+            base = self._state.warps[user].base
+            for _, part in clock.parts(mask):
+                if any(part.table.item(ANYWAY, base + lane) < count for lane in lanes_of(others)):
+                    self._state.reporter.report_reuse(barrier, executed(warp), issuer)
+
+    def polled(self, barrier: MBarrier, warp: Warp) -> None:
+        """Handler of `Events.polled`."""
+        self._used_by_threads(barrier, executed(warp))
 
     def fenced_initialisation(self, warp: Warp) -> None:
         """Handler of `Events.fenced_initialisation`."""
@@ -80,6 +98,7 @@ class Initialisations:
         found = self._of.get(barrier)
         warp = issuer[0].warp
         mask = running_lanes(warp)
+        self._uses.setdefault(barrier, {})[warp, mask] = self._state.warps[warp].now, issuer
         if found is None or (found.warp is warp and not mask & ~found.mask) or (barrier, warp, mask) in self._seen:
             return
         for _, clock in self._state.warps[warp].parts(mask):

@@ -83,6 +83,8 @@ class ClusterSanitizer:
         self._global_accesses.states.pop(self._cluster, None)
         for cta in self._cluster.ctas:
             cta.shared.observer = cta.tmem.observer = cta.tmem.values = None
+            for warp in cta.warps:
+                warp.local.observer = None
         for clock in self.state.warps.values():
             clock.log = None
 

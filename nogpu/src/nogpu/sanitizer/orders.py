@@ -61,3 +61,16 @@ def reach(opcode: str) -> int:
     """Extent of an access's scope: CTA, CLUSTER or GRID."""
     parts = opcode.split(".")
     return CTA if "cta" in parts else CLUSTER if "cluster" in parts else GRID
+
+
+@lru_cache(maxsize=4096)
+def is_read_only(opcode: str) -> bool:
+    """True for a load through the read-only path."""
+    return ".nc" in opcode and opcode.startswith("ld.")
+
+
+@lru_cache(maxsize=4096)
+def word_size(opcode: str) -> int:
+    """Bytes of a word that an access names by its type; each element of a vector is an access of its own."""
+    found = re.search(r"\.(bf|[a-z])(\d+)(x2)?$", opcode)
+    return 0 if found is None else int(found.group(2)) // 8 * (2 if found.group(3) else 1)

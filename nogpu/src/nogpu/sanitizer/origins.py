@@ -18,7 +18,7 @@ from nogpu.sanitizer.shadow_tables import is_zero
 
 if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cta
-    from nogpu.hardware.warp import Issuer
+    from nogpu.hardware.warp import Issuer, Warp
 
 INVALID = 0xFF
 _TYPES = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, CHUNK: CHUNK_TYPE}
@@ -107,6 +107,31 @@ class SharedShadow:
             place = place.astype(np.int64) if isinstance(place, np.ndarray) else place
             self.write(place, nbytes, invalid)
             self.stems_from(place, nbytes, global_origin(issuer))
+
+
+class LocalShadow:
+    """Bytes of the local memory of a warp's lanes that nobody has written."""
+
+    def __init__(self, size: int) -> None:
+        self._data = np.full((32, size), INVALID, np.uint8)
+        self.origin: Origin | None = None  # of bits that were stored there last
+
+    def found(self, places: list[tuple[int, int]], nbytes: int) -> np.ndarray | None:
+        """uint8[32, nbytes]: invalid bits of the lanes' bytes; None if there are none. places: (lane, offset)."""
+        found = np.zeros((32, nbytes), np.uint8)
+        for lane, offset in places:
+            found[lane] = self._data[lane, offset : offset + nbytes]
+        return None if is_zero(found) else found
+
+    def write(self, places: list[tuple[int, int]], nbytes: int, invalid: np.ndarray | None) -> None:
+        """Marks a write. invalid: uint8[32, nbytes], the written invalid bits; None: none."""
+        for lane, offset in places:
+            self._data[lane, offset : offset + nbytes] = 0 if invalid is None else invalid[lane]
+
+
+def local_origin(warp: Warp, issuer: Issuer) -> Origin:
+    """Origin of local memory that nobody has written."""
+    return Origin(f"local memory of warp {warp.index} of {warp.cta.label}", issuer, "Local State Space")
 
 
 def global_origin(issuer: Issuer) -> Origin:

@@ -57,6 +57,7 @@ class Queues:
         self._later: deque[tuple[Allocations, Node, list[tuple[Allocation, Access]]]] = deque()
         self._held = 0  # number of spans and boxes in LATER
         self._ends: dict[Hashable, Clock] = {}  # by graph: clock behind its last replay
+        self._asked: dict[Hashable, Clock] = {}  # by queue or event: its clock at the last query
         self._lock = threading.RLock()
 
     # Calls of the host
@@ -116,6 +117,18 @@ class Queues:
         """Lets the host wait for an event."""
         with self._lock:
             join(self._order.host, self._order.events.get(event, {}))
+
+    def answers(self, queue: int | None = None, event: int | None = None) -> bool:
+        """True if a query of a queue or an event says that it is over. The first one behind new work does not: a GPU
+        may answer so, and programs have to ask again.
+        """
+        with self._lock:
+            key = ("event", event) if queue is None else self._key(queue)
+            clock = self._order.events.get(event, {}) if event is not None else self._order.clock_of(key)
+            if all(count <= self._order.host.get(agent, 0) for agent, count in clock.items()):
+                return True
+            found, self._asked[key] = self._asked.get(key) == clock, dict(clock)
+            return found
 
     def host_waits_for_all(self) -> None:
         """Lets the host wait for the device."""

@@ -13,7 +13,7 @@ from nogpu.compiler.steps import rows_of, steps_of
 from nogpu.compiler.stored import StoredEntry
 from nogpu.compiler.tmem_uses import first_uses
 from nogpu.errors import EmulatorError, Fault, doubt, ordering_fault
-from nogpu.hardware.barriers import label
+from nogpu.hardware.barriers import NamedBarrier, label
 from nogpu.hardware.properties import WARP_THREADS
 from nogpu.sanitizer.clocks import MAPPED, Cause
 from nogpu.sanitizer.rules import (
@@ -23,7 +23,10 @@ from nogpu.sanitizer.rules import (
     INITIALISATION,
     LANES,
     LEFT,
+    NAMED,
     QUEUES,
+    READS,
+    REUSE,
     RULES,
     SCOPE,
     UNINITIALISED,
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
 
     from nogpu.hardware.cluster import Cta
     from nogpu.hardware.mbarriers import MBarrier
-    from nogpu.hardware.warp import Issuer
+    from nogpu.hardware.warp import ActiveGroup, Issuer
     from nogpu.ptx.ir import Entry
     from nogpu.sanitizer.conflicts import Access, Conflict
     from nogpu.sanitizer.origins import Origin
@@ -57,7 +60,7 @@ class Reporter:
         self._unscoped: set[str] = set()
         self._log = os.environ.get("NOGPU_SANITIZE_LOG")
         self._logged: set[tuple[object, ...]] = set()
-        self._early: dict[int, tuple[Entry, frozenset[int]]] = {}  # by id: the entry, and its loads
+        self._early: dict[int, tuple[Entry, dict[int, int]]] = {}  # by id: the entry, and `_early_uses`
 
     def _fail(self, rule: Rule, text: str, *issuers: Issuer, how: Callable[[], None] | None = None) -> None:
         """Raises Fault, or reports by `how`, or adds the text to the log. issuers: the later one first."""
@@ -84,31 +87,38 @@ class Reporter:
         """
         return self._log is not None or not self.waivers.places(entry).isdisjoint(indices)
 
-    def report_use(self, issuer: Issuer, loads: set[int]) -> None:
-        """Raises Fault for an instruction that uses the result of a tcgen05.ld. loads: indices of those under way."""
-        group, index = issuer
-        found = loads & self._used_early(group.grid.entry)
-        load = min(found, default=index)
-        if not found or self.allows(FRAGMENT, issuer, (group, load)):
+    def report_use(self, group: ActiveGroup, loads: set[int]) -> None:
+        """Doubts a use of the results of tcgen05.ld. loads: indices of those under way.
+
+        Kernels that ship for B200s use them so, since ptxas waits for a register that is under way.
+        """
+        uses = self._early_uses(group.grid.entry)
+        found = sorted((uses[load], load) for load in loads if load in uses)
+        if not found:
+            return
+        user, load = ((group, index) for index in found[0])
+        if self.allows(FRAGMENT, user, load):
             return
         text = (
-            f"sanitizer, rule {FRAGMENT.name}: nothing orders\n"
-            f"    {group.grid.entry.instructions[index].opcode} of {label(issuer)}\n  behind\n"
-            f"    {group.grid.entry.instructions[load].opcode} of {label((group, load))}\n"
-            f"  : {FRAGMENT.missing}.\n"
+            f"sanitizer, rule {FRAGMENT.name}: nothing orders\n    {_instruction(user)}\n  behind\n"
+            f"    {_instruction(load)}\n  : {FRAGMENT.missing}.\n"
             f"  The usual way: {FRAGMENT.usual} (PTX ISA, {FRAGMENT.section}){self._waived}"
         )
-        self._fail(FRAGMENT, text, issuer, (group, load))
+        self._fail(
+            FRAGMENT, text, user, load, how=lambda: doubt(text, (group.grid.entry.name, FRAGMENT.name, *found[0]))
+        )
 
-    def _used_early(self, entry: Entry) -> frozenset[int]:
-        """Indices of the tcgen05.ld of a kernel whose registers may be used before a wait, by more than a mov."""
+    def _early_uses(self, entry: Entry) -> dict[int, int]:
+        """Index of a tcgen05.ld of a kernel -> that of the first instruction, but for mov, that may use its registers
+        before a wait.
+        """
         if id(entry) not in self._early:
             if isinstance(entry, StoredEntry):
                 flow = plan(entry.parsed()).flow
             else:  # calls of an entry are expanded
                 flow = Flow(entry, steps_of(entry, rows_of(entry)))
             uses = first_uses(flow, through_moves=True)
-            self._early[id(entry)] = entry, frozenset().union(*uses.values())
+            self._early[id(entry)] = entry, {load: user for user in sorted(uses, reverse=True) for load in uses[user]}
         return self._early[id(entry)][1]
 
     def report_uninitialised(self, what: str, issuer: Issuer, lanes: int, origin: Origin, is_doubt: bool) -> None:
@@ -179,18 +189,27 @@ class Reporter:
 
     def report_initialisation(self, barrier: MBarrier, user: Issuer, initialiser: Issuer, by_thread: bool) -> None:
         """Raises Fault for a use of an mbarrier whose initialisation may not be visible; a lenient run warns."""
-        if self.allows(INITIALISATION, user, initialiser):
-            return
-        group, index = user
         how = "by its thread" if by_thread else "through the async proxy"
+        self._report_pair(INITIALISATION, user, initialiser, f", which uses the {barrier.name} {how}", "")
+
+    def report_reuse(self, barrier: MBarrier, issuer: Issuer, user: Issuer) -> None:
+        """Raises Fault for the end of an mbarrier that somebody may still use; a lenient run warns."""
+        self._report_pair(REUSE, issuer, user, f", which ends the {barrier.name}", "")
+
+    def report_named(self, barrier: NamedBarrier, issuer: Issuer, before: Issuer) -> None:
+        """Raises Fault for an arrival on a named barrier that nothing orders behind its last use; a lenient run warns."""
+        self._report_pair(NAMED, issuer, before, f", which arrives on barrier {barrier.number}", ", of its last use")
+
+    def _report_pair(self, rule: Rule, now: Issuer, before: Issuer, of_now: str, of_before: str) -> None:
+        if self.allows(rule, now, before):
+            return
         text = (
-            f"sanitizer, rule {INITIALISATION.name}: nothing orders\n"
-            f"    {_instruction(user)}, which uses the {barrier.name} {how}\n  behind\n"
-            f"    {_instruction(initialiser)}\n  : {INITIALISATION.missing}.\n"
-            f"  The usual way: {INITIALISATION.usual} (PTX ISA, {INITIALISATION.section}){self._waived}"
+            f"sanitizer, rule {rule.name}: nothing orders\n"
+            f"    {_instruction(now)}{of_now}\n  behind\n    {_instruction(before)}{of_before}\n  : {rule.missing}.\n"
+            f"  The usual way: {rule.usual} (PTX ISA, {rule.section}){self._waived}"
         )
-        place = group.grid.entry.name, initialiser[1], index, INITIALISATION.name
-        self._fail(INITIALISATION, text, user, initialiser, how=lambda: ordering_fault(text, place))
+        place = now[0].grid.entry.name, before[1], now[1], rule.name
+        self._fail(rule, text, now, before, how=lambda: ordering_fault(text, place))
 
     @property
     def _waived(self) -> str:
@@ -212,7 +231,7 @@ class Reporter:
             f"  at {place}: {rule.missing}.\n"
             f"  The usual way: {_usual(rule, now.issuer)} (PTX ISA, {rule.section}){self._waived}"
         )
-        if rule in (SCOPE, COMPLETION):
+        if rule in (SCOPE, COMPLETION) or (rule is READS and before.home is not now.home and before.home.grid != now.home.grid):
             kernel = now.issuer[0].grid.entry.name
             self._fail(rule, text, now.issuer, before.issuer, how=lambda: doubt(text, (kernel, rule.name)))
             if rule is SCOPE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from nogpu.sanitizer.clocks import ANYWAY, FENCED, FENCED_GLOBAL, MAPPED, UNSCOPED
+from nogpu.sanitizer.conflicts import READ_ONLY
 
 if TYPE_CHECKING:
     from nogpu.sanitizer.conflicts import Access, Conflict
@@ -98,6 +99,18 @@ INITIALISATION = Rule(
     "of the cluster for another CTA",
     "membar/fence",
 )
+REUSE = Rule(
+    INITIALISATION.name,
+    "others may still wait for the mbarrier, or arrive on it: they find another object, or none",
+    "a barrier of all that use it behind their last waits, before mbarrier.inval and mbarrier.init",
+    "mbarrier.inval",
+)
+NAMED = Rule(
+    "named-barrier",
+    "arrivals of two uses of the barrier's number may count for one use",
+    "a number of its own for each group of warps; or a barrier between the two uses, for which the second waits",
+    "bar",
+)
 COMPLETION = Rule(
     "completion",
     "somebody has seen that the operation is complete, but passes that on by what is relaxed, or has too small a scope",
@@ -145,6 +158,19 @@ MAP = Rule(
     "is written again; before the copy is issued, an order behind the map's stores",
     "Tensor-map",
 )
+READS = Rule(
+    "read-only",
+    "they are ordered, but .nc loads through a cache that does not see writes of its launch, nor of one that the launch "
+    "may overlap",
+    "ld.global without .nc: no const __restrict__ and no __ldg for what a launch writes",
+    "ld.global.nc",
+)
+SIZES = Rule(
+    "sizes",
+    "accesses with an order or atomics synchronize where they overlap completely, and these have different sizes",
+    "accesses of one size to the word",
+    "Morally Strong Operations",
+)
 LEFT = Rule(
     "left-behind",
     "work may reach a CTA that has exited, or somebody counts on more arrivals than come",
@@ -176,7 +202,7 @@ RULES = {
     rule.name: rule
     for rule in (
         *(THREADS, LANES, CLUSTERS, LAUNCH, COPY, STAGING, BULK_STORE, TENSOR, COLUMNS, FRAGMENT, MAP, PROXY),
-        *(PROXY_GLOBAL, MAP_FENCE, INITIALISATION, SCOPE, ORDER, COMPLETION, LEFT, UNINITIALISED, QUEUES),
+        *(PROXY_GLOBAL, MAP_FENCE, INITIALISATION, NAMED, SCOPE, ORDER, SIZES, READS, COMPLETION, LEFT, UNINITIALISED, QUEUES),
     )
 }
 _OF_MISSING = {FENCED: PROXY, FENCED_GLOBAL: PROXY_GLOBAL, MAPPED: MAP_FENCE, UNSCOPED: SCOPE, ANYWAY: ORDER}
@@ -189,13 +215,17 @@ def rule_of(conflict: Conflict, now: Access, memory: str = "shared") -> Rule:
         return COMPLETION
     if conflict.missing == UNSCOPED and before.home is not now.home:
         return SCOPE_OF_WORD
+    if conflict.missing == READ_ONLY:
+        return READS
+    if conflict.missing is None and before.is_strong and now.is_strong and before.size != now.size:
+        return SIZES
     if conflict.missing is not None:
         return _OF_MISSING[min(conflict.missing, MAPPED)]
     asynchronous = [access for access in (before, now) if access.cause is not None]
     if memory == "global":
         return _rule_of_global(conflict, now, asynchronous)
     if memory == "tensor":
-        return LANES if not asynchronous and conflict.same_warp else COLUMNS
+        return COLUMNS
     if not asynchronous:
         return LANES if conflict.same_warp else THREADS
     if any(_opcode(access).startswith("tcgen05.") for access in asynchronous):

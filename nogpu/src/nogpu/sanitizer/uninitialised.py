@@ -1,4 +1,4 @@
-"""Follows uninitialised data: bytes of shared memory, words of tensor and global memory, bits of registers.
+"""Follows uninitialised data: bytes of shared and local memory, words of tensor and global memory, bits of registers.
 
 Loads, copies and products pass them on. They are reported where they count: in a store to global memory, an address, a
 branch, and any other effect.
@@ -10,6 +10,7 @@ filled in part.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,9 +19,9 @@ from nogpu.hardware.memory import UNWRITTEN
 from nogpu.hardware.tma import boxes
 from nogpu.hardware.tma.swizzle import CHUNK
 from nogpu.ptx.ir import Instruction
-from nogpu.sanitizer.cluster_state import running_lanes
+from nogpu.sanitizer.cluster_state import running, running_lanes
 from nogpu.sanitizer.effects import Effects
-from nogpu.sanitizer.origins import INVALID, Origin, SharedShadow, global_origin
+from nogpu.sanitizer.origins import INVALID, LocalShadow, Origin, SharedShadow, global_origin, local_origin
 from nogpu.sanitizer.registers import ATOMICS, LANES, LOADS, NOTHING, Files, chosen, full, items_of
 from nogpu.sanitizer.tensors import Tensors
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.async_operations import AsyncOperation
     from nogpu.hardware.cluster import Cluster, Cta
     from nogpu.hardware.tma.tensor_map import TensorMap
-    from nogpu.hardware.warp import ActiveGroup, Issuer
+    from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
     from nogpu.sanitizer.report import Reporter
 
 
@@ -47,6 +48,8 @@ class Uninitialised:
         for cta, shadow in self._shared.items():  # Compiled code reads and writes the shadow, too.
             for warp in cta.warps:
                 warp.registers.context.unwritten = shadow.data.ctypes.data
+                unwritten = LocalShadow(len(warp.local.data[0]))
+                warp.local.observer = partial(self._local, warp, unwritten)
 
     @property
     def observers(self) -> tuple[Uninitialised, Effects, Tensors]:
@@ -134,6 +137,23 @@ class Uninitialised:
             found = np.ascontiguousarray(halves).reshape(-1, 64).view(np.uint32)
         for item, bits in zip(items, found, strict=True):
             self._files.set(issuer[0].warp, item, lanes, bits.astype(np.uint64), origin)
+
+    # Local memory
+
+    def _local(self, warp: Warp, shadow: LocalShadow, kind: str, places: list[tuple[int, int]], nbytes: int) -> None:
+        """Observer of a warp's local memory."""
+        issuer = running(warp)
+        if kind == "store":
+            stored = self._effects.stored.pop((warp, issuer[1]), None)
+            shadow.write(places, nbytes, None if stored is None else stored.invalid)
+            if stored is not None:
+                shadow.origin = stored.origin
+            return
+        instruction = self._entry.instructions[issuer[1]]
+        if instruction.opcode.startswith("ld."):
+            invalid = shadow.found(places, nbytes)
+            if invalid is not None:
+                self._load(instruction, invalid[chosen(running_lanes(warp))], issuer, shadow.origin or local_origin(warp, issuer))
 
     # Global memory
 

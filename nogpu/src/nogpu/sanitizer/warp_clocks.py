@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nogpu.sanitizer.access_log import AccessLog
+    from nogpu.sanitizer.observed import Observed, Word
 
 
 def _fenced(clock: Clock) -> Clock:
@@ -67,6 +68,9 @@ class WarpClock:
         self.base = base
         self.now = 1  # count of all of its lanes
         self.log: AccessLog | None = None  # accesses under this clock that are still to be checked
+        # by word: numbers of the strong writes of the instruction that runs, or ran last; True once it has accessed it
+        self.writes: dict[Word, int] = {}
+        self.has_written = True
         self.changes = 0  # grows with acquires, releases and accesses
         self._parts = [_Part(FULL, agents.clock())]
         # By scope: lanes that have executed a fence of threads of at least that scope last, their clock at that fence
@@ -106,7 +110,14 @@ class WarpClock:
         """Acquires a clock for the lanes of the mask. row: as of `Clock.join`."""
         self.settle()
         self.changes += 1
-        parts, acquired = self._parts, []
+        acquired = self._parted(mask)
+        for part in acquired:
+            part.clock.join(clock, row)
+        self._unite(acquired)
+
+    def _parted(self, mask: int) -> list[_Part]:
+        """Parts that the lanes of the mask are, without others."""
+        parts, found = self._parts, []
         for part in list(parts):
             common = part.mask & mask
             if not common:
@@ -115,10 +126,18 @@ class WarpClock:
                 part.mask &= ~common
                 part = _Part(common, part.clock.copy())
                 parts.append(part)
-            part.clock.join(clock, row)
-            acquired.append(part)
-        if len(parts) > 1:
-            self._unite(acquired)
+            found.append(part)
+        return found
+
+    def observe(self, mask: int, found: Observed) -> None:
+        """Notes for the lanes of the mask what they observe."""
+        if all(part.clock.observed and part.clock.observed.has(found) for part in self._parts if part.mask & mask):
+            return
+        self.settle()
+        acquired = self._parted(mask)
+        for part in acquired:
+            part.clock.observed = found if part.clock.observed is None else part.clock.observed.join(found)
+        self._unite(acquired)
 
     def acquire_count(self, mask: int, agent: int, count: int) -> None:
         """Orders an agent's accesses up to a count before the lanes of the mask. The agent accesses neither shared nor
@@ -134,6 +153,8 @@ class WarpClock:
 
     def _unite(self, acquired: list[_Part]) -> None:
         """Unites parts that have acquired something with others of the same clock."""
+        if len(self._parts) == 1:
+            return
         for part in acquired:
             for other in self._parts:
                 if other is not part and other.clock.equals(part.clock):
@@ -210,6 +231,10 @@ class WarpClock:
                 before.table[ANYWAY] = 0
                 result.join(before, row)
         return result
+
+    def behind(self, scope: int) -> Clock:
+        """Clock of the lanes that have executed the last fence of a scope, at that fence."""
+        return self._behind[scope][1]
 
     def behind_fence(self, mask: int, scope: int) -> Clock | None:
         """Clock of the lanes of the mask at their last fence of a scope, if one of them has executed one."""

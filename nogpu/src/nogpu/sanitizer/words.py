@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 
 from nogpu.sanitizer.clocks import ORDERED, ROWS, UNSCOPED, Clock
+from nogpu.sanitizer.observed import Observed, both
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from nogpu.sanitizer.clocks import Home
     from nogpu.sanitizer.cluster_state import ClusterState
+    from nogpu.sanitizer.observed import Chain
+    from nogpu.sanitizer.observed import Word as ObservedWord
 
 
 def _clock() -> Clock:
@@ -81,12 +84,12 @@ def add(clocks: dict[_Key, Clock], source: _Key, clock: Clock) -> None:
         clocks[source] = clock.copy()
 
 
-def _of(state: ClusterState, clock: Clock) -> Clock:
+def of_others(state: ClusterState, clock: Clock) -> Clock:
     """Cluster's clock as one of other clusters."""
     found, bare = _clock(), clock.copy()
-    bare.others = bare.rumours = None
+    bare.others = bare.rumours = bare.observed = None
     found.others, found.rumours = {**(clock.others or {}), state.home: bare}, clock.rumours
-    found.grids = clock.grids
+    found.grids, found.observed = clock.grids, clock.observed
     return found
 
 
@@ -100,6 +103,24 @@ class Words:
         self._words: dict[int, Word[bool]] = {}  # by address; source: True if the scope is the device
         self._ends: dict[int, Clock] = {}  # by launch: others' clocks that its lanes have acquired
         self._starts: dict[int, Clock] = {}  # by launch: clocks released to the start of the next one
+        self._writes = 0  # number of strong writes so far
+        # The last strong write of a word, with those before it that atomics have continued, and what was before the
+        # fence.sc ahead of them
+        self._chains: dict[ObservedWord, tuple[Chain, Clock | None]] = {}
+
+    def write(self, word: ObservedWord, stores: bool, fenced: Clock | None) -> int:
+        """Notes a strong write. stores: as of `release`. fenced: of its lanes' clock. Returns the write's number."""
+        self._writes += 1
+        (first, _), before = self._chains.get(word, ((0, 0), None))
+        self._chains[word] = (
+            ((self._writes, self._writes), fenced) if stores else ((first, self._writes), both(before, fenced))
+        )
+        return self._writes
+
+    def observed(self, word: ObservedWord) -> Observed | None:
+        """What a strong read of a word observes, if anybody has written it."""
+        found = self._chains.get(word)
+        return None if found is None else Observed({word: found[0]}, None, found[1])
 
     def release(
         self,
@@ -119,7 +140,7 @@ class Words:
         warp = state.home, base
         if stores:
             word.store(warp, mask)
-        word.release(wide, _of(state, clock), warp, mask, releases)
+        word.release(wide, of_others(state, clock), warp, mask, releases)
 
     def version(self, key: int) -> tuple[int, int]:
         """Number of releases at an address, and of those by a store."""
@@ -156,7 +177,7 @@ class Words:
 
     def trigger(self, state: ClusterState, clock: Clock) -> None:
         """Releases a clock of a launch's lanes to the start of the next launch."""
-        add(self._starts, state.home.grid, _of(state, clock))
+        add(self._starts, state.home.grid, of_others(state, clock))
 
     def start(self, grid: int) -> Clock | None:
         """Clock that the start of a launch acquires, if there is one."""

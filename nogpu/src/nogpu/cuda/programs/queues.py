@@ -27,15 +27,31 @@ def destroy_queue(queue: int) -> None:
         raise status.Refused(status.INVALID_HANDLE, fault.reason) from None
 
 
-@entry("cudaStreamSynchronize cuStreamSynchronize cudaStreamQuery cuStreamQuery", QUEUE)
+@entry("cudaStreamSynchronize cuStreamSynchronize", QUEUE)
 @entry("cudaDeviceSynchronize cuCtxSynchronize")
 def synchronize(*queue: int) -> None:
     current().synchronize(*queue)
 
 
-@entry("cudaEventSynchronize cuEventSynchronize cudaEventQuery cuEventQuery", HANDLE)
+@entry("cudaEventSynchronize cuEventSynchronize", HANDLE)
 def wait_for_event(event: int) -> None:
     current().synchronize(event=event)
+
+
+@entry("cudaStreamQuery cuStreamQuery", QUEUE)
+def query_queue(queue: int) -> int | None:
+    current().finish()
+    if not queues.answers(queue):
+        return status.NOT_READY
+    return synchronize(queue)
+
+
+@entry("cudaEventQuery cuEventQuery", HANDLE)
+def query_event(event: int) -> int | None:
+    current().finish()
+    if not events.answers(event):
+        return status.NOT_READY
+    return wait_for_event(event)
 
 
 @entry("cudaStreamWaitEvent cuStreamWaitEvent", QUEUE, HANDLE, UINT)

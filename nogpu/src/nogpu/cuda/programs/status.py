@@ -30,6 +30,7 @@ INVALID_PTX = 218
 FILE_NOT_FOUND = 301
 INVALID_HANDLE = 400
 NOT_FOUND = 500
+NOT_READY = 600
 ILLEGAL_ADDRESS = 700
 LAUNCH_TIMEOUT = 702
 ASSERTION = 710
@@ -65,7 +66,7 @@ ERRORS: dict[int, tuple[str, str, str]] = {
     301: ("cudaErrorFileNotFound", "CUDA_ERROR_FILE_NOT_FOUND", "file not found"),
     400: ("cudaErrorInvalidResourceHandle", "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"),
     500: ("cudaErrorSymbolNotFound", "CUDA_ERROR_NOT_FOUND", "named symbol not found"),
-    600: ("cudaErrorNotReady", "CUDA_ERROR_NOT_READY", "device not ready"),
+    NOT_READY: ("cudaErrorNotReady", "CUDA_ERROR_NOT_READY", "device not ready"),
     700: ("cudaErrorIllegalAddress", "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"),
     701: (
         "cudaErrorLaunchOutOfResources",
