@@ -24,6 +24,7 @@ RUNTIME = toolchain.HERE / "cuda" / "programs" / "runtime"
 CHECKS = (
     *("vector_add", "symbols", "queues", "dynamic_shared", "clusters", "cooperative", "grid_barrier", "occupancy"),
     *("device", "memory", "events", "illegal_address", "driver_entry_points", "modules_by_driver"),
+    *("graph_by_nodes", "graph_by_capture"),
 )
 
 
@@ -152,7 +153,7 @@ def test_every_entry_point_has_a_function():
 
 @needs_nvcc
 def test_structures_are_as_nvidia_declares_them(tmp_path):
-    from nogpu.cuda.programs import kernels, launches, memory
+    from nogpu.cuda.programs import graphs, kernels, launches, memory
 
     structures = {
         "cudaDeviceProp": (properties.CudaDeviceProp, None),
@@ -161,6 +162,9 @@ def test_structures_are_as_nvidia_declares_them(tmp_path):
         "cudaLaunchConfig_t": (launches.Config, ("dynamicSmemBytes", "attrs", "numAttrs")),
         "CUlaunchConfig": (launches.DriverConfig, ("sharedMemBytes", "attrs", "numAttrs")),
         "cudaLaunchAttribute": (launches.Attribute, ("val",)),
+        "cudaKernelNodeParams": (graphs.KernelParameters, ("gridDim", "kernelParams", "extra")),
+        "cudaMemsetParams": (graphs.FillParameters, ("pitch", "value", "elementSize", "width", "height")),
+        "cudaMemcpy3DParms": (memory.CopyParameters, ("srcPtr", "dstArray", "dstPtr", "extent", "kind")),
     }
     ours = {
         "numRegs": "registers",
@@ -168,6 +172,8 @@ def test_structures_are_as_nvidia_declares_them(tmp_path):
         "requiredClusterWidth": "cluster",
         **{"devicePointer": "device_pointer", "hostPointer": "host_pointer", "val": "words"},
         **{"dynamicSmemBytes": "shared", "sharedMemBytes": "shared", "attrs": "attributes", "numAttrs": "count"},
+        **{"gridDim": "grid", "kernelParams": "parameters", "elementSize": "size"},
+        **{"srcPtr": "source", "dstArray": "target_array", "dstPtr": "target"},
     }
     lines, expected = [], []
     for name, (structure, fields) in structures.items():

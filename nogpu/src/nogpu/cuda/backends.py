@@ -54,7 +54,8 @@ class Emulated:
 
         While a graph is captured, that is added to the graph.
         """
-        graphs.submit(functools.partial(self._launch, entry, config, values, queue, event))
+        launch = functools.partial(self._launch, entry, config, values, queue, event)
+        graphs.submit(launch, queue, graphs.KERNEL)
 
     def _launch(self, entry: Entry, config: LaunchConfig, values: list[bytes], queue: int, event: int) -> None:
         Device.current().launch(entry, config, values, queue=queue)

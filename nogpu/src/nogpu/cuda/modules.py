@@ -220,8 +220,8 @@ class Kernel:
         def run(keeps: Sequence = args) -> None:
             current.launch(self.entry, config, values, schedules, chosen, recording, handle)
 
-        graphs.submit(run)
-        if wait and not graphs.capturing():
+        graphs.submit(run, handle, graphs.KERNEL)
+        if wait and not graphs.capturing(handle):
             current.synchronize()
             queues.waited()
 

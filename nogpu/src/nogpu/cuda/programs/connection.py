@@ -10,12 +10,12 @@ import sys
 from typing import Any
 
 from nogpu import toolchain
-from nogpu.cuda.programs import devices, driver, entries, kernels, launches, memory, modules, queues
+from nogpu.cuda.programs import devices, driver, entries, graphs, kernels, launches, memory, modules, queues
 from nogpu.cuda.programs.libraries import LINKED, PROGRAM, library
 from nogpu.errors import EmulatorError
 from nogpu.execution.device import run_pending
 
-__all__ = ["connect", "devices", "driver", "kernels", "launches", "memory", "queues"]
+__all__ = ["connect", "devices", "driver", "graphs", "kernels", "launches", "memory", "queues"]
 
 
 @functools.cache
