@@ -63,6 +63,28 @@ __global__ void __launch_bounds__(64) bounded(int *x) {
 
 __global__ void store(int *x, int index) { x[index] = 1; }
 
+struct Place {
+    int value;
+    Place *next;
+};
+__device__ Place *kept;
+
+__global__ void allocate(int *x, size_t most) {
+    Place *place = new Place{(int)threadIdx.x, nullptr};
+    int *words = (int *)malloc(20000);
+    words[4999] = place->value;
+    x[threadIdx.x] = words[4999] + (malloc(most) != nullptr);
+    free(words);
+    if (threadIdx.x == 5 && !kept) kept = place;
+    else delete place;
+}
+
+__global__ void release(int *x) {
+    x[0] = kept->value;
+    delete kept;
+    kept = nullptr;
+}
+
 extern "C" int vector_add() {
     const int n = 200;
     float host[n], *x, *z;
@@ -484,5 +506,23 @@ extern "C" int graph_by_capture() {
     OK(cudaGraphExecDestroy(executable));
     OK(cudaFree(x));
     OK(cudaFree(other));
+    return 0;
+}
+
+extern "C" int device_heap() {
+    const int n = 64;
+    int *x, host[n];
+    size_t limit;
+    OK(cudaDeviceGetLimit(&limit, cudaLimitMallocHeapSize));
+    OK(cudaMalloc(&x, sizeof host));
+    for (int round = 0; round < 8; round++) {  // 1.3 MB each: the heap would be full without what is freed
+        allocate<<<1, n>>>(x, limit);
+        OK(cudaMemcpy(host, x, sizeof host, cudaMemcpyDeviceToHost));
+        for (int i = 0; i < n; i++) CHECK(host[i] == i);
+        release<<<1, 1>>>(x);
+        OK(cudaMemcpy(host, x, sizeof host, cudaMemcpyDeviceToHost));
+        CHECK(host[0] == 5);
+    }
+    OK(cudaFree(x));
     return 0;
 }
