@@ -5,6 +5,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -190,6 +191,32 @@ def test_structures_are_as_nvidia_declares_them(tmp_path):
     subprocess.run(["g++", f"-I{include}", "-o", tmp_path / "sizes", source], check=True)
     printed = subprocess.run([tmp_path / "sizes"], capture_output=True, text=True, check=True).stdout
     assert list(map(int, printed.split())) == expected
+
+
+FOLLOWED = """
+#include <cstdio>
+int main() {
+    int *freed, *p, *both;
+    cudaMalloc(&freed, 4096);
+    cudaFree(freed);
+    cudaMalloc(&p, 64);
+    cudaMallocManaged(&both, 64);
+    cudaMemset(p, 1, 64);
+    cudaMemset(both, 1, 64);
+    printf("%x\\n", both[1]);
+    fflush(stdout);
+    return p[1];
+}
+"""
+
+
+@needs_nvcc
+def test_the_host_cannot_reach_device_memory(tmp_path):
+    source = tmp_path / "followed.cu"
+    source.write_text(FOLLOWED)
+    done = run("check", source)
+    assert done.stdout == "1010101\n" and "byte 4 of the device memory cudaMalloc(64)" in done.stderr
+    assert done.returncode == -signal.SIGSEGV and "SIGSEGV" in done.stderr.splitlines()[-1]
 
 
 SEVEN = """
