@@ -64,8 +64,11 @@ def _run(start: Callable[[], None], moves_output: bool) -> int:
             os._exit(commands.EXIT_INTERRUPTED)
         if moves_output:
             os.dup2(2, 1)
-        start()
-        os._exit(0)
+        try:
+            start()
+        except SystemExit as end:  # what stands above on this process's stack is its parent's to do
+            sys.stderr.flush()
+            os._exit(end.code if isinstance(end.code, int) else 1)
     signal.signal(signal.SIGINT, lambda number, frame: None)  # a terminal sends it to the child as well
     for number in _FORWARDED:
         signal.signal(number, lambda number, frame: os.kill(child, number))

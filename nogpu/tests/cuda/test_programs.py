@@ -5,6 +5,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -24,6 +25,7 @@ RUNTIME = toolchain.HERE / "cuda" / "programs" / "runtime"
 CHECKS = (
     *("vector_add", "symbols", "queues", "dynamic_shared", "clusters", "cooperative", "grid_barrier", "occupancy"),
     *("device", "memory", "events", "illegal_address", "driver_entry_points", "modules_by_driver"),
+    *("graph_by_nodes", "graph_by_capture", "device_heap"),
 )
 
 
@@ -152,7 +154,7 @@ def test_every_entry_point_has_a_function():
 
 @needs_nvcc
 def test_structures_are_as_nvidia_declares_them(tmp_path):
-    from nogpu.cuda.programs import kernels, launches, memory
+    from nogpu.cuda.programs import graphs, kernels, launches, memory
 
     structures = {
         "cudaDeviceProp": (properties.CudaDeviceProp, None),
@@ -161,6 +163,9 @@ def test_structures_are_as_nvidia_declares_them(tmp_path):
         "cudaLaunchConfig_t": (launches.Config, ("dynamicSmemBytes", "attrs", "numAttrs")),
         "CUlaunchConfig": (launches.DriverConfig, ("sharedMemBytes", "attrs", "numAttrs")),
         "cudaLaunchAttribute": (launches.Attribute, ("val",)),
+        "cudaKernelNodeParams": (graphs.KernelParameters, ("gridDim", "kernelParams", "extra")),
+        "cudaMemsetParams": (graphs.FillParameters, ("pitch", "value", "elementSize", "width", "height")),
+        "cudaMemcpy3DParms": (memory.CopyParameters, ("srcPtr", "dstArray", "dstPtr", "extent", "kind")),
     }
     ours = {
         "numRegs": "registers",
@@ -168,6 +173,8 @@ def test_structures_are_as_nvidia_declares_them(tmp_path):
         "requiredClusterWidth": "cluster",
         **{"devicePointer": "device_pointer", "hostPointer": "host_pointer", "val": "words"},
         **{"dynamicSmemBytes": "shared", "sharedMemBytes": "shared", "attrs": "attributes", "numAttrs": "count"},
+        **{"gridDim": "grid", "kernelParams": "parameters", "elementSize": "size"},
+        **{"srcPtr": "source", "dstArray": "target_array", "dstPtr": "target"},
     }
     lines, expected = [], []
     for name, (structure, fields) in structures.items():
@@ -184,6 +191,32 @@ def test_structures_are_as_nvidia_declares_them(tmp_path):
     subprocess.run(["g++", f"-I{include}", "-o", tmp_path / "sizes", source], check=True)
     printed = subprocess.run([tmp_path / "sizes"], capture_output=True, text=True, check=True).stdout
     assert list(map(int, printed.split())) == expected
+
+
+FOLLOWED = """
+#include <cstdio>
+int main() {
+    int *freed, *p, *both;
+    cudaMalloc(&freed, 4096);
+    cudaFree(freed);
+    cudaMalloc(&p, 64);
+    cudaMallocManaged(&both, 64);
+    cudaMemset(p, 1, 64);
+    cudaMemset(both, 1, 64);
+    printf("%x\\n", both[1]);
+    fflush(stdout);
+    return p[1];
+}
+"""
+
+
+@needs_nvcc
+def test_the_host_cannot_reach_device_memory(tmp_path):
+    source = tmp_path / "followed.cu"
+    source.write_text(FOLLOWED)
+    done = run("check", source)
+    assert done.stdout == "1010101\n" and "byte 4 of the device memory cudaMalloc(64)" in done.stderr
+    assert done.returncode == -signal.SIGSEGV and "SIGSEGV" in done.stderr.splitlines()[-1]
 
 
 SEVEN = """

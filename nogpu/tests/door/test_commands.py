@@ -99,6 +99,13 @@ def test_a_document_on_standard_output_is_alone_there():
     assert times["us"] == pytest.approx(times["launches"][0]["us"]) and "median" in times["error"]
 
 
+def test_a_program_that_does_not_compile_is_judged(tmp_path):
+    (tmp_path / "wrong.cu").write_text("int main() { return undeclared; }\n")
+    done = run("check", tmp_path / "wrong.cu")
+    assert done.returncode == 1 and "does not compile" in done.stderr and "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("nogpu check: failed: exit code 1")
+
+
 def test_children_and_signals_count():
     child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {CAUGHT!r}], check=True)"
     assert run("check", "-c", child).returncode == 100

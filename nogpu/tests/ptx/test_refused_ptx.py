@@ -68,6 +68,7 @@ no number | address_size without a number | .version 8.8\n.target sm_90\n.addres
 twice | .address_size stands once | .version 8.8\n.target sm_90<\n.address_size 64\n.address_size 64 ; -> >
 another version | .version stands once | .version 8.8\n.target sm_90<\n.version 8.8 ; -> >
 another device's | a device of compute capability 10.0 does not run it | .version 8.8\n.target <sm_103a -> sm_100f>
+Rubin's | PTX for sm_107a .Rubin.: a device | .version 9.4\n.target <sm_107a -> sm_100a>
 """,
     ("huge version", "it must begin with", f".version {'9' * DEPTH}.0\n.target sm_90", ".version 9.0\n.target sm_90"),
 )

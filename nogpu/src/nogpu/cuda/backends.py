@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import mmap
 import operator
 import os
-from typing import Any, SupportsInt
+from collections.abc import Callable
+from typing import Any, NamedTuple, SupportsInt
 
 import numpy as np
 
@@ -40,11 +42,21 @@ def integer(value: Any, what: str, low: int = 0, high: int = (1 << 64) - 1) -> i
     return number
 
 
+class Guard(NamedTuple):
+    """What keeps the host's code off device memory: functions of (address, bytes), and of the address."""
+
+    begin: Callable[[int, int], None]
+    end: Callable[[int], None]
+
+
 class Emulated:
     """The emulated B200. Pointers and handles may be those of cuda.bindings."""
 
+    guard: Guard | None = None
+    """Of allocations that are not the host's, too; their last page then has nothing else."""
+
     def __init__(self) -> None:
-        self._buffers: dict[int, np.ndarray] = {}
+        self._buffers: dict[int, tuple[np.ndarray, int]] = {}
         self._shared: set[int] = set()
 
     def launch(
@@ -54,7 +66,8 @@ class Emulated:
 
         While a graph is captured, that is added to the graph.
         """
-        graphs.submit(functools.partial(self._launch, entry, config, values, queue, event))
+        launch = functools.partial(self._launch, entry, config, values, queue, event)
+        graphs.submit(launch, queue, graphs.KERNEL)
 
     def _launch(self, entry: Entry, config: LaunchConfig, values: list[bytes], queue: int, event: int) -> None:
         Device.current().launch(entry, config, values, queue=queue)
@@ -91,14 +104,18 @@ class Emulated:
         """
         device = Device.current()
         nbytes = integer(size, "size", 1, device.properties.total_memory)
+        guard = None if on_host else self.guard
+        alignment = mmap.PAGESIZE if guard else ALIGNMENT
         try:
-            buffer = np.empty(nbytes + ALIGNMENT, np.uint8)
+            buffer = np.empty(nbytes + -nbytes % alignment + alignment, np.uint8)
         except MemoryError:
             raise Fault(f"size {nbytes}: this machine has not that much memory") from None
-        address = buffer.ctypes.data + -buffer.ctypes.data % ALIGNMENT
+        address = buffer.ctypes.data + -buffer.ctypes.data % alignment
+        if guard:
+            guard.begin(address, nbytes)
         device.memory.register(address, nbytes, f"cuMemAlloc({nbytes})")
         device.leave_unwritten(address, nbytes)
-        self._buffers[address] = buffer
+        self._buffers[address] = buffer, nbytes
         if queue is not None:
             queues.accessed(queue, "the allocation", writes=[queues.run_of(address, nbytes)])
         return address
@@ -115,10 +132,12 @@ class Emulated:
         if queue is None:
             queues.waited()
         elif address:
-            nbytes = self._buffers[address].nbytes - ALIGNMENT
+            _, nbytes = self._buffers[address]
             queues.accessed(queue, "the release", writes=[queues.run_of(address, nbytes)])
         if address:
             Device.current().memory.release(address)
+            if self.guard:
+                self.guard.end(address)
             del self._buffers[address]
 
     def share(self, address: int, nbytes: int) -> None:

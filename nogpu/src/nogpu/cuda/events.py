@@ -23,16 +23,18 @@ def create() -> int:
 def record(handle: int, queue: int = 0) -> None:
     """Set the event's time to now. queue: the handle of the one whose work so far the event is behind."""
     _recorded[handle] = time.perf_counter()
+    graphs.recorded(handle, queue)
     order = queue_order()
     if order is not None:
-        graphs.submit(lambda: order.recorded(handle, queue))
+        graphs.submit(lambda: order.recorded(handle, queue), queue)
 
 
 def wait(queue: int, handle: int) -> None:
     """Work that follows in a queue is behind the event (cudaStreamWaitEvent)."""
+    graphs.waited(queue, handle)
     order = queue_order()
     if order is not None:
-        graphs.submit(lambda: order.waits(queue, handle))
+        graphs.submit(lambda: order.waits(queue, handle), queue)
 
 
 def waited(handle: int) -> None:

@@ -1,7 +1,8 @@
-"""CUDA graphs: launches are recorded instead of run, and every replay runs them in the order of their calls. What
-events and waits order among them is recorded, too.
+"""CUDA graphs: work is recorded instead of done, and every replay does it in the order of the calls. What events and
+waits order among it is recorded, too.
 
-Only launches of kernels can be captured: a torch operation on the device raises NotImplementedError meanwhile.
+A capture by torch takes the launches of all queues; a torch operation on the device raises NotImplementedError meanwhile.
+A capture by the CUDA runtime takes the work of the queue that it names, and of those that wait for an event of it.
 """
 
 from __future__ import annotations
@@ -9,32 +10,86 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable
+from typing import NamedTuple
 
 from nogpu.cuda import current_queue
 from nogpu.execution import device
 from nogpu.execution.device import queue_order
 
 Pool = tuple[int, int]
-_capturing: list[Callable[[], None]] | None = None
+KERNEL, COPY, FILL, HOST, GRAPH, EMPTY = range(6)  # cudaGraphNodeType
+
+
+class Work(NamedTuple):
+    """Something that a replay does; kind: None of what only orders the rest."""
+
+    run: Callable[[], None]
+    kind: int | None
+
+
+class _Capture:
+    def __init__(self, queue: int | None) -> None:
+        self.work: list[Work] = []
+        self.queues = None if queue is None else {queue}
+        """None for all."""
+        self.events: set[int] = set()
+
+
+_capture: _Capture | None = None
 _numbers = itertools.count()
 
 
-def capturing() -> bool:
-    """True if a graph is being captured."""
-    return _capturing is not None
+def capturing(queue: int | None = None) -> bool:
+    """True if a graph is being captured, from this queue if one is named."""
+    return _capture is not None and (queue is None or _capture.queues is None or queue in _capture.queues)
 
 
-def submit(work: Callable[[], None]) -> None:
-    """Do what is a launch, or orders launches; or add it to the graph that is being captured."""
-    if _capturing is None:
-        work()
+def begin(queue: int | None = None) -> None:
+    """Capture the work of a queue, or of all. Raises RuntimeError during another capture."""
+    global _capture
+    if _capture is not None:
+        raise RuntimeError("a CUDA graph is being captured already")
+    device.run_pending()
+    _capture = _Capture(queue)
+
+
+def end() -> list[Work]:
+    """The work of the capture, which ends. Raises RuntimeError without one."""
+    global _capture
+    if _capture is None:
+        raise RuntimeError("no CUDA graph is being captured")
+    work, _capture = _capture.work, None
+    return work
+
+
+def captured() -> list[Work]:
+    """The work of the capture so far."""
+    return [] if _capture is None else _capture.work
+
+
+def submit(work: Callable[[], None], queue: int, kind: int | None = None) -> None:
+    """Do work of a queue, or add it to the graph that is captured from the queue."""
+    if _capture is not None and capturing(queue):
+        _capture.work.append(Work(work, kind))
     else:
-        _capturing.append(work)
+        work()
+
+
+def recorded(event: int, queue: int) -> None:
+    """An event is recorded in a queue: queues that wait for it are captured, too, if that one is."""
+    if _capture is not None:
+        (_capture.events.add if capturing(queue) else _capture.events.discard)(event)
+
+
+def waited(queue: int, event: int) -> None:
+    """A queue waits for an event."""
+    if _capture is not None and _capture.queues is not None and event in _capture.events:
+        _capture.queues.add(queue)
 
 
 def refuse_while_capturing(what: str) -> None:
     """Raise NotImplementedError for an operation that is no launch, if a graph is being captured."""
-    if _capturing is not None:
+    if capturing():
         raise NotImplementedError(f"{what} while a CUDA graph is captured: the emulated device records launches only")
 
 
@@ -45,34 +100,29 @@ class CUDAGraph:
     """
 
     def __init__(self, keep_graph: bool = False):
-        self._work: list[Callable[[], None]] | None = None
+        self.work: list[Work] | None = None
         self._number = next(_numbers)
         self._kept: list[object] = []
 
     def capture_begin(self, pool: Pool | None = None, capture_error_mode: str = "global") -> None:
-        global _capturing
-        if _capturing is not None:
-            raise RuntimeError("a CUDA graph is being captured already")
-        device.run_pending()
-        _capturing = []
+        begin()
 
     def capture_end(self) -> None:
-        global _capturing
-        if _capturing is None:
-            raise RuntimeError("no CUDA graph is being captured")
-        self._work, _capturing = _capturing, None
+        self.work = end()
         self._kept = [owner() for owner in device.memory_owners]
 
-    def replay(self) -> None:
-        if self._work is None:
+    def replay(self, queue: int | None = None) -> None:
+        """Do the work, as that of a queue: torch's current one if none is named."""
+        if self.work is None:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
         order = queue_order()
-        with contextlib.nullcontext() if order is None else order.replaying(self._number, current_queue.get()):
-            for work in self._work:
-                work()
+        queue = current_queue.get() if queue is None else queue
+        with contextlib.nullcontext() if order is None else order.replaying(self._number, queue):
+            for work in self.work:
+                work.run()
 
     def reset(self) -> None:
-        self._work, self._kept = None, []
+        self.work, self._kept = None, []
         order = queue_order()
         if order is not None:
             order.forget_graph(self._number)

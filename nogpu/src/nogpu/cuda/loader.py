@@ -9,6 +9,9 @@ from nogpu.cuda.modules import Module
 from nogpu.errors import EmulatorError
 from nogpu.hardware.properties import DeviceProperties
 
+_CHIPS = {90: "Hopper", 103: "B300", 107: "Rubin", 110: "Thor", 120: "RTX Blackwell"}
+"""Number of a target -> the chip that it is for."""
+
 
 def load_ptx(text: str, schedule: str | None = None, lenient: bool | None = None) -> Module:
     """Parse PTX for sm_100a or a target whose PTX runs there. schedule, lenient: of its kernels' launches, as
@@ -43,5 +46,6 @@ def _check_target(target: str, line: int) -> None:
     sm = re.fullmatch(r"sm_(\d+)([af]?)", name)
     number, own = (int(sm[1]) if sm else 0), 10 * major + minor
     if sm is None or number > own or (sm[2] and number != own):
-        reason = f"PTX for {name}: a device of compute capability {major}.{minor} does not run it"
+        chip = f" ({_CHIPS[number]})" if number in _CHIPS else ""
+        reason = f"PTX for {name}{chip}: a device of compute capability {major}.{minor} does not run it"
         raise EmulatorError(reason, ptx_line=line, ptx_text=f".target {target}")

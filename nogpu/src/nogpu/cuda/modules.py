@@ -14,6 +14,7 @@ from nogpu.compiler import stored
 from nogpu.compiler.linking import link
 from nogpu.compiler.translate import translate
 from nogpu.cuda import arguments, backends, graphs, queues
+from nogpu.cuda.device_heap import with_heap
 from nogpu.errors import EmulatorError, Fault
 from nogpu.execution.device import Device
 from nogpu.hardware.properties import WARP_THREADS, DeviceProperties, LaunchConfig, static_shared_bytes
@@ -46,7 +47,7 @@ class Module:
 
     @functools.cached_property
     def parsed(self) -> ir.Module:
-        return stored.module(self.text)
+        return stored.module(with_heap(self.text))
 
     def kernel(self, name: str) -> Kernel:
         """A kernel, which may turn out to be missing when its entry is first needed: the text is not read here."""
@@ -71,7 +72,7 @@ class Module:
 
 @functools.cache
 def _parsed_once(text: str) -> ir.Module:
-    return stored.module(text)
+    return stored.module(with_heap(text))
 
 
 def of_compilation(text: str) -> Module:
@@ -220,8 +221,8 @@ class Kernel:
         def run(keeps: Sequence = args) -> None:
             current.launch(self.entry, config, values, schedules, chosen, recording, handle)
 
-        graphs.submit(run)
-        if wait and not graphs.capturing():
+        graphs.submit(run, handle, graphs.KERNEL)
+        if wait and not graphs.capturing(handle):
             current.synchronize()
             queues.waited()
 

@@ -72,7 +72,7 @@ def join(queue: int, other: int) -> None:
     """Work that follows in a queue is behind what another has."""
     order = queue_order()
     if order is not None:
-        graphs.submit(lambda: order.joins(queue, other))
+        graphs.submit(lambda: order.joins(queue, other), queue)
 
 
 def run_of(address: int, nbytes: int) -> Box:

@@ -34,7 +34,7 @@ _TARGETS_BY_VERSION = {
     (8, 7): "sm_120 sm_120a",
     (8, 8): "sm_100f sm_101f sm_103 sm_103a sm_103f sm_120f sm_121 sm_121a sm_121f",
     (9, 0): "sm_88 sm_110 sm_110a sm_110f",
-    (9, 4): "sm_107",
+    (9, 4): "sm_107 sm_107a sm_107f",
 }
 FIRST_VERSION = {target: version for version, names in _TARGETS_BY_VERSION.items() for target in names.split()}
 """Target -> the first PTX version, (major, minor), that has it."""

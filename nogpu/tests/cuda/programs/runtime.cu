@@ -1,6 +1,7 @@
 // Checks of the CUDA runtime that test_cuda_programs.py calls: each returns 0, or the line that fails.
 #include <cooperative_groups.h>
 #include <cuda.h>
+#include <cuda_profiler_api.h>
 #include <cuda_runtime.h>
 
 #include <cstring>
@@ -61,6 +62,28 @@ __global__ void __launch_bounds__(64) bounded(int *x) {
 }
 
 __global__ void store(int *x, int index) { x[index] = 1; }
+
+struct Place {
+    int value;
+    Place *next;
+};
+__device__ Place *kept;
+
+__global__ void allocate(int *x, size_t most) {
+    Place *place = new Place{(int)threadIdx.x, nullptr};
+    int *words = (int *)malloc(20000);
+    words[4999] = place->value;
+    x[threadIdx.x] = words[4999] + (malloc(most) != nullptr);
+    free(words);
+    if (threadIdx.x == 5 && !kept) kept = place;
+    else delete place;
+}
+
+__global__ void release(int *x) {
+    x[0] = kept->value;
+    delete kept;
+    kept = nullptr;
+}
 
 extern "C" int vector_add() {
     const int n = 200;
@@ -338,8 +361,9 @@ extern "C" int driver_entry_points() {
     CHECK(strcmp(name, "CUDA_ERROR_INVALID_VALUE") == 0);
     OK(cudaGetDriverEntryPointByVersion("cuNoSuchFunction", &found, 12000, cudaEnableDefault, &outcome));
     CHECK(!found && outcome == cudaDriverEntryPointSymbolNotFound);
-    cudaGraph_t graph;
-    CHECK(cudaGraphCreate(&graph, 0) == cudaErrorNotSupported);
+    cudaArray_t array;
+    cudaChannelFormatDesc floats = {32, 0, 0, 0, cudaChannelFormatKindFloat};
+    CHECK(cudaMallocArray(&array, &floats, 8, 8, 0) == cudaErrorNotSupported);
     return 0;
 }
 
@@ -378,5 +402,128 @@ extern "C" int modules_by_driver() {
     CHECK(cuFuncGetAttribute(&count, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function) == CUDA_SUCCESS && count == 1024);
     CHECK(cuMemFree(pointer) == CUDA_SUCCESS && cuModuleUnload(module) == CUDA_SUCCESS);
     CHECK(cuModuleGetFunction(&function, module, "put") == CUDA_ERROR_INVALID_HANDLE);
+    return 0;
+}
+
+static void CUDART_CB note(void *data) { ++*(int *)data; }
+
+extern "C" int graph_by_nodes() {
+    const int n = 4;
+    int *x, host[n], calls = 0;
+    OK(cudaProfilerStart());
+    OK(cudaMalloc(&x, sizeof host));
+    cudaGraph_t graph, clone;
+    OK(cudaGraphCreate(&graph, 0));
+    cudaMemsetParams fill = {};
+    fill.dst = x, fill.value = 9, fill.elementSize = 4, fill.width = n, fill.height = 1;
+    int index = 2;
+    void *arguments[] = {&x, &index};
+    cudaKernelNodeParams kernel = {};
+    kernel.func = (void *)store, kernel.gridDim = kernel.blockDim = dim3(1), kernel.kernelParams = arguments;
+    cudaMemcpy3DParms copy = {};
+    copy.srcPtr = make_cudaPitchedPtr(x, sizeof host, n, 1), copy.dstPtr = make_cudaPitchedPtr(host, sizeof host, n, 1);
+    copy.extent = make_cudaExtent(sizeof host, 1, 1), copy.kind = cudaMemcpyDeviceToHost;
+    cudaHostNodeParams call = {note, &calls};
+    cudaGraphNode_t filled, stored, copied, called, child;
+    // Added before what it depends on, which an edge says later.
+    OK(cudaGraphAddMemcpyNode(&copied, graph, nullptr, 0, &copy));
+    OK(cudaGraphAddMemsetNode(&filled, graph, nullptr, 0, &fill));
+    OK(cudaGraphAddKernelNode(&stored, graph, &filled, 1, &kernel));
+    OK(cudaGraphAddDependencies(graph, &stored, &copied, nullptr, 1));
+    OK(cudaGraphAddHostNode(&called, graph, &copied, 1, &call));
+    OK(cudaGraphClone(&clone, graph));
+    cudaGraphExec_t executable;
+    OK(cudaGraphInstantiate(&executable, graph, 0));
+    cudaStream_t queue;
+    OK(cudaStreamCreate(&queue));
+    OK(cudaGraphLaunch(executable, queue));
+    OK(cudaStreamSynchronize(queue));
+    CHECK(host[0] == 9 && host[2] == 1 && calls == 1);
+    index = 3;
+    OK(cudaGraphExecKernelNodeSetParams(executable, stored, &kernel));
+    OK(cudaGraphLaunch(executable, queue));
+    CHECK(host[2] == 9 && host[3] == 1 && calls == 2);
+    OK(cudaGraphAddChildGraphNode(&child, graph, &called, 1, clone));
+    size_t count = 0;
+    OK(cudaGraphGetNodes(graph, nullptr, &count));
+    cudaGraphNodeType type;
+    OK(cudaGraphNodeGetType(stored, &type));
+    CHECK(count == 5 && type == cudaGraphNodeTypeKernel);
+    CHECK(cudaGraphAddDependencies(graph, &child, &filled, nullptr, 1) == cudaSuccess);
+    cudaGraphExec_t circle;
+    CHECK(cudaGraphInstantiate(&circle, graph, 0) == cudaErrorInvalidValue);
+    OK(cudaGraphExecDestroy(executable));
+    OK(cudaGraphDestroy(graph));
+    CHECK(cudaGraphGetNodes(graph, nullptr, &count) == cudaErrorInvalidValue);
+    OK(cudaProfilerStop());
+    OK(cudaFree(x));
+    return 0;
+}
+
+extern "C" int graph_by_capture() {
+    int *x, *other, host[2] = {5, 5}, seen[2] = {0, 0}, calls = 0;
+    OK(cudaMalloc(&x, sizeof host));
+    OK(cudaMalloc(&other, sizeof host));
+    cudaStream_t queue, second, outside;
+    cudaEvent_t fork, join;
+    OK(cudaStreamCreate(&queue));
+    OK(cudaStreamCreate(&second));
+    OK(cudaStreamCreate(&outside));
+    OK(cudaEventCreate(&fork));
+    OK(cudaEventCreate(&join));
+    OK(cudaStreamBeginCapture(queue, cudaStreamCaptureModeRelaxed));
+    OK(cudaMemcpyAsync(x, host, sizeof host, cudaMemcpyHostToDevice, queue));
+    OK(cudaEventRecord(fork, queue));
+    OK(cudaStreamWaitEvent(second, fork, 0));
+    store<<<1, 1, 0, second>>>(x, 0);
+    OK(cudaEventRecord(join, second));
+    OK(cudaStreamWaitEvent(queue, join, 0));
+    store<<<1, 1, 0, outside>>>(other, 1);  // no part of the capture: it runs at once
+    OK(cudaMemcpyAsync(seen, x, sizeof seen, cudaMemcpyDeviceToHost, queue));
+    OK(cudaLaunchHostFunc(queue, note, &calls));
+    cudaStreamCaptureStatus state;
+    OK(cudaStreamIsCapturing(second, &state));
+    CHECK(state == cudaStreamCaptureStatusActive);
+    OK(cudaStreamIsCapturing(outside, &state));
+    CHECK(state == cudaStreamCaptureStatusNone);
+    CHECK(cudaStreamSynchronize(queue) == cudaErrorStreamCaptureUnsupported);
+    CHECK(cudaMemcpy(host, other, sizeof host, cudaMemcpyDeviceToHost) == cudaErrorStreamCaptureImplicit);
+    cudaGraph_t graph;
+    CHECK(cudaStreamEndCapture(outside, &graph) == cudaErrorStreamCaptureUnmatched);
+    OK(cudaStreamEndCapture(queue, &graph));
+    CHECK(calls == 0 && seen[1] == 0);
+    int now[2];
+    OK(cudaMemcpy(now, other, sizeof now, cudaMemcpyDeviceToHost));
+    CHECK(now[1] == 1);
+    cudaGraphExec_t executable;
+    OK(cudaGraphInstantiate(&executable, graph, 0));
+    OK(cudaGraphDestroy(graph));
+    for (int i = 1; i <= 2; i++) {
+        host[1] = 5 + i;
+        OK(cudaGraphLaunch(executable, outside));
+        OK(cudaStreamSynchronize(outside));
+        CHECK(seen[0] == 1 && seen[1] == 5 + i && calls == i);
+    }
+    OK(cudaGraphExecDestroy(executable));
+    OK(cudaFree(x));
+    OK(cudaFree(other));
+    return 0;
+}
+
+extern "C" int device_heap() {
+    const int n = 64;
+    int *x, host[n];
+    size_t limit;
+    OK(cudaDeviceGetLimit(&limit, cudaLimitMallocHeapSize));
+    OK(cudaMalloc(&x, sizeof host));
+    for (int round = 0; round < 8; round++) {  // 1.3 MB each: the heap would be full without what is freed
+        allocate<<<1, n>>>(x, limit);
+        OK(cudaMemcpy(host, x, sizeof host, cudaMemcpyDeviceToHost));
+        for (int i = 0; i < n; i++) CHECK(host[i] == i);
+        release<<<1, 1>>>(x);
+        OK(cudaMemcpy(host, x, sizeof host, cudaMemcpyDeviceToHost));
+        CHECK(host[0] == 5);
+    }
+    OK(cudaFree(x));
     return 0;
 }

@@ -10,12 +10,13 @@ import sys
 from typing import Any
 
 from nogpu import toolchain
-from nogpu.cuda.programs import devices, driver, entries, kernels, launches, memory, modules, queues
+from nogpu.cuda import backends
+from nogpu.cuda.programs import devices, driver, entries, graphs, kernels, launches, memory, modules, queues
 from nogpu.cuda.programs.libraries import LINKED, PROGRAM, library
 from nogpu.errors import EmulatorError
 from nogpu.execution.device import run_pending
 
-__all__ = ["connect", "devices", "driver", "kernels", "launches", "memory", "queues"]
+__all__ = ["connect", "devices", "driver", "graphs", "kernels", "launches", "memory", "queues"]
 
 
 @functools.cache
@@ -28,6 +29,11 @@ def connect() -> Any:
     modules.use(found)
     if inside:
         found.emulator_at_exit(_finish)
+        backend = backends.current()
+        if isinstance(backend, backends.Emulated):
+            found.emulator_guard.argtypes = ctypes.c_size_t, ctypes.c_size_t
+            found.emulator_unguard.argtypes = (ctypes.c_size_t,)
+            backend.guard = backends.Guard(found.emulator_guard, found.emulator_unguard)
     return found
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import sys
 
+from nogpu.cuda import device_heap
 from nogpu.cuda.backends import current
 from nogpu.cuda.bindings import CUDA_VERSION
 from nogpu.cuda.programs import modules, status
 from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, SIZE, U64, UINT, address_of_entry, entry, put, text
 from nogpu.cuda.programs.properties import filled
 
+_HEAP = 2  # cudaLimitMallocHeapSize
 _SYMBOL_NOT_FOUND = 1  # cudaDriverEntryPointQueryResult
 
 
@@ -102,13 +104,19 @@ def zero(result: int) -> None:
 
 @entry("cudaDeviceGetLimit", ADDRESS, INT)
 def limit(result: int, number: int) -> None:
-    defaults = {0: 1024, 1: 1 << 20, 2: 8 << 20}  # stack, printf buffer, heap
-    if number not in defaults:
+    values = {0: 1024, 1: 1 << 20, _HEAP: device_heap.limit}  # stack, printf buffer
+    if number not in values:
         raise status.Refused(status.NOT_SUPPORTED, f"limit {number} is not modelled")
-    put(result, ctypes.c_size_t, defaults[number])
+    put(result, ctypes.c_size_t, values[number])
 
 
 @entry("cudaDeviceSetLimit", INT, SIZE)
+def set_limit(number: int, value: int) -> None:
+    """Sets the heap's, for modules that no kernel has run of; others have no effect on results."""
+    if number == _HEAP:
+        device_heap.limit = value
+
+
 @entry("cudaSetDeviceFlags cudaDeviceSetCacheConfig cudaDeviceSetSharedMemConfig", INT)
 @entry("cudaProfilerStart cudaProfilerStop cudaCtxResetPersistingL2Cache cuProfilerStart cuProfilerStop")
 def nothing(*arguments: int) -> None:

@@ -22,7 +22,7 @@ import torch._ops
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nogpu.cuda import torch_autocast, torch_device
-from nogpu.cuda.programs import entries, status
+from nogpu.cuda.programs import entries, runtime_compilation, status
 from nogpu.cuda.programs.libraries import LINKED_NAME
 from nogpu.cuda.torch_memory import kind, on_device, place, storage_addresses, tensors
 from nogpu.execution.device import run_pending
@@ -193,4 +193,5 @@ def install_calls() -> None:
 def install() -> None:
     """Give this process the device, and extensions the device."""
     torch_device.install()
+    runtime_compilation.install()
     install_calls()

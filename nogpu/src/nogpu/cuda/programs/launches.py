@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+from nogpu.cuda import graphs
 from nogpu.cuda.backends import current
 from nogpu.cuda.modules import Kernel
 from nogpu.cuda.programs import modules, status
@@ -126,10 +128,14 @@ def _packed_values(kernel: Kernel, extra: int) -> list[bytes]:
     return [ctypes.string_at(options[_BY_POINTER] + offsets[p.name], p.size) for p in kernel.params]
 
 
+def values(kernel: Kernel, parameters: int, extra: int = 0) -> list[bytes]:
+    """The bytes of each parameter, from their addresses or, without these, from a driver's packed buffer."""
+    return _packed_values(kernel, extra) if extra and not parameters else _values(kernel, parameters)
+
+
 def _launch(handle: int, config: Config | DriverConfig, parameters: int, extra: int = 0) -> None:
     kernel = modules.kernel(handle)
-    packed = extra and not parameters
-    run(kernel, config, _packed_values(kernel, extra) if packed else _values(kernel, parameters))
+    run(kernel, config, values(kernel, parameters, extra))
 
 
 def _cooperative() -> ctypes.Array:
@@ -191,6 +197,11 @@ def launch_configured_by_driver(config: int, kernel: int, parameters: int, extra
 
 @entry("cudaLaunchHostFunc cuLaunchHostFunc", QUEUE, ADDRESS, ADDRESS)
 def launch_on_host(queue: int, function: int, data: int) -> None:
+    graphs.submit(functools.partial(call_on_host, function, data), queue, graphs.HOST)
+
+
+def call_on_host(function: int, data: int) -> None:
+    """Call a function of the host's behind the work so far."""
     current().finish()
     _Host(function)(data)
 

@@ -7,7 +7,10 @@ only: a pointer that it follows is not checked.
 from __future__ import annotations
 
 import ctypes
+import functools
+from collections.abc import Callable, Sequence
 
+from nogpu.cuda import graphs, queues
 from nogpu.cuda.backends import WITHIN_DEVICE, current
 from nogpu.cuda.programs import modules, status
 from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, UINT, entry, put
@@ -22,6 +25,8 @@ _managed: set[int] = set()
 
 
 def _allocate(pointer: int, nbytes: int, on_host: bool = False, queue: int | None = None) -> int:
+    if queue is not None and graphs.capturing(queue):
+        raise status.Refused(status.NOT_SUPPORTED, "an allocation as a node of a graph is not modelled")
     try:
         address = current().allocate(nbytes, on_host, queue) if nbytes else 0
     except Fault as fault:
@@ -100,40 +105,55 @@ def memory_info(free_bytes: int, total_bytes: int) -> None:
 # Copies
 
 
+def _submit(queue: Sequence[int], kind: int, call: Callable[..., None], *arguments: int) -> None:
+    """Do a copy or fill, or record it in the graph that its queue is captured for. Without a queue the host waits."""
+    if not queue and graphs.capturing():
+        raise status.Refused(status.CAPTURE_IMPLICIT, "a copy or fill that the host waits for, during a capture")
+    graphs.submit(functools.partial(call, *arguments, *queue), queue[0] if queue else queues.LEGACY, kind)
+
+
+def _copy(queue: Sequence[int], *arguments: int) -> None:
+    _submit(queue, graphs.COPY, current().copy, *arguments)
+
+
+def _fill(queue: Sequence[int], *arguments: int) -> None:
+    _submit(queue, graphs.FILL, current().fill, *arguments)
+
+
 @entry("cudaMemcpy", ADDRESS, ADDRESS, SIZE, INT)
 @entry("cudaMemcpyAsync", ADDRESS, ADDRESS, SIZE, INT, QUEUE)
 def copy(target: int, source: int, nbytes: int, kind: int, *queue: int) -> None:
-    current().copy(target, source, nbytes, kind, *queue)
+    _copy(queue, target, source, nbytes, kind)
 
 
 @entry("cudaMemcpyPeer", ADDRESS, INT, ADDRESS, INT, SIZE)
 @entry("cudaMemcpyPeerAsync", ADDRESS, INT, ADDRESS, INT, SIZE, QUEUE)
 def copy_peer(target: int, target_device: int, source: int, source_device: int, nbytes: int, *queue: int) -> None:
-    current().copy(target, source, nbytes, WITHIN_DEVICE, *queue)
+    _copy(queue, target, source, nbytes, WITHIN_DEVICE)
 
 
 @entry("cuMemcpy", ADDRESS, ADDRESS, SIZE)
 @entry("cuMemcpyAsync", ADDRESS, ADDRESS, SIZE, QUEUE)
 def copy_by_address(target: int, source: int, nbytes: int, *queue: int) -> None:
-    current().copy(target, source, nbytes, BY_ADDRESS, *queue)
+    _copy(queue, target, source, nbytes, BY_ADDRESS)
 
 
 @entry("cuMemcpyHtoD_v2", ADDRESS, ADDRESS, SIZE)
 @entry("cuMemcpyHtoDAsync_v2", ADDRESS, ADDRESS, SIZE, QUEUE)
 def copy_to_device(target: int, source: int, nbytes: int, *queue: int) -> None:
-    current().copy(target, source, nbytes, TO_DEVICE, *queue)
+    _copy(queue, target, source, nbytes, TO_DEVICE)
 
 
 @entry("cuMemcpyDtoH_v2", ADDRESS, ADDRESS, SIZE)
 @entry("cuMemcpyDtoHAsync_v2", ADDRESS, ADDRESS, SIZE, QUEUE)
 def copy_to_host(target: int, source: int, nbytes: int, *queue: int) -> None:
-    current().copy(target, source, nbytes, TO_HOST, *queue)
+    _copy(queue, target, source, nbytes, TO_HOST)
 
 
 @entry("cuMemcpyDtoD_v2", ADDRESS, ADDRESS, SIZE)
 @entry("cuMemcpyDtoDAsync_v2", ADDRESS, ADDRESS, SIZE, QUEUE)
 def copy_within_device(target: int, source: int, nbytes: int, *queue: int) -> None:
-    current().copy(target, source, nbytes, WITHIN_DEVICE, *queue)
+    _copy(queue, target, source, nbytes, WITHIN_DEVICE)
 
 
 @entry("cudaMemcpy2D", ADDRESS, SIZE, ADDRESS, SIZE, SIZE, SIZE, INT)
@@ -143,7 +163,47 @@ def copy_rows(target: int, target_pitch: int, source: int, source_pitch: int, wi
     if width > target_pitch or width > source_pitch:
         raise Fault(f"rows of {width} bytes with pitches of {target_pitch} and {source_pitch} bytes")
     for row in range(height):
-        current().copy(target + row * target_pitch, source + row * source_pitch, width, kind, *queue)
+        _copy(queue, target + row * target_pitch, source + row * source_pitch, width, kind)
+
+
+class CopyParameters(ctypes.Structure):
+    """cudaMemcpy3DParms: an array and a position in it, or a pointer with its pitch, of source and target; extent."""
+
+    _fields_ = [
+        ("source_array", ctypes.c_size_t),
+        ("source_place", ctypes.c_size_t * 3),
+        ("source", ctypes.c_size_t * 4),
+        ("target_array", ctypes.c_size_t),
+        ("target_place", ctypes.c_size_t * 3),
+        ("target", ctypes.c_size_t * 4),
+        ("extent", ctypes.c_size_t * 3),
+        ("kind", ctypes.c_int32),
+    ]
+
+
+@entry("cudaMemcpy3D", ADDRESS)
+@entry("cudaMemcpy3DAsync", ADDRESS, QUEUE)
+def copy_box(parameters: int, *queue: int) -> None:
+    box = CopyParameters.from_buffer_copy(ctypes.string_at(parameters, ctypes.sizeof(CopyParameters)))
+    copy_given_box(box, *queue)
+
+
+def copy_given_box(box: CopyParameters, *queue: int) -> None:
+    """Copy rows of planes. Raises Refused for CUDA arrays, Fault for rows longer than a pitch."""
+    if box.source_array or box.target_array:
+        raise status.Refused(status.NOT_SUPPORTED, "copies from and to CUDA arrays are not modelled")
+    width, height, depth = box.extent
+    sides = []
+    for (start, pitch, _, rows), place in ((box.target, box.target_place), (box.source, box.source_place)):
+        if depth * height > 1 and width > pitch:
+            raise Fault(f"rows of {width} bytes with a pitch of {pitch} bytes")
+        x, y, z = place
+        sides.append((start + x + y * pitch + z * pitch * rows, pitch, pitch * rows))
+    (target, target_pitch, target_plane), (source, source_pitch, source_plane) = sides
+    for plane in range(depth):
+        for row in range(height):
+            to = target + plane * target_plane + row * target_pitch
+            _copy(queue, to, source + plane * source_plane + row * source_pitch, width, box.kind)
 
 
 # Fills
@@ -152,32 +212,32 @@ def copy_rows(target: int, target_pitch: int, source: int, source_pitch: int, wi
 @entry("cudaMemset", ADDRESS, INT, SIZE)
 @entry("cudaMemsetAsync", ADDRESS, INT, SIZE, QUEUE)
 def fill(pointer: int, value: int, nbytes: int, *queue: int) -> None:
-    current().fill(pointer, value & 0xFF, nbytes, 1, *queue)
+    _fill(queue, pointer, value & 0xFF, nbytes, 1)
 
 
 @entry("cudaMemset2D", ADDRESS, SIZE, INT, SIZE, SIZE)
 @entry("cudaMemset2DAsync", ADDRESS, SIZE, INT, SIZE, SIZE, QUEUE)
 def fill_rows(pointer: int, pitch: int, value: int, width: int, height: int, *queue: int) -> None:
     for row in range(height):
-        current().fill(pointer + row * pitch, value & 0xFF, width, 1, *queue)
+        _fill(queue, pointer + row * pitch, value & 0xFF, width, 1)
 
 
 @entry("cuMemsetD8_v2", ADDRESS, UINT, SIZE)
 @entry("cuMemsetD8Async", ADDRESS, UINT, SIZE, QUEUE)
 def fill_bytes(pointer: int, value: int, count: int, *queue: int) -> None:
-    current().fill(pointer, value & 0xFF, count, 1, *queue)
+    _fill(queue, pointer, value & 0xFF, count, 1)
 
 
 @entry("cuMemsetD16_v2", ADDRESS, UINT, SIZE)
 @entry("cuMemsetD16Async", ADDRESS, UINT, SIZE, QUEUE)
 def fill_halves(pointer: int, value: int, count: int, *queue: int) -> None:
-    current().fill(pointer, value & 0xFFFF, count, 2, *queue)
+    _fill(queue, pointer, value & 0xFFFF, count, 2)
 
 
 @entry("cuMemsetD32_v2", ADDRESS, UINT, SIZE)
 @entry("cuMemsetD32Async", ADDRESS, UINT, SIZE, QUEUE)
 def fill_words(pointer: int, value: int, count: int, *queue: int) -> None:
-    current().fill(pointer, value, count, 4, *queue)
+    _fill(queue, pointer, value, count, 4)
 
 
 # Symbols: a variable of the program is named by the address of its shadow on the host.
@@ -198,13 +258,13 @@ def copy_to_symbol(symbol: int, source: int, nbytes: int, offset: int, kind: int
     if kind == WITHIN_DEVICE and current().allocation(source) is None:
         raise Fault(f"the source {source:#x} is no device memory")
     # The variable may be read-only for kernels: its bytes are the host's to write.
-    current().copy(address, source, nbytes, BY_ADDRESS, *queue)
+    _copy(queue, address, source, nbytes, BY_ADDRESS)
 
 
 @entry("cudaMemcpyFromSymbol", ADDRESS, ADDRESS, SIZE, SIZE, INT)
 @entry("cudaMemcpyFromSymbolAsync", ADDRESS, ADDRESS, SIZE, SIZE, INT, QUEUE)
 def copy_from_symbol(target: int, symbol: int, nbytes: int, offset: int, kind: int, *queue: int) -> None:
-    current().copy(target, _place(symbol, offset, nbytes), nbytes, kind, *queue)
+    _copy(queue, target, _place(symbol, offset, nbytes), nbytes, kind)
 
 
 @entry("cudaGetSymbolAddress", ADDRESS, ADDRESS)

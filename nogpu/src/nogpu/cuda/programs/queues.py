@@ -30,6 +30,8 @@ def destroy_queue(queue: int) -> None:
 @entry("cudaStreamSynchronize cuStreamSynchronize", QUEUE)
 @entry("cudaDeviceSynchronize cuCtxSynchronize")
 def synchronize(*queue: int) -> None:
+    if graphs.capturing(*queue):
+        raise status.Refused(status.CAPTURE_UNSUPPORTED, "the host waits for a queue that is captured")
     current().synchronize(*queue)
 
 
@@ -73,11 +75,6 @@ def queue_property(queue: int, result: int) -> None:
 @entry("cudaStreamGetId", QUEUE, ADDRESS)
 def queue_number(queue: int, result: int) -> None:
     put(result, U64, queue)
-
-
-@entry("cudaStreamIsCapturing", QUEUE, ADDRESS)
-def is_capturing(queue: int, result: int) -> None:
-    put(result, ctypes.c_int32, int(graphs.capturing()))
 
 
 @entry("cudaEventCreate", ADDRESS)

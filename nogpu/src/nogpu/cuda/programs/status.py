@@ -38,6 +38,10 @@ MISALIGNED = 716
 LAUNCH_FAILURE = 719
 TOO_LARGE = 720
 NOT_SUPPORTED = 801
+CAPTURE_UNSUPPORTED = 900
+CAPTURE_UNMATCHED = 903
+CAPTURE_IMPLICIT = 906
+UPDATE_FAILURE = 910
 INVALID_CLUSTER = 912
 UNKNOWN = 999
 
@@ -84,6 +88,26 @@ ERRORS: dict[int, tuple[str, str, str]] = {
     ),
     721: ("cudaErrorTensorMemoryLeak", "CUDA_ERROR_TENSOR_MEMORY_LEAK", "tensor memory not completely freed"),
     801: ("cudaErrorNotSupported", "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"),
+    900: (
+        "cudaErrorStreamCaptureUnsupported",
+        "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+        "operation not permitted when stream is capturing",
+    ),
+    903: (
+        "cudaErrorStreamCaptureUnmatched",
+        "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED",
+        "capture was not initiated in this stream",
+    ),
+    906: (
+        "cudaErrorStreamCaptureImplicit",
+        "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
+        "operation would make the legacy stream depend on a capturing blocking stream",
+    ),
+    910: (
+        "cudaErrorGraphExecUpdateFailure",
+        "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE",
+        "the graph update was not performed because it included changes which violated constraints specific to instantiated graph update",
+    ),
     912: (
         "cudaErrorInvalidClusterSize",
         "CUDA_ERROR_INVALID_CLUSTER_SIZE",

@@ -37,7 +37,8 @@ MISSING = (
     "CUDA C++ needs NVIDIA's compiler: pip install 'nogpu[cuda]' (nvidia-cuda-nvcc, nvidia-nvvm, nvidia-cuda-crt, "
     "nvidia-cuda-runtime and nvidia-cuda-cccl of PyPI), or set CUDA_HOME to a CUDA toolkit of version 13"
 )
-HEADERS = toolchain.HERE / "cuda" / "programs" / "torch_headers"
+HEADERS = toolchain.HERE / "cuda" / "programs" / "cuda_headers"
+TORCH_HEADERS = toolchain.HERE / "cuda" / "programs" / "torch_headers"
 
 
 @functools.cache
@@ -138,9 +139,9 @@ def _is_whole(folder: Path, files: dict[str, str | Path]) -> bool:
 
 
 def include_folders() -> list[Path]:
-    """Folders of headers that come before torch's own."""
+    """Folders of headers that come before the toolkit's and torch's own."""
     place = home() / "torch"
-    return [place, HEADERS] if place.exists() else []
+    return [HEADERS, *([place, TORCH_HEADERS] if place.exists() else [])]
 
 
 def libpython() -> Path:

@@ -46,7 +46,11 @@ static void *function_of(Entry *entry) {
     static Entry entry_##name = {#name, 0};                                                                            \
     EXPORT word name(P##count) {                                                                                       \
         word (*function)(P##count) = (word(*)(P##count))function_of(&entry_##name);                                    \
-        return function ? function(A##count) : NOT_SUPPORTED;                                                          \
+        if (!function) return NOT_SUPPORTED;                                                                           \
+        enter();                                                                                                       \
+        word result = function(A##count);                                                                              \
+        leave();                                                                                                       \
+        return result;                                                                                                 \
     }
 #define ALIAS(name, entry) EXPORT word name(void) __attribute__((alias(#entry)));
 #define REFUSED(name)                                                                                                  \

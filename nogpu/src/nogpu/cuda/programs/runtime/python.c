@@ -22,6 +22,7 @@ static void *need(void *library, const char *symbol) {
 }
 
 static void at_exit(void) {
+    enter();
     if (finish) finish();
 }
 

@@ -29,3 +29,7 @@ typedef struct {
 } Record;
 
 void start_python(void);
+
+// Around whatever may reach device memory.
+void enter(void);
+void leave(void);

@@ -1,0 +1,329 @@
+"""Entry points for CUDA graphs: captured from queues, or made node by node.
+
+The nodes of a graph run one after the other in the queue of its launch, each behind those that it depends on. What a
+captured graph orders among its queues the sanitizer hears; nodes that were added one by one are ordered all.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from nogpu.cuda import graphs
+from nogpu.cuda.backends import current
+from nogpu.cuda.graphs import COPY, EMPTY, FILL, GRAPH, HOST, KERNEL, CUDAGraph, Work
+from nogpu.cuda.programs import launches, memory, modules, status
+from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, U64, entry, put
+
+if TYPE_CHECKING:
+    from nogpu.cuda.modules import Kernel
+
+Run = Callable[[int], None]
+"""What a node does in a queue."""
+
+_handles = itertools.count(1)
+_graphs: dict[int, Graph] = {}
+_nodes: dict[int, Node] = {}
+_executables: dict[int, Executable] = {}
+
+
+class KernelParameters(ctypes.Structure):
+    """cudaKernelNodeParams."""
+
+    _fields_ = [
+        ("kernel", ctypes.c_size_t),
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        ("shared", ctypes.c_uint32),
+        ("parameters", ctypes.c_size_t),
+        ("extra", ctypes.c_size_t),
+    ]
+
+
+class FillParameters(ctypes.Structure):
+    """cudaMemsetParams."""
+
+    _fields_ = [
+        ("pointer", ctypes.c_size_t),
+        ("pitch", ctypes.c_size_t),
+        ("value", ctypes.c_uint32),
+        ("size", ctypes.c_uint32),
+        ("width", ctypes.c_size_t),
+        ("height", ctypes.c_size_t),
+    ]
+
+
+class Node:
+    """A node of a graph: a kind, what it does, and the nodes that it depends on."""
+
+    def __init__(self, kind: int, run: Run, needs: Iterable[Node] = ()):
+        self.handle = next(_handles)
+        self.kind, self.run, self.needs = kind, run, list(needs)
+        _nodes[self.handle] = self
+
+
+class Graph:
+    """A cudaGraph_t."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+
+    def ordered(self) -> list[Node]:
+        """The nodes, each behind what it depends on. Raises Refused for a circle."""
+        found: list[Node] = []
+        left = self.nodes
+        while left:
+            ready = [node for node in left if all(needed in found for needed in node.needs)]
+            if not ready:
+                raise status.Refused(status.INVALID_VALUE, "the graph's dependencies have a circle")
+            found += ready
+            left = [node for node in left if node not in ready]
+        return found
+
+
+class Executable:
+    """A cudaGraphExec_t: the nodes of a graph with what they did when it was made."""
+
+    def __init__(self, graph: Graph):
+        self.replayed = CUDAGraph()
+        self.update(graph)
+
+    def update(self, graph: Graph) -> None:
+        self.steps = [(node.handle, node.run) for node in graph.ordered()]
+
+    def launch(self, queue: int) -> None:
+        self.replayed.work = [Work(functools.partial(run, queue), None) for _, run in self.steps]
+        self.replayed.replay(queue)
+
+
+def _found(handle: int, table: dict[int, Any], what: str) -> Any:
+    if handle not in table:
+        raise status.Refused(status.INVALID_VALUE, f"{handle:#x} is no {what}, or it has been destroyed")
+    return table[handle]
+
+
+def _graph(handle: int) -> Graph:
+    return _found(handle, _graphs, "graph")
+
+
+def _node(handle: int) -> Node:
+    return _found(handle, _nodes, "node of a graph")
+
+
+def _executable(handle: int) -> Executable:
+    return _found(handle, _executables, "executable graph")
+
+
+def _added(result: int, graph: Graph) -> None:
+    handle = next(_handles)
+    _graphs[handle] = graph
+    put(result, ctypes.c_size_t, handle)
+
+
+# Capture
+
+
+@entry("cudaStreamBeginCapture", QUEUE, INT)
+def begin_capture(queue: int, mode: int) -> None:
+    if queue == 0:
+        raise status.Refused(status.CAPTURE_UNSUPPORTED, "the legacy default queue cannot be captured")
+    try:
+        graphs.begin(queue)
+    except RuntimeError as error:
+        raise status.Refused(status.CAPTURE_UNSUPPORTED, str(error)) from None
+
+
+@entry("cudaStreamEndCapture", QUEUE, ADDRESS)
+def end_capture(queue: int, result: int) -> None:
+    if not graphs.capturing(queue):
+        raise status.Refused(status.CAPTURE_UNMATCHED, f"queue {queue:#x} is not captured")
+    graph = Graph()
+    for work in graphs.end():
+        # Work of a capture has its own queue, and order among queues is no node of the program's.
+        node = Node(EMPTY if work.kind is None else work.kind, lambda queue, run=work.run: run(), graph.nodes[-1:])
+        graph.nodes.append(node)
+    _added(result, graph)
+
+
+@entry("cudaStreamIsCapturing", QUEUE, ADDRESS)
+def is_capturing(queue: int, result: int) -> None:
+    put(result, ctypes.c_int32, int(graphs.capturing(queue)))
+
+
+@entry("cudaThreadExchangeStreamCaptureMode", ADDRESS)
+def exchange_mode(mode: int) -> None:
+    """The mode says which unsafe calls a capture forbids; the emulator has none that it would have to."""
+
+
+# Graphs and nodes
+
+
+@entry("cudaGraphCreate", ADDRESS, INT)
+def create(result: int, flags: int) -> None:
+    _added(result, Graph())
+
+
+@entry("cudaGraphDestroy", HANDLE)
+def destroy(handle: int) -> None:
+    for node in _graph(handle).nodes:
+        del _nodes[node.handle]
+    del _graphs[handle]
+
+
+@entry("cudaGraphClone", ADDRESS, HANDLE)
+def clone(result: int, handle: int) -> None:
+    copy, twins = Graph(), dict[Node, Node]()
+    for node in _graph(handle).ordered():
+        twins[node] = Node(node.kind, node.run, [twins[needed] for needed in node.needs])
+        copy.nodes.append(twins[node])
+    _added(result, copy)
+
+
+def _add(result: int, graph: int, needed: int, count: int, kind: int, run: Run) -> None:
+    handles = (ctypes.c_size_t * count).from_address(needed) if count else ()
+    node = Node(kind, run, map(_node, handles))
+    _graph(graph).nodes.append(node)
+    put(result, ctypes.c_size_t, node.handle)
+
+
+def _launch(kernel: Kernel, config: launches.Config, values: list[bytes], queue: int) -> None:
+    config.queue = queue
+    launches.run(kernel, config, values)
+
+
+def _kernel_run(parameters: int) -> Run:
+    given = KernelParameters.from_address(parameters)
+    kernel = modules.kernel(given.kernel)
+    values = launches.values(kernel, given.parameters, given.extra)
+    config = launches.Config(tuple(given.grid), tuple(given.block), given.shared)
+    return functools.partial(_launch, kernel, config, values)
+
+
+@entry("cudaGraphAddKernelNode", ADDRESS, HANDLE, ADDRESS, SIZE, ADDRESS)
+def add_kernel(result: int, graph: int, needed: int, count: int, parameters: int) -> None:
+    _add(result, graph, needed, count, KERNEL, _kernel_run(parameters))
+
+
+@entry("cudaGraphKernelNodeSetParams", HANDLE, ADDRESS)
+def set_kernel(node: int, parameters: int) -> None:
+    _node(node).run = _kernel_run(parameters)
+
+
+@entry("cudaGraphExecKernelNodeSetParams", HANDLE, HANDLE, ADDRESS)
+def set_kernel_of_executable(handle: int, node: int, parameters: int) -> None:
+    executable, run = _executable(handle), _kernel_run(parameters)
+    executable.steps = [(own, run if own == node else old) for own, old in executable.steps]
+
+
+@entry("cudaGraphAddMemcpyNode", ADDRESS, HANDLE, ADDRESS, SIZE, ADDRESS)
+def add_copy(result: int, graph: int, needed: int, count: int, parameters: int) -> None:
+    box = memory.CopyParameters.from_buffer_copy(ctypes.string_at(parameters, ctypes.sizeof(memory.CopyParameters)))
+    _add(result, graph, needed, count, COPY, functools.partial(memory.copy_given_box, box))
+
+
+@entry("cudaGraphAddMemcpyNode1D", ADDRESS, HANDLE, ADDRESS, SIZE, ADDRESS, ADDRESS, SIZE, INT)
+def add_copy_of_bytes(result: int, graph: int, needed: int, count: int, *copy: int) -> None:
+    _add(result, graph, needed, count, COPY, functools.partial(current().copy, *copy))
+
+
+@entry("cudaGraphAddMemsetNode", ADDRESS, HANDLE, ADDRESS, SIZE, ADDRESS)
+def add_fill(result: int, graph: int, needed: int, count: int, parameters: int) -> None:
+    p = FillParameters.from_buffer_copy(ctypes.string_at(parameters, ctypes.sizeof(FillParameters)))
+
+    def run(queue: int) -> None:
+        for row in range(p.height):
+            current().fill(p.pointer + row * p.pitch, p.value & (1 << 8 * p.size) - 1, p.width, p.size, queue)
+
+    _add(result, graph, needed, count, FILL, run)
+
+
+@entry("cudaGraphAddHostNode", ADDRESS, HANDLE, ADDRESS, SIZE, ADDRESS)
+def add_host_function(result: int, graph: int, needed: int, count: int, parameters: int) -> None:
+    function, data = (ctypes.c_size_t * 2).from_address(parameters)
+    _add(result, graph, needed, count, HOST, lambda queue: launches.call_on_host(function, data))
+
+
+@entry("cudaGraphAddEmptyNode", ADDRESS, HANDLE, ADDRESS, SIZE)
+def add_empty(result: int, graph: int, needed: int, count: int) -> None:
+    _add(result, graph, needed, count, EMPTY, lambda queue: None)
+
+
+@entry("cudaGraphAddChildGraphNode", ADDRESS, HANDLE, ADDRESS, SIZE, HANDLE)
+def add_child(result: int, graph: int, needed: int, count: int, child: int) -> None:
+    runs = [node.run for node in _graph(child).ordered()]  # as it is now
+
+    def run(queue: int) -> None:
+        for each in runs:
+            each(queue)
+
+    _add(result, graph, needed, count, GRAPH, run)
+
+
+@entry("cudaGraphAddDependencies", HANDLE, ADDRESS, ADDRESS, ADDRESS, SIZE)
+def add_dependencies(graph: int, sources: int, targets: int, edges: int, count: int) -> None:
+    pairs = ((ctypes.c_size_t * count).from_address(address) for address in (sources, targets)) if count else ((), ())
+    for source, target in zip(*pairs):
+        _node(target).needs.append(_node(source))
+
+
+@entry("cudaGraphGetNodes", HANDLE, ADDRESS, ADDRESS)
+def nodes(graph: int, result: int, count: int) -> None:
+    _listed(_graph(graph).nodes, result, count)
+
+
+@entry("cudaGraphGetRootNodes", HANDLE, ADDRESS, ADDRESS)
+def root_nodes(graph: int, result: int, count: int) -> None:
+    _listed([node for node in _graph(graph).nodes if not node.needs], result, count)
+
+
+def _listed(found: list[Node], result: int, count: int) -> None:
+    """Store nodes as CUDA does: as many as asked for, or their number without a place for them."""
+    if result:
+        asked = ctypes.c_size_t.from_address(count).value
+        for i, node in enumerate(found[:asked]):
+            put(result + 8 * i, ctypes.c_size_t, node.handle)
+    put(count, ctypes.c_size_t, len(found))
+
+
+@entry("cudaGraphNodeGetType", HANDLE, ADDRESS)
+def kind(node: int, result: int) -> None:
+    put(result, ctypes.c_int32, _node(node).kind)
+
+
+# Executables
+
+
+@entry("cudaGraphInstantiate cudaGraphInstantiateWithFlags", ADDRESS, HANDLE, U64)
+def instantiate(result: int, graph: int, flags: int) -> None:
+    handle = next(_handles)
+    _executables[handle] = Executable(_graph(graph))
+    put(result, ctypes.c_size_t, handle)
+
+
+@entry("cudaGraphExecUpdate", HANDLE, HANDLE, ADDRESS)
+def update(handle: int, graph: int, result: int) -> None:
+    executable, new = _executable(handle), _graph(graph)
+    if len(new.nodes) != len(executable.steps):
+        put(result, ctypes.c_int32, 1)  # cudaGraphExecUpdateError
+        raise status.Refused(status.UPDATE_FAILURE)
+    executable.update(new)
+    put(result, ctypes.c_int32, 0)
+
+
+@entry("cudaGraphUpload", HANDLE, QUEUE)
+def upload(handle: int, queue: int) -> None:
+    _executable(handle)
+
+
+@entry("cudaGraphLaunch", HANDLE, QUEUE)
+def launch(handle: int, queue: int) -> None:
+    graphs.submit(functools.partial(_executable(handle).launch, queue), queue, GRAPH)
+
+
+@entry("cudaGraphExecDestroy", HANDLE)
+def destroy_executable(handle: int) -> None:
+    _executable(handle).replayed.reset()
+    del _executables[handle]
