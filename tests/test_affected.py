@@ -16,6 +16,9 @@ FILES = {
     "proofs/test_more.py": "import affectable.middle, affectable.apart",
     "proofs/test_low_level.py": "",
     "proofs/test_apart.py": "import affectable.apart",
+    "src/affectable/hall/door_handle.py": "",
+    "proofs/hall/test_door.py": "",
+    "proofs/hall/test_other.py": "",
 }
 
 
@@ -33,16 +36,17 @@ def graph(tmp_path_factory):
 @pytest.mark.parametrize(
     ("changed", "tests"),
     [
-        ("affectable.low", ["low_level", "middle", "more", "helper"]),
-        ("affectable.middle", ["middle", "more", "helper"]),
-        ("affectable.apart", ["apart", "more"]),
-        ("proofs.helper", ["helper"]),
-        ("proofs.test_more", ["more"]),
+        ("affectable.low", ["test_low_level", "test_middle", "test_more", "test_helper"]),
+        ("affectable.middle", ["test_middle", "test_more", "test_helper"]),
+        ("affectable.apart", ["test_apart", "test_more"]),
+        ("proofs.helper", ["test_helper"]),
+        ("proofs.test_more", ["test_more"]),
         ("affectable.low_level_of_c", []),
+        ("affectable.hall.door_handle", ["hall.test_door"]),
     ],
 )
 def test_the_nearest_come_first(graph, changed, tests):
-    assert nearest(graph, {changed}) == [f"proofs.test_{test}" for test in tests]
+    assert nearest(graph, {changed}) == [f"proofs.{test}" for test in tests]
 
 
 @pytest.mark.parametrize(

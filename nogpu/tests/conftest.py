@@ -68,6 +68,22 @@ def kernels_and_calls(request):
 
 
 @pytest.fixture
+def live_barriers(monkeypatch):
+    """Number of a CTA's live mbarriers at each mbarrier.init."""
+    held = []
+
+    def place(self, offset, barrier):
+        original(self, offset, barrier)
+        held.append(len(self.by_address))
+
+    from nogpu.hardware.live_barriers import LiveBarriers  # behind `activate`
+
+    original = LiveBarriers.place
+    monkeypatch.setattr(LiveBarriers, "place", place)
+    return held
+
+
+@pytest.fixture
 def refusal(monkeypatch, capsys):
     """The words with which `nogpu ARGUMENTS` ends before a program starts, in this process."""
 

@@ -324,6 +324,18 @@ def test_layers_of_the_emulator_are_those_of_its_contract():
     assert rows == [set(re.findall(r"\w+", row)) for row in contract["layers"]]
 
 
+def test_what_internals_says_where_to_look_for_is_there():
+    """Files that its table names exist, and the first of a row has all words of the example."""
+    source = ROOT / "nogpu" / "src" / "nogpu"
+    table = (ROOT / "nogpu/docs/internals.md").read_text().partition("\n## Where to look\n")[2].partition("\n## ")[0]
+    rows = [re.findall(r"`([^`]+)`", row) for row in table.splitlines() if row.startswith("| ") and "`" in row]
+    for example, first, *others in rows:
+        assert all((source / path).exists() for path in (first, *others)), (first, *others)
+        words = set(re.findall(r"[A-Za-z0-9]+", (source / first).read_text()))
+        assert words.issuperset(re.findall(r"[A-Za-z0-9]+", example)), (first, example)
+    assert len(rows) == 9
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=ids)
 def test_no_path_of_one_machine(path):
     assert not re.search(r"(?<![\w.])/(?:work|tmp|root|home)/", path.read_text())

@@ -49,7 +49,6 @@ class EmulatorError(RuntimeError):
         ptx_line: int | None = None,
         ptx_text: str | None = None,
         source: str | None = None,
-        schedule: str | None = None,
     ):
         self.reason = reason  # value, limit and rule
         self.kernel = kernel  # entry name
@@ -58,7 +57,7 @@ class EmulatorError(RuntimeError):
         self.ptx_line = ptx_line  # 1-based line of the PTX text
         self.ptx_text = ptx_text  # the statement
         self.source = source  # "file.py:line", if the PTX has line information
-        self.schedule = schedule  # under which it happened; others before it ran to their end
+        self.schedule: str | None = None  # under which it happened; others before it ran to their end
         self.passed: tuple[str, ...] = ()  # schedules under which the launch had run to its end before
         self.shape: str | None = None  # of the launch: its grid, block and cluster
         self.is_noted = False

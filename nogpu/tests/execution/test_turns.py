@@ -8,7 +8,6 @@ import pytest
 from nogpu import errors
 from nogpu.compiler.translate import Runner
 from nogpu.errors import EmulatorError, OrderingWarning
-from nogpu.hardware.live_barriers import LiveBarriers
 from nogpu.hardware.tma.encode import encode_tiled
 from nogpu.hardware.traffic import Traffic
 from nogpu.ops import copies
@@ -223,23 +222,15 @@ def test_a_barrier_that_is_initialised_anew_elsewhere():
     assert np.array_equal(out, expected(tensor, 6))
 
 
-def test_a_barrier_that_is_initialised_anew_for_every_tile(rows, monkeypatch):
+def test_a_barrier_that_is_initialised_anew_for_every_tile(rows, live_barriers):
     """Compiled code keeps nothing of invalidated barriers, neither the barrier nor a way to it."""
-    held = []
-
-    def place(self, offset, barrier):
-        original(self, offset, barrier)
-        held.append(len(self.by_address))
-
-    original = LiveBarriers.place
-    monkeypatch.setattr(LiveBarriers, "place", place)
     renewed = """
         @!%p1 mbarrier.inval.shared.b64 [%r2]; @!%p1 mbarrier.init.shared.b64 [%r2], 1; mov.u32 %r3, 0;
         @!%p1 fence.mbarrier_init.release.cluster; bar.sync 0;
     """
     tensor, out, _ = load(6, before=renewed)
     assert np.array_equal(out, expected(tensor, 6))
-    assert len(held) == 7 and max(held) == 1 and len(rows) == 6
+    assert len(live_barriers) == 7 and max(live_barriers) == 1 and len(rows) == 6
 
 
 @pytest.mark.parametrize("kernels", [True, False])

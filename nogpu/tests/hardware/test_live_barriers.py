@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from nogpu.errors import EmulatorError
-from nogpu.hardware.live_barriers import LiveBarriers
 from tests.support.small_kernels import aligned, launch, store
 
 SETUP = """
@@ -68,16 +67,8 @@ def test_a_barrier_that_is_no_longer_live():
     run(body)
 
 
-def test_barriers_that_are_no_longer_live_take_no_memory(monkeypatch):
+def test_barriers_that_are_no_longer_live_take_no_memory(live_barriers):
     """A loop initialises, uses and invalidates barriers, as long persistent kernels do for every tile."""
-    held = []
-
-    def place(self, offset, barrier):
-        original(self, offset, barrier)
-        held.append(len(self.by_address))
-
-    original = LiveBarriers.place
-    monkeypatch.setattr(LiveBarriers, "place", place)
     run("""
         mov.u32 %r6, 0; @!%p1 bra END;
     NEXT: mbarrier.init.shared.b64 [%r3+32], 1; mbarrier.arrive.shared.b64 _, [%r3+32];
@@ -86,7 +77,7 @@ def test_barriers_that_are_no_longer_live_take_no_memory(monkeypatch):
         add.u32 %r6, %r6, 1; setp.lt.u32 %p3, %r6, 20; @%p3 bra NEXT;
     END:
     """)
-    assert len(held) == 22 and max(held) == 3
+    assert len(live_barriers) == 22 and max(live_barriers) == 3
 
 
 def test_barriers_of_other_ctas():

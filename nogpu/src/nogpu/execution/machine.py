@@ -473,7 +473,7 @@ class Machine:
             raise self.hang(WAITING)
 
     def hang(self, reason: str) -> EmulatorError:
-        """Error for a hang."""
+        """Error that says what the warps wait for, where none can go on."""
         return self._reported(f"the kernel hangs: {reason}")
 
     def _reported(self, headline: str) -> EmulatorError:

@@ -34,7 +34,7 @@ class Explorer(Protocol):
 
 @dataclass
 class Tried:
-    """End of a run."""
+    """Outcome of a run under one schedule."""
 
     failure: EmulatorError | None
     """An error, or other bytes than the first run's."""

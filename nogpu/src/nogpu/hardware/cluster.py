@@ -15,7 +15,7 @@ from nogpu.hardware.mbarriers import MBarrier
 from nogpu.hardware.memory import RANK_SHIFT, SHARED_BASE
 from nogpu.hardware.native import Context
 from nogpu.hardware.properties import WARP_THREADS
-from nogpu.hardware.registers import check_requests
+from nogpu.hardware.setmaxnreg import check_requests
 from nogpu.hardware.shared_memory import SharedMemory
 from nogpu.hardware.store_marks import StoreMarks
 from nogpu.hardware.tensor.tmem import TensorMemory

@@ -12,7 +12,6 @@ import numpy as np
 from nogpu import headers
 from nogpu.hardware.native import Calls
 from nogpu.hardware.register_file import RegisterFile
-from nogpu.hardware.traits import Traits
 from nogpu.ptx.ir import Entry
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.warp import ActiveGroup
 
 (DONE,) = headers.constants("native/engine.h", "DONE")  # result of a turn in which the group has parted or ended
+_READERS = ("tcgen05.mma", "tcgen05.cp.", "cp.async.bulk.", "cp.reduce.async.bulk.")
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,29 @@ class RegisterUses:
             for name in {*defines, *uses}:
                 found.setdefault(name, []).append(index)
         return {name: np.array(indices) for name, indices in found.items()}
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Features of a whole kernel that rules of order depend on."""
+
+    tensor_fences: bool  # the kernel has a tcgen05.fence
+    async_reads: bool  # the kernel has an instruction by which the async proxy reads shared memory
+
+    @staticmethod
+    def of(entry: Entry) -> Traits:
+        """Features of an entry with its calls expanded."""
+        opcodes = {instruction.opcode for instruction in entry.instructions}
+        return Traits(
+            any(opcode.startswith("tcgen05.fence") for opcode in opcodes),
+            any(opcode.startswith(_READERS) and _reads_shared(opcode) for opcode in opcodes),
+        )
+
+
+def _reads_shared(opcode: str) -> bool:
+    """True if a reader's source is shared memory. Copies name their destination's space before their source's."""
+    sources = ".global.shared::cta", ".shared::cluster.shared::cta"
+    return opcode.startswith("tcgen05.") or any(source in opcode for source in sources)
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nogpu.errors import Fault
-from nogpu.hardware.registers import REGISTERS, requested
+from nogpu.hardware.setmaxnreg import REGISTERS, requested
 from nogpu.ops.active_lanes import whole_warp
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import re
 from typing import NamedTuple
 
 from nogpu.compiler.opcodes.integers import BITS, INTEGERS
-from nogpu.compiler.opcodes.rows import Row, always_lanes, row, same_as_sources
+from nogpu.compiler.opcodes.rows import Row, by_lane, row
 from nogpu.compiler.rowcode.assembler import Assembler, Source
 from nogpu.ptx.ir import Instruction, Pair
 from nogpu.ptx.types import type_width
@@ -157,59 +157,24 @@ _FLOAT_SETS = (  # results, sources, modifier
 )
 
 ROWS: list[Row] = [
-    row(
-        rf"setp\.(?P<op>{_INTEGER_COMPARED}){_COMBINE}\.(?P<type>{_INTEGER_TYPES})",
-        takes=_SETP,
-        kernels=_setp,
-    ),
-    row(
-        rf"setp\.(?P<op>{_FLOAT_COMPARED}){_COMBINE}{_FTZ}\.(?P<type>f16|f16x2|f32)",
-        kind=always_lanes,
-        takes=_SETP,
-        kernels=_setp,
-    ),
-    row(
-        rf"setp\.(?P<op>{_FLOAT_COMPARED}){_COMBINE}\.(?P<type>bf16|bf16x2|f64)",
-        kind=always_lanes,
-        takes=_SETP,
-        kernels=_setp,
-    ),
-    row(
+    row(rf"setp\.(?P<op>{_INTEGER_COMPARED}){_COMBINE}\.(?P<type>{_INTEGER_TYPES})", takes=_SETP, kernels=_setp),
+    by_lane(rf"setp\.(?P<op>{_FLOAT_COMPARED}){_COMBINE}{_FTZ}\.(?P<type>f16|f16x2|f32)", _setp, takes=_SETP),
+    by_lane(rf"setp\.(?P<op>{_FLOAT_COMPARED}){_COMBINE}\.(?P<type>bf16|bf16x2|f64)", _setp, takes=_SETP),
+    by_lane(
         rf"set\.(?P<op>{_INTEGER_COMPARED}){_COMBINE}\.(?P<result>u32|s32|f32|f16|bf16)\.(?P<type>{_INTEGER_TYPES})",
-        kind=always_lanes,
+        _set,
         takes=_SET,
-        kernels=_set,
     ),
     *(
-        row(
+        by_lane(
             rf"set\.(?P<op>{_FLOAT_COMPARED}){_COMBINE}{ftz}\.(?P<result>{results})\.(?P<type>{types})",
-            kind=always_lanes,
+            _set,
             takes=_SET,
-            kernels=_set,
         )
         for results, types, ftz in _FLOAT_SETS
     ),
-    row(
-        rf"selp\.(?P<type>{_INTEGER_TYPES}|f32|f64)",
-        kind=same_as_sources,
-        takes="{type} {type} {type} p",
-        kernels=_selp,
-    ),
-    row(
-        rf"slct\.(?P<type>{_INTEGER_TYPES}|f32|f64)\.s32",
-        takes="{type} {type} {type} s32",
-        kernels=_slct,
-    ),
-    row(
-        rf"slct(?P<ftz>\.ftz)?\.(?P<type>{_INTEGER_TYPES}|f32|f64)\.f32",
-        kind=always_lanes,
-        takes="{type} {type} {type} f32",
-        kernels=_slct,
-    ),
-    row(
-        rf"testp\.(?P<op>{'|'.join(_PROPERTIES)})\.(?P<type>f32|f64)",
-        kind=always_lanes,
-        takes="p {type}",
-        kernels=_test_property,
-    ),
+    row(rf"selp\.(?P<type>{_INTEGER_TYPES}|f32|f64)", takes="{type} {type} {type} p", kernels=_selp),
+    row(rf"slct\.(?P<type>{_INTEGER_TYPES}|f32|f64)\.s32", takes="{type} {type} {type} s32", kernels=_slct),
+    by_lane(rf"slct(?P<ftz>\.ftz)?\.(?P<type>{_INTEGER_TYPES}|f32|f64)\.f32", _slct, takes="{type} {type} {type} f32"),
+    by_lane(rf"testp\.(?P<op>{'|'.join(_PROPERTIES)})\.(?P<type>f32|f64)", _test_property, takes="p {type}"),
 ]

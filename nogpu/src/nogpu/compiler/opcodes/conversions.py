@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nogpu.compiler.opcodes import conversion_kernels as kernels
-from nogpu.compiler.opcodes.rows import Row, always_lanes, row
+from nogpu.compiler.opcodes.rows import Row, by_lane, row
 
 _WORD = "b16|u16|s16|f16|bf16|b32|u32|s32|f32|f16x2|bf16x2|b64|u64|s64|f64|f32x2"
 _INTEGER = "u8|s8|u16|s16|u32|s32|u64|s64"
@@ -19,46 +19,35 @@ ROWS: list[Row] = [
         takes=_CONVERTED,
         kernels=kernels.integer_to_integer,
     ),
-    row(
+    by_lane(
         rf"cvt\.(?P<rounding>rn|rz|rm|rp){_FTZ_SAT}\.(?P<to>f16|f32)\.(?P<type>{_INTEGER})",
-        kind=always_lanes,
+        kernels.integer_to_float,
         takes=_CONVERTED,
-        kernels=kernels.integer_to_float,
     ),
-    row(
+    by_lane(
         rf"cvt\.(?P<rounding>rn|rz|rm|rp)\.(?P<to>bf16)\.(?P<type>{_INTEGER})",
-        kind=always_lanes,
+        kernels.integer_to_float,
         takes=_CONVERTED,
-        kernels=kernels.integer_to_float,
     ),
-    row(
+    by_lane(
         rf"cvt\.(?P<rounding>rn|rz|rm|rp)(?P<sat>\.sat)?\.(?P<to>f64)\.(?P<type>{_NARROW_INTEGER})",
-        kind=always_lanes,
+        kernels.integer_to_float,
         takes=_CONVERTED,
-        kernels=kernels.integer_to_float,
     ),
-    row(
-        r"cvt\.rn\.f64\.(?P<type>u64|s64)",
-        kind=always_lanes,
-        kernels=kernels.long_to_double,
-        takes="f64 {type}+",
-    ),
-    row(
+    by_lane(r"cvt\.rn\.f64\.(?P<type>u64|s64)", kernels.long_to_double, takes="f64 {type}+"),
+    by_lane(
         rf"cvt\.(?P<rounding>rni|rzi|rmi|rpi)(?P<ftz>\.ftz)?(?:\.sat)?\.(?P<to>{_INTEGER})\.(?P<type>{_FLOAT})",
-        kind=always_lanes,
-        kernels=kernels.float_to_integer,
+        kernels.float_to_integer,
         takes=_FLOAT_CONVERTED,
     ),
-    row(
+    by_lane(
         rf"cvt(?:\.(?P<rounding>rn|rz|rm|rp|rni|rzi|rmi|rpi))?{_FTZ_SAT}\.(?P<to>{_FLOAT})\.(?P<type>{_FLOAT})",
-        kind=always_lanes,
-        kernels=kernels.float_to_float,
+        kernels.float_to_float,
         takes=_FLOAT_CONVERTED,
     ),
-    row(
+    by_lane(
         r"cvt\.(?P<rounding>rn|rz)(?P<modifiers>(?:\.relu|\.satfinite)+)\.(?P<to>f16|bf16)\.(?P<type>f32)",
-        kind=always_lanes,
-        kernels=kernels.float_to_float,
+        kernels.float_to_float,
         takes=_FLOAT_CONVERTED,
     ),
 ]

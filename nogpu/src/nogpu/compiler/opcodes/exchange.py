@@ -55,6 +55,14 @@ def _shuffle_kind(instruction: Instruction, writes: int, kind_of: KindOf) -> str
     return "uniform" if broadcast else "lanes"
 
 
+def _assign_pair(code: Code, destination: object, result: str, kind: str) -> None:
+    """result: name of a pair of values, of which the second goes to a predicate behind "|" if there is one."""
+    targets = (destination.first, destination.second) if isinstance(destination, Pair) else (destination,)
+    for i, target in enumerate(targets):
+        if target != SINK:
+            code.assign(target, f"{result}[{i}]", kind)
+
+
 def _shuffle(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, a, b, c, membermask = instruction.operands
     mask, members = code.mask, code.value(membermask)
@@ -70,10 +78,7 @@ def _shuffle(code: Code, instruction: Instruction, match: re.Match) -> None:
     result = code.temporary()
     operands = f"{code.value(a)}, {code.value(b)}, {code.value(c)}, {members}"
     code.line(f"{result} = exchange.shuffle(g, {mask}, {match.group('mode')!r}, {operands})")
-    targets = (destination.first, destination.second) if isinstance(destination, Pair) else (destination,)
-    for i, target in enumerate(targets):
-        if target != SINK:
-            code.assign(target, f"{result}[{i}]", "lanes")
+    _assign_pair(code, destination, result, "lanes")
 
 
 def _shuffle_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
@@ -144,10 +149,7 @@ def _match_all(code: Code, instruction: Instruction, match: re.Match) -> None:
     result = code.temporary()
     operands = f"{code.value(a)}, {match.group('width')}, {code.single(membermask)}"
     code.line(f"{result} = exchange.match_all(g, {code.mask}, {operands})")
-    targets = (destination.first, destination.second) if isinstance(destination, Pair) else (destination,)
-    for i, target in enumerate(targets):
-        if target != SINK:
-            code.assign(target, f"{result}[{i}]", "uniform")
+    _assign_pair(code, destination, result, "uniform")
 
 
 ROWS: list[Row] = [

@@ -7,7 +7,7 @@ layout of their bits in pictures only.
 from __future__ import annotations
 
 from nogpu.compiler.opcodes import conversion_kernels as kernels
-from nogpu.compiler.opcodes.rows import Row, always_lanes, row
+from nogpu.compiler.opcodes.rows import Row, by_lane
 
 _SMALL = "e4m3|e5m2|e2m1|e2m3|e3m2"
 _MODIFIERS = r"(?P<modifiers>(?:\.relu|\.satfinite)*)"
@@ -16,82 +16,25 @@ _RELU = r"(?P<modifiers>\.relu)?"
 _SATFINITE = r"(?P<modifiers>\.satfinite)?"
 
 ROWS: list[Row] = [
-    row(
-        rf"cvt\.(?P<rounding>rn|rz){_MODIFIERS}\.(?P<to>f16|bf16)x2\.(?P<type>f32)",
-        operands=3,
-        kernels=kernels.pack,
-        kind=always_lanes,
+    by_lane(rf"cvt\.(?P<rounding>rn|rz){_MODIFIERS}\.(?P<to>f16|bf16)x2\.(?P<type>f32)", kernels.pack, operands=3),
+    by_lane(rf"cvt\.rs{_MODIFIERS}\.(?P<to>f16|bf16)x2\.f32", kernels.pack_stochastic, takes="b32 f32 f32 b32"),
+    by_lane(rf"cvt\.(?P<rounding>rn){_SATURATING}\.(?P<to>{_SMALL})x2\.(?P<type>f32)", kernels.pack, operands=3),
+    by_lane(
+        rf"cvt\.(?P<rounding>rn){_SATURATING}\.(?P<to>{_SMALL})x2\.(?P<type>f16x2|bf16x2)", kernels.pack, operands=2
     ),
-    row(
-        rf"cvt\.rs{_MODIFIERS}\.(?P<to>f16|bf16)x2\.f32",
-        kernels=kernels.pack_stochastic,
-        kind=always_lanes,
-        takes="b32 f32 f32 b32",
-    ),
-    row(
-        rf"cvt\.(?P<rounding>rn){_SATURATING}\.(?P<to>{_SMALL})x2\.(?P<type>f32)",
-        operands=3,
-        kernels=kernels.pack,
-        kind=always_lanes,
-    ),
-    row(
-        rf"cvt\.(?P<rounding>rn){_SATURATING}\.(?P<to>{_SMALL})x2\.(?P<type>f16x2|bf16x2)",
-        operands=2,
-        kernels=kernels.pack,
-        kind=always_lanes,
-    ),
-    row(
-        rf"cvt\.(?P<rounding>rz|rp){_SATFINITE}\.(?P<to>ue8m0)x2\.(?P<type>f32)",
-        operands=3,
-        kernels=kernels.pack,
-        kind=always_lanes,
-    ),
-    row(
-        rf"cvt\.(?P<rounding>rz|rp){_SATFINITE}\.(?P<to>ue8m0)x2\.(?P<type>bf16x2)",
-        operands=2,
-        kernels=kernels.pack,
-        kind=always_lanes,
-    ),
-    row(
-        rf"cvt\.rn{_RELU}\.(?P<to>f16|bf16)x2\.(?P<of>{_SMALL})x2",
-        takes="b32 .",
-        kernels=kernels.unpack,
-        kind=always_lanes,
-    ),
-    row(
+    by_lane(rf"cvt\.(?P<rounding>rz|rp){_SATFINITE}\.(?P<to>ue8m0)x2\.(?P<type>f32)", kernels.pack, operands=3),
+    by_lane(rf"cvt\.(?P<rounding>rz|rp){_SATFINITE}\.(?P<to>ue8m0)x2\.(?P<type>bf16x2)", kernels.pack, operands=2),
+    by_lane(rf"cvt\.rn{_RELU}\.(?P<to>f16|bf16)x2\.(?P<of>{_SMALL})x2", kernels.unpack, takes="b32 ."),
+    by_lane(
         rf"cvt\.rn{_RELU}(?P<scaled>\.scaled::n2::ue8m0)\.(?P<to>bf16)x2\.(?P<of>{_SMALL})x2",
+        kernels.unpack,
         takes="b32 . b16",
-        kernels=kernels.unpack,
-        kind=always_lanes,
     ),
-    row(
-        r"cvt\.rn(?P<modifiers>)\.(?P<to>bf16)x2\.(?P<of>ue8m0)x2",
-        takes="b32 .",
-        kernels=kernels.unpack,
-        kind=always_lanes,
-    ),
-    row(
-        rf"cvt\.(?P<rounding>rn|rz){_MODIFIERS}\.tf32\.f32",
-        kernels=kernels.round_to_tf32,
-        kind=always_lanes,
-        takes="b32 f32",
-    ),
-    row(
-        rf"cvt\.(?P<rounding>rna){_SATFINITE}\.tf32\.f32",
-        kernels=kernels.round_to_tf32,
-        kind=always_lanes,
-        takes="b32 f32",
-    ),
-    row(
-        r"cvt\.pack\.sat\.(?P<sign>[us])(?P<width>16)\.s32",
-        kernels=kernels.pack_integers,
-        kind=always_lanes,
-        takes="b32 s32 s32",
-    ),
-    row(
-        r"cvt\.pack\.sat\.(?P<sign>[us])(?P<width>2|4|8)\.s32\.b32",
-        kernels=kernels.pack_integers,
-        kind=always_lanes,
-        takes="b32 s32 s32 b32",
+    by_lane(r"cvt\.rn(?P<modifiers>)\.(?P<to>bf16)x2\.(?P<of>ue8m0)x2", kernels.unpack, takes="b32 ."),
+    by_lane(rf"cvt\.(?P<rounding>rn|rz){_MODIFIERS}\.tf32\.f32", kernels.round_to_tf32, takes="b32 f32"),
+    by_lane(rf"cvt\.(?P<rounding>rna){_SATFINITE}\.tf32\.f32", kernels.round_to_tf32, takes="b32 f32"),
+    by_lane(r"cvt\.pack\.sat\.(?P<sign>[us])(?P<width>16)\.s32", kernels.pack_integers, takes="b32 s32 s32"),
+    by_lane(
+        r"cvt\.pack\.sat\.(?P<sign>[us])(?P<width>2|4|8)\.s32\.b32", kernels.pack_integers, takes="b32 s32 s32 b32"
     ),
 ]

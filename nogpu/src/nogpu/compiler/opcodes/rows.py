@@ -120,6 +120,11 @@ def computed(
     )
 
 
+def by_lane(pattern: str, kernels: Kernels, **options: Any) -> Row:
+    """An instruction that kernels compute for each lane, even where all lanes hold the same. options: as for `row`."""
+    return row(pattern, kernels=kernels, kind=always_lanes, **options)
+
+
 def called(pattern: str, template: str, operands: int | tuple[int, ...] | None = None, **options: Any) -> Row:
     """An instruction that is one call, written as a template of `code.Code.call`.
 
