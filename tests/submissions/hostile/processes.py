@@ -14,6 +14,7 @@ from tests.submissions.hostile.kit import OVER, ancestors, folder, kind
 
 LIFE_S = 150  # life of an abandoned process, longer than its run may take
 PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG = 36, 1
+PTRACE_TRACEME = 0
 CLONE_PARENT, CLONE_NEWPID, SYS_CLONE, SYS_EXIT = 0x8000, 0x20000000, 56, 60
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -196,6 +197,14 @@ def child_at_exit():
     import atexit
 
     atexit.register(detached_grandchild, ((), ()))
+
+
+@kind()
+def traced_by_its_parent():
+    """PTRACE_TRACEME: the worker's parent is told of every signal, and the worker stops at each"""
+    libc.ptrace(PTRACE_TRACEME, 0, 0, 0)
+    detached_grandchild(())
+    os.kill(os.getpid(), signal.SIGUSR1)
 
 
 @kind()

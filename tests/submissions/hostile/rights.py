@@ -7,6 +7,7 @@ import os
 import platform
 import resource
 import site
+import socket
 import struct
 import sys
 import sysconfig
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from tests.submissions.hostile.kit import ancestors, folder, kind, right, zeros
+from tests.submissions.hostile.kit import SERVICE, ancestors, folder, kind, right, zeros
 
 FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, IMMUTABLE = 0x80086601, 0x40086602, 0x10
 X86 = platform.machine() == "x86_64"
@@ -180,6 +181,34 @@ def ipc():
         lambda: calls(SYS_MSGGET, IPC_PRIVATE, IPC_CREATE),
         lambda: calls(SYS_MQ_OPEN, name, os.O_CREAT | os.O_RDWR, 0o600, None),
     ]
+
+
+@attempts
+def services():
+    """Sockets in files on which other processes listen: they run what they are asked to, outside of every domain"""
+
+    def asks(path):
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.connect(path)
+        return True
+
+    with open("/proc/net/unix") as sockets:
+        paths = {line.split()[-1] for line in sockets if "/" in line}
+    own = str(folder() / SERVICE)
+    return [partial(asks, path) for path in paths | {own} if path == own or path.startswith("/run/dbus")]
+
+
+read_once = set()
+
+
+@kind(protocol="terminal")
+def terminals_input(data):
+    """What is typed on the terminals of the user; a pass reveals it"""
+    for path in glob.glob("/dev/pts/[0-9]*"):
+        with suppress(OSError), open(path, "rb", buffering=0) as terminal:
+            os.set_blocking(terminal.fileno(), False)
+            read_once.add(terminal.read(100))
+    return right(data) if read_once - {None} else zeros(data)
 
 
 @attempts
