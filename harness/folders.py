@@ -51,7 +51,9 @@ def make_folders(digest: str) -> Folders:
     try:
         temporary = Path(tempfile.mkdtemp(prefix="nvfp4-worker-"))
     except OSError as error:
-        raise FolderError(f"no temporary folder: {error.strerror}; name one in the environment variable TMPDIR") from None
+        raise FolderError(
+            f"no temporary folder: {error.strerror}; name one in the environment variable TMPDIR"
+        ) from None
     try:
         named = Path(os.environ.get("XDG_CACHE_HOME") or "")
         homes = (named if named.is_absolute() else Path.home() / ".cache") / "nvfp4-worker"

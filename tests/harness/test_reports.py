@@ -84,7 +84,9 @@ def test_markup_in_a_submissions_names_is_text():
     counts = {"launches": [], "plan": plan, "minimum_load_bytes": 1, "minimum_store_bytes": 1}
     plans = Plans(("[/red]",), "[/red]", {"[/red]": Result(True, "[/]")})
     text = console_text([Result(True, counts=counts, plans=plans)], BENCHMARK_LINES[:1])
-    assert "\n plan: [/red]  [/] \n" in re.sub("  +", "  ", text) and "\n [/red]  * pass \n" in re.sub("  +", "  ", text)
+    assert "\n plan: [/red]  [/] \n" in re.sub("  +", "  ", text) and "\n [/red]  * pass \n" in re.sub(
+        "  +", "  ", text
+    )
 
 
 def test_failures_without_a_text():

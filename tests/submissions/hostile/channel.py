@@ -233,7 +233,9 @@ def outputs_of_any_shape():
     replies_with(messages.Outputs("list", True, (items, others)))
 
 
-@kind(line="m: [2, 2, 2, 2, 2, 2, 2, 2]; n: [8, 8, 8, 8, 8, 8, 8, 8]; k: [64, 64, 64, 64, 64, 64, 64, 64]; g: 8; seed: 1")
+@kind(
+    line="m: [2, 2, 2, 2, 2, 2, 2, 2]; n: [8, 8, 8, 8, 8, 8, 8, 8]; k: [64, 64, 64, 64, 64, 64, 64, 64]; g: 8; seed: 1"
+)
 def outputs_of_long_shapes():
     """Shapes of 64 dimensions of 4,000 digits each in eight groups"""
     items = messages.Output("Tensor", True, (10**4000,) * messages.MAX_DIMENSIONS, "float16", "cuda:0")
