@@ -75,9 +75,9 @@ def enter(writable: Sequence[Path]) -> bool:
         if SHARED_MEMORY.is_dir():
             _mount("tmpfs", str(SHARED_MEMORY), "tmpfs", 0)
             places.append(str(SHARED_MEMORY))
-        for path in hidden():
+        for name in hidden():
             with suppress(OSError):  # a socket whose file is gone
-                _mount("/dev/null", path, None, MS_BIND)
+                _mount("/dev/null", name, None, MS_BIND)
         if TERMINALS.is_dir():
             _mount("tmpfs", str(TERMINALS), "tmpfs", 0)
         settings = (PROCESSES / name for name in KERNEL)

@@ -100,7 +100,7 @@ def nonblocking_output():
 
 @kind()
 def other_pipes():
-    """The pipes of its output made small and of packets, read by itself, and filled with spliced lines of the protocol"""
+    """The pipes of its output made small and of packets, read by itself, filled with spliced lines of the protocol"""
     packets = os.O_DIRECT | os.O_NONBLOCK
     for fd in (1, 2):
         fcntl.fcntl(fd, F_SETPIPE_SZ, 4096)
