@@ -238,7 +238,7 @@ read_once = set()
 
 @kind(protocol="terminal")
 def terminals_input(data):
-    """What is typed on the terminals of the user; a pass reveals it"""
+    """Text that is typed on the user's terminals; a pass reveals it"""
     for path in glob.glob("/dev/pts/[0-9]*"):
         with suppress(OSError), open(path, "rb", buffering=0) as terminal:
             os.set_blocking(terminal.fileno(), False)
