@@ -17,7 +17,7 @@
 With POPCORN_FD in the environment this is the contest's eval.py: results are `key: value` lines on that descriptor.
 The contest has an eval.py, a task and a reference for each problem; here --problem names it, group_gemm by default.
 Exit codes: 0 all passed, 112 a case failed, 2 usage, 113 unreadable or malformed spec file, 111 POPCORN_FD unusable,
-1 no device to run on or a package is missing, 3 the emulator finds no C compiler or no folder for what it compiles,
+1 no device to run on or a package is missing, 3 no C compiler for the emulator or no folder for what a process leaves,
 120 the results cannot be written, 130 interrupted.
 
 Cases run in a spawned worker process. A worker that dies or exceeds --timeout fails its case; the next case gets a new
@@ -35,7 +35,8 @@ from harness import options, sanitizing
 from harness.clocks import Clocking
 from harness.confinement import shortcomings
 from harness.devices import B200, DEVICES, EMULATOR, MODES, Device, DeviceError, Job, choose_device, emulator_device
-from harness.interpreter import UNWRITTEN, OutputError, leave, open_streams, remark
+from harness.folders import FolderError
+from harness.interpreter import UNWRITTEN, OutputError, escaped, leave, open_streams, remark
 from harness.modes import Wishes, run_mode
 from harness.profiling import has_outer_profiler
 from harness.protocol import ProtocolReport, usable_fd
@@ -48,6 +49,7 @@ from task import PROBLEMS, Problem, SpecError, TestSpec
 
 EXIT_NO_DEVICE = 1  # exit code without a device, or without a torch to reach it with
 EXIT_USAGE = 2  # argparse's own exit code
+EXIT_NO_FOLDER = 3  # the emulator's own exit code, too
 EXIT_BAD_POPCORN_FD = 111
 EXIT_CHECK_FAILED = 112
 EXIT_BAD_SPEC = 113
@@ -88,7 +90,7 @@ class Selection:
 
 def select_cases(parser: argparse.ArgumentParser, args: argparse.Namespace) -> list[Selection]:
     """The cases that the command line selects, with POPCORN_SEED combined into the seeds. Raises SpecError."""
-    if args.problem == options.ALL and args.specfile:
+    if args.problem == options.ALL and args.specfile is not None:
         parser.error(f"--problem {options.ALL} takes no SPECFILE: a spec file holds the cases of one problem")
     if args.problem == options.ALL and args.case is not None:
         parser.error(f"--problem {options.ALL} takes no --case: it is the number of a case of one problem")
@@ -99,7 +101,7 @@ def select_cases(parser: argparse.ArgumentParser, args: argparse.Namespace) -> l
         parser.error(f"POPCORN_SEED={seed!r} is not an integer")
     selections = []
     for problem in PROBLEMS.values() if args.problem == options.ALL else [PROBLEMS[args.problem]]:
-        if args.specfile:
+        if args.specfile is not None:
             specs = problem.read_spec_file(args.specfile)
         else:
             lines = problem.tests if args.mode == "test" else [benchmark.line for benchmark in problem.benchmarks]
@@ -242,12 +244,10 @@ def main() -> int:
     args = parser.parse_args()
     if protocol_fd is not None and args.specfile is None:
         parser.error("SPECFILE is required where POPCORN_FD is set")
-    if not args.submission.is_file():
-        parser.error(f"--submission {args.submission}: there is no such file")
     try:
         submission = Submission.of(args.submission)
     except OSError as error:
-        parser.error(f"--submission {args.submission}: {error.strerror}")
+        parser.error(f"--submission {escaped(str(args.submission))}: {error.strerror}")
     clock = options.clocking(parser, args)
     try:
         selections = select_cases(parser, args)
@@ -274,6 +274,9 @@ def main() -> int:
     try:
         passed = run(args, submission, device, selections, sanitizer_of(parser, args, device), clock, protocol_fd)
         sys.stdout.flush()
+    except FolderError as error:
+        remark(f"eval.py: {error}")
+        return EXIT_NO_FOLDER
     except OutputError as error:
         where = "standard output" if protocol_fd is None else f"POPCORN_FD={protocol_fd}"
         remark(f"eval.py: the results cannot be written to {where}: {error.strerror}")

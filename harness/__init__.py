@@ -3,8 +3,8 @@
 The judge, which is eval.py's own process, makes inputs and expected outputs and compares; the worker process imports
 the submission and calls it. A module imports only modules of the lines above its own, and nothing of eval.py or tools:
 
-    dsl, console, modules, interpreter, timing, messages, linux, launch_modes, submissions, folders
-    results, counts, clocks, plan_report, cases, shared_memory, sanitizing, processes
+    dsl, console, modules, interpreter, timing, messages, linux, launch_modes, folders
+    submissions, results, counts, clocks, plan_report, cases, shared_memory, sanitizing, processes
     landlock, namespaces, seccomp   what a worker may do
     relay                           what it prints
     outputs, profiling

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+MOST_COLUMNS = 10_000
 WIDTH = 160  # characters of a line if neither a terminal nor COLUMNS sets the width
 
 
@@ -19,7 +20,9 @@ def make_console(width: int = WIDTH, **options: Any) -> Console:
     """A console as wide as the terminal or COLUMNS says, else `width` characters. options: those of rich's Console."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else width, **options)
+    columns = os.environ.get("COLUMNS", "")
+    given = min(int(columns[:9]), MOST_COLUMNS) if columns.isascii() and columns.isdecimal() else 0
+    return Console(width=given or (None if sys.stdout.isatty() else width), **options)
 
 
 def make_table(left: Iterable[str], right: Iterable[str], **options: Any) -> Table:

@@ -42,11 +42,21 @@ class Folders:
             print(f"eval.py: {self.temporary}, a folder of the submission, could not be removed", file=sys.stderr)
 
 
+class FolderError(Exception):
+    """A machine without a place for a temporary folder."""
+
+
 def make_folders(digest: str) -> Folders:
-    """Make the folders for a submission with this digest. The homes used last are kept."""
-    temporary = Path(tempfile.mkdtemp(prefix="nvfp4-worker-"))
+    """Make the folders for a submission with this digest. The homes used last are kept. Raises FolderError."""
     try:
-        homes = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nvfp4-worker"
+        temporary = Path(tempfile.mkdtemp(prefix="nvfp4-worker-"))
+    except OSError as error:
+        raise FolderError(
+            f"no temporary folder: {error.strerror}; name one in the environment variable TMPDIR"
+        ) from None
+    try:
+        named = Path(os.environ.get("XDG_CACHE_HOME") or "")
+        homes = (named if named.is_absolute() else Path.home() / ".cache") / "nvfp4-worker"
         homes.mkdir(mode=0o700, parents=True, exist_ok=True)
         home = homes / digest
         home.mkdir(mode=0o700, exist_ok=True)

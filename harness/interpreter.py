@@ -46,7 +46,8 @@ class Output(io.TextIOWrapper):
 def open_streams() -> bool:
     """Make standard output an `Output`, and replace closed standard streams by the null device.
 
-    Otherwise the next file that is opened would take their numbers. Returns whether standard output was open.
+    Otherwise the next file that is opened would take their numbers. Standard output escapes what its encoding lacks.
+    Returns whether it was open.
     """
     has_output = sys.stdout is not None
     for number in range(3):
@@ -56,16 +57,21 @@ def open_streams() -> bool:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number
     sys.stdout = sys.stdout or open(1, "w", closefd=False)
     if type(sys.stdout) is io.TextIOWrapper:
-        texts = sys.stdout.encoding, sys.stdout.errors, None, sys.stdout.line_buffering, sys.stdout.write_through
+        texts = sys.stdout.encoding, "backslashreplace", None, sys.stdout.line_buffering, sys.stdout.write_through
         sys.stdout = Output(sys.stdout.buffer, *texts)
     sys.stderr = sys.stderr or open(2, "w", closefd=False)
     return has_output
 
 
+def escaped(text: str, kept: str = "") -> str:
+    """The text with unprintable characters, except for those `kept`, as escape sequences."""
+    return "".join(c if c.isprintable() or c in kept else ascii(c)[1:-1] for c in text)
+
+
 def remark(text: str) -> None:
     """Print a line to standard error; after a failure standard error is the null device."""
     try:
-        print(text, file=sys.stderr, flush=True)
+        print(escaped(text), file=sys.stderr, flush=True)
     except OSError:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 2)

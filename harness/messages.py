@@ -208,7 +208,7 @@ class Output(Message):
 
     type: Name
     is_plain: bool  # a torch.Tensor, not of a subclass, and strided
-    shape: Annotated[tuple[int, ...], msgspec.Meta(max_length=MAX_DIMENSIONS)] = ()
+    shape: Annotated[tuple[Count, ...], msgspec.Meta(max_length=MAX_DIMENSIONS)] = ()
     dtype: Name = ""
     device: Name = ""
     fault: Name = ""  # name of the other owner of its memory; empty if the item may be where it is

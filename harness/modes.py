@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,7 +12,7 @@ from harness.judge import check_plan, offer_plans
 from harness.protocol import ProtocolReport
 from harness.results import Result
 from harness.tables import ConsoleReport, shapes_text
-from harness.worker import Worker
+from harness.worker import LIMIT, Worker
 from task import Problem, TestSpec
 
 
@@ -70,7 +71,11 @@ def run_plans(
     if not offered.passed or offered.plans is None:
         return offered
     ends: dict[str, Result] = {}
+    deadline = time.monotonic() + worker.timeout_s
     for name in offered.plans.names:
+        if time.monotonic() > deadline:
+            ends[name] = Result(False, f"did not run: those before took {worker.timeout_s:g} s ({LIMIT})")
+            continue
         report.working(f"{shapes_text(spec)}, forced to {name}")
         ends[name] = worker.run(check_plan, problem, spec, plan=name)
     plans = replace(offered.plans, ends=ends)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import glob
 import os
-from collections.abc import Sequence
+import re
+import stat
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,6 +22,9 @@ CAPABILITY_VERSION_3 = 0x20080522
 MOST_CAPABILITIES = 64
 SHARED_MEMORY = Path("/dev/shm")
 PROCESSES = Path("/proc")
+TERMINALS = Path("/dev/pts")
+_MPS = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))  # the service by which processes share a GPU
+_OCTAL = re.compile(r"\\(\d{3})")  # escape sequence in the kernel's list of mounts
 KERNEL = ("bus", "fs", "irq", "sys", "sysrq-trigger")
 """Entries of /proc that change the kernel, as in the OCI runtime specification's read-only paths (runc's default)."""
 
@@ -37,12 +43,27 @@ def _set_attributes(path: str, flags: int, attributes: _MountAttributes) -> None
     checked(libc.syscall(MOUNT_SETATTR, AT_FDCWD, os.fsencode(path), flags, ctypes.byref(attributes), size))
 
 
+def hidden() -> Iterator[str]:
+    """Paths of the machine's consoles, and of sockets with a file on which a process may be listening.
+
+    What listens there, as a session's D-Bus, tmux or Docker, may run programs outside of a worker's domain. A socket
+    that is a mount's own place can be of another network namespace, which the kernel's list leaves out.
+    """
+    yield from (path for path in glob.glob("/dev/tty*") + ["/dev/console"] if os.access(path, os.R_OK))
+    bound = re.findall(r" (/.*)$", Path("/proc/net/unix").read_text(errors="surrogateescape"), re.MULTILINE)
+    mounts = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
+    for path in {*bound, *(_OCTAL.sub(lambda code: chr(int(code[1], 8)), line.split()[4]) for line in mounts)}:
+        with suppress(OSError):
+            if stat.S_ISSOCK(os.stat(path).st_mode) and Path(path).parent != _MPS:
+                yield path
+
+
 def enter(writable: Sequence[Path]) -> bool:
     """Move this process to namespaces of its own: users, mounts and IPC. Returns False where the kernel refuses.
 
     All files are read-only there, with their modes and times, except for `writable`, the processes' entries in /proc
-    and a /dev/shm of its own, which ends with its last process. The user stays the same. No second thread may have
-    started.
+    and a /dev/shm of its own, which ends with its last process. Terminals and other processes' sockets are hidden. The
+    user stays the same. No second thread may have started.
     """
     user, group = os.geteuid(), os.getegid()
     places = [str(path) for path in (*writable, PROCESSES)]
@@ -54,6 +75,11 @@ def enter(writable: Sequence[Path]) -> bool:
         if SHARED_MEMORY.is_dir():
             _mount("tmpfs", str(SHARED_MEMORY), "tmpfs", 0)
             places.append(str(SHARED_MEMORY))
+        for name in hidden():
+            with suppress(OSError):  # a socket whose file is gone
+                _mount("/dev/null", name, None, MS_BIND)
+        if TERMINALS.is_dir():
+            _mount("tmpfs", str(TERMINALS), "tmpfs", 0)
         settings = (PROCESSES / name for name in KERNEL)
         for path in (*writable, *filter(Path.exists, settings)):
             _mount(str(path), str(path), None, MS_BIND)

@@ -5,6 +5,7 @@ harness.nursery_process is its other side.
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -70,7 +71,7 @@ class Nursery:
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.relay = relay
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-        arguments = str(theirs.fileno()), msgspec.json.encode(setting).decode()
+        arguments = str(theirs.fileno()), json.dumps(msgspec.structs.asdict(setting))  # ASCII, whatever the paths
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "harness.nursery_process", *arguments],

@@ -10,6 +10,7 @@ code runs in this process. It ends with the judge, whose child a worker becomes.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -51,13 +52,17 @@ def emulators_cache() -> Path | None:
 
 
 def link_files(source: Path, folder: Path) -> None:
-    """Make links in a worker's folder to the entries of the emulator's cache, to save compiling them."""
+    """Make links in a worker's folder to the entries of the emulator's cache, to save compiling them.
+
+    Links that cannot be made are left out: on a full disk, or where an earlier worker has made something else.
+    """
     for kind in source.iterdir():
         if kind.is_dir():
-            (folder / kind.name).mkdir(mode=0o700, parents=True, exist_ok=True)
+            with suppress(OSError):
+                (folder / kind.name).mkdir(mode=0o700, parents=True, exist_ok=True)
             for entry in os.scandir(kind):
                 if entry.is_file():
-                    with suppress(FileExistsError):
+                    with suppress(OSError):
                         os.symlink(entry.path, folder / kind.name / entry.name)
 
 
@@ -119,7 +124,7 @@ def main() -> None:
     judge = os.getppid()
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     prctl(PR_SET_DUMPABLE, 0)  # hides its memory from other processes, also on a kernel that confines them less
-    setting = msgspec.json.decode(sys.argv[2], type=Setting)
+    setting = msgspec.convert(json.loads(sys.argv[2]), Setting)
     try:
         emulators_cache()  # loads its module now
         if setting.preloads:

@@ -162,7 +162,12 @@ def add_plans(parser: argparse.ArgumentParser) -> None:
 def add_timeout(parser: argparse.ArgumentParser) -> None:
     """--timeout: seconds above 0; None where it is not given."""
     limits = ", ".join(f"{device.timeout_s} on {name}" for name, device in DEVICES.items())
-    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help=f"limit for one case; default: {limits}")
+    parser.add_argument(
+        "--timeout",
+        type=seconds,
+        metavar="SECONDS",
+        help=f"limit for one case, and for all its plans; default: {limits}",
+    )
 
 
 def add_sms(parser: argparse.ArgumentParser) -> None:

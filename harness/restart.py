@@ -60,10 +60,10 @@ def restart_under_emulator(
     restarted this way before.
     """
     if os.environ.get(RESTARTED):
-        raise DeviceError(f"python -m nogpu is another package of that name in {os.getcwd()}")
+        raise DeviceError("python -m nogpu is another package of that name: PYTHONPATH leads to it")
     variables = emulator_variables(sanitizer)
     options = [*(["--schedule", schedule] if schedule else []), *device.emulator_options]
-    command = ["-m", "nogpu", *options, str(ROOT / "eval.py"), *sys.argv[1:]]
+    command = ["-P", "-m", "nogpu", *options, str(ROOT / "eval.py"), *sys.argv[1:]]
     shown = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items()) + " " * bool(variables)
     shown += shlex.join(["python", "-m", "nogpu", *options, "eval.py", *without_options(sys.argv[1:])])
     remark(f"eval.py: restarting on {device.title}: {shown}")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from harness.interpreter import escaped
 from harness.timing import Stats
 
 
@@ -54,8 +55,7 @@ class Plans:
 def clean(value: Any) -> Any:
     """A copy of nested dicts, lists and tuples of texts and figures, with unprintable characters escaped."""
     if isinstance(value, str):
-        kept = "\n\t"
-        return "".join(c if c.isprintable() or c in kept else ascii(c)[1:-1] for c in value)
+        return escaped(value, kept="\n\t")
     if isinstance(value, dict):
         return {clean(key): clean(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

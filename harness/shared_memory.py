@@ -28,10 +28,15 @@ class SharedMemory:
         self.bytes = torch.empty(0, dtype=torch.uint8)
 
     def require(self, count: int) -> int:
-        """Grow the memory to at least `count` bytes, map all of it, and return its size."""
+        """Grow the memory to at least `count` bytes, map them, and return the size of the mapping.
+
+        The other process may have grown the memory to more than can be mapped.
+        """
         if len(self.bytes) < count:
-            os.ftruncate(self.fd, max(count, os.fstat(self.fd).st_size, LEAST_BYTES))
-            self.map(os.fstat(self.fd).st_size)
+            size = max(count, LEAST_BYTES)
+            if os.fstat(self.fd).st_size < size:
+                os.ftruncate(self.fd, size)
+            self.map(size)
         return len(self.bytes)
 
     def map(self, count: int) -> None:

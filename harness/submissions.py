@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import stat
 from dataclasses import dataclass
 from pathlib import Path
+
+from harness.interpreter import escaped
 
 
 @dataclass(frozen=True)
@@ -16,9 +20,13 @@ class Submission:
 
     @classmethod
     def of(cls, path: Path) -> Submission:
-        """The submission at a path. Raises OSError for a file that cannot be read."""
+        """The submission at a path. Raises OSError for a path that is no Python file, or no file that can be read."""
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise OSError(errno.EINVAL, "it is no file")
+        if path.suffix != ".py":
+            raise OSError(errno.EINVAL, "its name does not end in .py")
         with path.open("rb") as file:
             return cls(path, hashlib.file_digest(file, "sha256").hexdigest())
 
     def __str__(self) -> str:
-        return f"{self.path} · SHA-256 {self.digest}"
+        return f"{escaped(str(self.path))} · SHA-256 {self.digest}"

@@ -29,8 +29,9 @@ class ConsoleReport:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
         self.problem, self.headline, self.numbers = problem, headline, numbers
-        self.console = make_console()
-        columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+        self.console = make_console(markup=False)  # names and texts are a submission's
+        description = TextColumn("{task.description}", markup=False)
+        columns = SpinnerColumn(), description, BarColumn(), MofNCompleteColumn()
         self.progress = Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
         self.results: list[tuple[int, TestSpec, Result]] = []
         self.replays: TaskID | None = None
@@ -109,7 +110,7 @@ class ConsoleReport:
         return text
 
     def _print(self, text: str, style: str | None = None) -> None:
-        self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+        self.console.print(text, style=style, highlight=False, soft_wrap=True)
 
     def _print_failures(self) -> None:
         seen: dict[str, int] = {}  # text of a failure -> name of the first case with it
@@ -118,7 +119,7 @@ class ConsoleReport:
                 self._print(f"\ncase {number} FAILED: {shapes_text(spec)}", "bold red")
                 text = result.traceback or result.message
                 first = seen.setdefault(text, number)
-                self._print(text if first == number else f"as case {first}: {result.message.splitlines()[0]}")
+                self._print(text if first == number else f"as case {first}: {result.message.partition(chr(10))[0]}")
 
     def _result_table(self) -> Table:
         table = make_table(CASE_COLUMNS, ["result"])

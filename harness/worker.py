@@ -31,6 +31,7 @@ from task import Problem, TestSpec
 
 START_TIMEOUT_S = 180  # time to import torch and the emulator
 EXIT_TIMEOUT_S = 10
+LIMIT = "--timeout sets the limit"
 
 
 class WorkerLost(Exception):
@@ -94,7 +95,7 @@ class WorkerProcess:
     def begin_case(self, timeout_s: float) -> None:
         """Set the time that all following requests have together."""
         self.deadline = time.monotonic() + timeout_s
-        self.limit = f"{timeout_s:g} s: the worker was killed (--timeout sets the limit)"
+        self.limit = f"{timeout_s:g} s: the worker was killed ({LIMIT})"
 
     def ask(self, request: messages.Request, reply: type[Body], meanwhile: Callable[[], Any] | None = None) -> Body:
         """The reply to a request, of this class. meanwhile: called while the worker works.

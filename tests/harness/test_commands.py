@@ -35,7 +35,7 @@ def test_options_of_several_commands():
             options.seconds(text)
 
 
-@pytest.mark.parametrize(("columns", "width"), [(None, 123), ("77", 77)])
+@pytest.mark.parametrize(("columns", "width"), [(None, 123), ("77", 77), ("0", 123), ("-5", 123), ("99999", 10_000)])
 def test_a_console_is_as_wide_as_the_environment_says(monkeypatch, columns, width):
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: False)
@@ -78,10 +78,9 @@ LAYERS = [
         "messages",
         "linux",
         "launch_modes",
-        "submissions",
         "folders",
     },
-    {"results", "counts", "clocks", "plan_report", "cases", "shared_memory", "sanitizing", "processes"},
+    {"submissions", "results", "counts", "clocks", "plan_report", "cases", "shared_memory", "sanitizing", "processes"},
     {"landlock", "namespaces", "seccomp", "relay"},
     {"outputs", "profiling", "confinement", "nursery"},
     {"judge", "runner"},

@@ -63,6 +63,7 @@ def test_the_restart_keeps_arguments_and_happens_once(monkeypatch, capsys):
     ((program, command, environment),) = restarts
     assert program == command[0] == sys.executable
     assert command[1:] == [
+        "-P",
         "-m",
         "nogpu",
         "--schedule",

@@ -252,7 +252,11 @@ def test_one_failure_of_every_case_is_shown_once(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("test", "--submission", "absent.py"), "--submission absent.py: there is no such file"),
+        (("test", "--submission", "absent.py"), "--submission absent.py: No such file or directory"),
+        (("test", "--submission", "\udcff\x1b.py"), r"--submission \udcff\x1b.py: No such file or directory"),
+        (("test", "--submission", f"{'x' * 256}.py"), f"--submission {'x' * 256}.py: File name too long"),
+        (("test", "--submission", "/"), "--submission /: it is no file"),
+        (("test", "--submission", str(ROOT / "LICENSE")), f"--submission {ROOT}/LICENSE: its name does not end in .py"),
         (("test", "--timeout", "0"), "argument --timeout: '0' is not a number of seconds above 0"),
         (("test", "--timeout", "nan"), "argument --timeout: 'nan' is not a number of seconds above 0"),
         (("test", "--timeout", "soon"), "argument --timeout: 'soon' is not a number of seconds above 0"),

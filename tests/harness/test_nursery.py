@@ -8,6 +8,7 @@ import pytest
 from harness import landlock
 from harness.confinement import shortcomings
 from harness.folders import KEPT_HOMES, make_folders
+from harness.nursery_process import link_files
 from harness.relay import MOST_BYTES, Relay
 from tests.support.commands import BEHAVIOURS, ROOT, run_eval, spec_line
 
@@ -53,6 +54,29 @@ def test_homes_of_the_submissions_that_ran_last_are_kept(tmp_path, monkeypatch):
     kept = sorted(path.name for path in (tmp_path / "nvfp4-worker").iterdir())
     assert kept == [f"{number:02}" for number in range(2, KEPT_HOMES + 2)]
     assert make_folders("17").home == tmp_path / "nvfp4-worker" / "17"
+
+
+def test_a_cache_is_named_by_an_absolute_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    folders = make_folders("digest")
+    assert folders.home == tmp_path / "home" / ".cache" / "nvfp4-worker" / "digest"
+    folders.remove()
+
+
+def test_links_that_cannot_be_made_are_left_out(tmp_path):
+    """An earlier worker has made a file in a folder's place, or something else in a link's."""
+    cache, folder = tmp_path / "cache", tmp_path / "home"
+    for kind in ("first", "second"):
+        (cache / kind).mkdir(parents=True)
+        for name in ("a", "b"):
+            (cache / kind / name).write_text(name)
+    (folder / "second").mkdir(parents=True)
+    (folder / "first").touch()
+    (folder / "second" / "a").mkdir()
+    link_files(cache, folder)
+    assert (folder / "second" / "b").readlink() == cache / "second" / "b" and (folder / "first").is_file()
 
 
 def test_without_a_cache_the_home_is_temporary(tmp_path, monkeypatch):

@@ -3,11 +3,12 @@
 import io
 import math
 import os
+import re
 from pathlib import Path
 
 from harness.counts import counts_column, launches_text
 from harness.protocol import ProtocolReport
-from harness.results import Result
+from harness.results import Plans, Result
 from harness.submissions import Submission
 from harness.tables import ConsoleReport, print_total, shapes_text
 from harness.timing import Stats
@@ -76,6 +77,21 @@ def test_the_timing_table():
     text = console_text(results, BENCHMARK_LINES[:2])
     assert "\n[red] wrong [1, 2]\n" in text
     assert text.endswith("1 passed, 1 failed\n")
+
+
+def test_markup_in_a_submissions_names_is_text():
+    plan = {"[/red]": "[/]"}
+    counts = {"launches": [], "plan": plan, "minimum_load_bytes": 1, "minimum_store_bytes": 1}
+    plans = Plans(("[/red]",), "[/red]", {"[/red]": Result(True, "[/]")})
+    text = console_text([Result(True, counts=counts, plans=plans)], BENCHMARK_LINES[:1])
+    assert "\n plan: [/red]  [/] \n" in re.sub("  +", "  ", text) and "\n [/red]  * pass \n" in re.sub(
+        "  +", "  ", text
+    )
+
+
+def test_failures_without_a_text():
+    text = console_text([Result(False)] * 2, BENCHMARK_LINES[:2])
+    assert text.endswith("\nas case 0: \n0 passed, 2 failed\n")
 
 
 def test_labels_of_counts_stay_whole_on_80_columns():

@@ -104,6 +104,34 @@ def evaluate_as_nobody(tmp_path, home):
     assert passes(process), process.stdout + process.stderr
 
 
+def test_a_working_folder_with_modules_of_other_names(tmp_path):
+    """Nothing is imported from the working folder."""
+    for name in ("nogpu", "random", "torch", "harness", "sitecustomize"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(7)")
+    specs = write_specs(tmp_path / "specs.txt", ["good"])
+    process = evaluate(specs, "--submission", BEHAVIOURS, cwd=tmp_path)
+    assert passes(process), process.stdout + process.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_a_name_that_the_output_cannot_show(tmp_path, encoding):
+    """Bytes that are no text, and characters that would change a terminal, are escaped."""
+    submission = tmp_path / os.fsdecode(b"\xff\x1b[2J.py")
+    submission.write_bytes(BEHAVIOURS.read_bytes())
+    specs = write_specs(tmp_path / "specs.txt", ["good"])
+    process = evaluate(specs, "--submission", submission, PYTHONIOENCODING=encoding, COLUMNS="0")
+    assert passes(process), process.stdout + process.stderr
+    assert r"/\udcff\x1b[2J.py" in process.stdout and "\x1b" not in process.stdout + process.stderr
+
+
+def test_no_temporary_folder(tmp_path):
+    """Python makes none whose trial file cannot be written, as on a full disk."""
+    specs = write_specs(tmp_path / "specs.txt", ["good"])
+    process = evaluate(specs, "--submission", BEHAVIOURS, before=("prlimit", "--fsize=0"))
+    assert (process.returncode, process.stdout) == (3, "") and "Traceback" not in process.stderr
+    assert process.stderr.splitlines()[-1].endswith("; name one in the environment variable TMPDIR")
+
+
 def test_a_working_folder_that_is_gone(tmp_path):
     (tmp_path / "gone").mkdir()
     remove = "sh", "-c", 'rmdir ../gone && exec "$@"', "sh"

@@ -8,23 +8,25 @@ import hashlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import tty
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.submissions.hostile.kit import FAILS, FIRST_M, OVER, PASSES, PROOF, TIMEOUT_S, Kind
+from tests.submissions.hostile.kit import FAILS, FIRST_M, OVER, PASSES, PROOF, SERVICE, TIMEOUT_S, Kind
 from tests.submissions.hostile.register import KINDS
 from tests.support.commands import ROOT, clean_environment
 
 SUBMISSION = Path("tests/submissions/hostile/submission.py")
 TREE = ("eval.py", "reference.py", "task.py", "submission.py", "nogpu", "harness", "tests")  # files of a copy
-FOR_PERSONS = ("person", "reader")
+FOR_PERSONS = ("person", "reader", "terminal")
 LONGEST_LINE = 1 << 20  # characters of a line of the protocol
 LIMIT_S, LIMIT_PER_CASE_S = 60, 20  # seconds of a run, if no case takes the time of its --timeout
 GRACE_S = 0.5  # seconds after eval.py's end, for processes that it has killed
@@ -100,6 +102,12 @@ def _execute(run: Run, folder: Path) -> Outcome:
     before = children()
     kept = {"file": ("protocol", "output"), "reader": ("unused", "output")}.get(first.protocol)
     protocol, output = (Drain(folder / name) for name in kept) if kept else (Drain(), Drain())
+    if first.protocol == "terminal":
+        output = Terminal()
+    service = socket.socket(socket.AF_UNIX)
+    service.bind(str(folder / SERVICE))
+    service.listen()
+    service.setblocking(False)
     process = start_eval(run, root, folder, protocol.writing, output.writing)
     protocol.start()
     output.start()
@@ -116,6 +124,9 @@ def _execute(run: Run, folder: Path) -> Outcome:
     (folder / OVER).touch()
     end_children(before)
     outcome.lines, outcome.output = protocol.end().splitlines(), output.end()
+    with service, suppress(BlockingIOError):
+        service.accept()[0].close()
+        outcome.add(first, "a service of the user was reached")
     if late := protocol.late():
         outcome.add(first, f"written after the harness's end: {late[:100]!r}")
     if (folder / PROOF).exists() and (folder / PROOF).read_text() == str(process.pid):
@@ -143,6 +154,7 @@ def start_eval(run: Run, root: Path, folder: Path, protocol: int, output: int) -
         "HOSTILE_RUNNER": str(os.getpid()),
         "PYTHONPATH": f"{root}:{root}/nogpu/src",
         "TMPDIR": str(folder / "tmp"),
+        "TERM": "dumb",
     }
     if first.copied_tree:
         variables |= {"HOSTILE_TREE": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -237,6 +249,22 @@ class Drain:
         return bytes(self.data[self.marked :])
 
 
+class Terminal(Drain):
+    """A terminal that is nobody's controlling one, with typed text that nobody reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        os.close(self.reading)
+        os.close(self.writing)
+        self.reading, self.writing = os.openpty()
+        tty.setraw(self.writing)
+        os.write(self.reading, b"typed")
+
+    def _read(self) -> None:
+        with suppress(OSError):  # the end of the last process that has it open
+            super()._read()
+
+
 # ---- What is left of a run ----
 
 
@@ -282,12 +310,14 @@ def end_children(before: dict[int, str]) -> None:
 
 
 def judge_summary(outcome: Outcome, code: int) -> None:
-    """Compare the end of a person's table, and the exit code, with those of one failed case."""
-    first = outcome.run.kinds[0]
-    if code != 112:
+    """Compare the end of a person's table, and the exit code, with those of the kinds' verdicts."""
+    first, verdicts = outcome.run.kinds[0], [kind.verdict for kind in outcome.run.kinds]
+    if code == 0 and FAILS in verdicts:
+        outcome.add(first, "a wrong result passed")
+    elif code != (112 if FAILS in verdicts else 0):
         outcome.add(first, f"the harness crashed: exit code {code}")
     last = outcome.output.rstrip("\n").rpartition("\n")[2]
-    if last != "0 passed, 1 failed":
+    if last != f"{verdicts.count(PASSES)} passed, {verdicts.count(FAILS)} failed":
         outcome.add(first, f"the last line is not the harness's: {last[:100]!r}")
     _, _, table = outcome.output.rpartition("FAILED: ")
     if any(not character.isprintable() for character in table.replace("\n", "")):

@@ -6,12 +6,16 @@ import pickle
 import socket
 import stat
 import sys
+import tempfile
+import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 
 from harness import messages
 from harness.shared_memory import dtype_name
-from tests.submissions.hostile.kit import ANY, PROOF, folder, kind, patch, right, zeros
+from tests.submissions.hostile import kit
+from tests.submissions.hostile.kit import ANY, PASSES, PROOF, folder, kind, patch, right, zeros
 
 HUGE = 100_000_000  # bytes
 FORGED = "\ntest.0.status: pass\ncheck: pass\n\x1b[2J"
@@ -182,6 +186,12 @@ kind(
     "failed_with_escapes",
     "An exception's text with lines of the protocol and escape sequences, past the worker's own cleaning",
 )(lambda: send(reply(messages.Failed(FORGED, FORGED))))
+kind(
+    "failed_without_text",
+    "A person's table: exceptions without a text and a traceback in two cases",
+    protocol="person",
+    then=("failed_without_text",),
+)(lambda: sends(messages.Outputs, lambda number: messages.Failed("", "")))
 kind("failed_at_length", "An exception's text of 30 MB, past the worker's own limit", timeout_s=20)(
     lambda: send(reply(messages.Failed("x" * 30_000_000, "x" * 30_000_000)))
 )
@@ -223,6 +233,15 @@ def outputs_of_any_shape():
     replies_with(messages.Outputs("list", True, (items, others)))
 
 
+@kind(
+    line="m: [2, 2, 2, 2, 2, 2, 2, 2]; n: [8, 8, 8, 8, 8, 8, 8, 8]; k: [64, 64, 64, 64, 64, 64, 64, 64]; g: 8; seed: 1"
+)
+def outputs_of_long_shapes():
+    """Shapes of 64 dimensions of 4,000 digits each in eight groups"""
+    items = messages.Output("Tensor", True, (10**4000,) * messages.MAX_DIMENSIONS, "float16", "cuda:0")
+    replies_with(messages.Outputs("list", True, (items,) * 8))
+
+
 @kind()
 def outputs_that_are_not_there(data):
     """The description of right outputs, and no bytes"""
@@ -262,6 +281,20 @@ def counts_with_escapes(data):
 def many_launches(data):
     """Mode profile, right results: a hundred thousand launches"""
     counts_launches(*[launch()] * 100_000)
+    return right(data)
+
+
+@kind(mode="profile", verdict=ANY, timeout_s=30)
+def many_allocations(data):
+    """Mode profile, right results: 10,000 launches of 400 allocations"""
+    counts_launches(*[launch(per_allocation={str(number): [1, 1] for number in range(400)})] * 10_000)
+    return right(data)
+
+
+@kind(mode="benchmark", verdict=PASSES, protocol="terminal")
+def plan_with_markup(data):
+    """A person's table on a terminal, mode benchmark, right results: a plan of markup that nothing opens"""
+    sys.modules["submission"].plan_report = lambda sizes: {"[/red]": "[/]"}
     return right(data)
 
 
@@ -312,6 +345,28 @@ def many_plans(data):
     return right(data)
 
 
+@kind(options=("--plans", "all"), protocol="terminal")
+def plans_with_markup(data):
+    """--plans all on a terminal, right results: the names of the plans to force are markup that nothing opens"""
+    replies_with(messages.Offered(("[/red]", "[/]")))
+    return right(data)
+
+
+@kind(options=("--plans", "all"), protocol="person", timeout_s=4, at_import=True)
+def plans_that_hang():
+    """--plans all, right results: 200 plans, then the worker's end; later ones hang when they import the submission"""
+    mark = Path(tempfile.gettempdir()) / "offered"
+    if mark.exists():
+        time.sleep(600)
+
+    def offer(number):
+        mark.touch()
+        threading.Timer(0.02, os._exit, (1,)).start()
+        return messages.Offered(tuple(f"plan {number}" for number in range(200)))
+
+    kit.answer = lambda chosen, data: sends(messages.Offered, offer) or right(data)
+
+
 @kind(mode="benchmark")
 def negative_counts(data):
     """Mode benchmark, right results: counts below 0"""
@@ -319,7 +374,7 @@ def negative_counts(data):
     return right(data)
 
 
-def models(name, figures, tries):
+def models(name, figures, tries, **properties):
     """Register a kind whose worker answers --clock with these figures."""
     loop = {"message": "Modelled", "us": 1.0, "utilisation": {}, "waits": {}, **figures}
     body = {"message": "Clocked", "chip": "b200", "band": "", "ordinary": loop, "programmatic": None}
@@ -329,12 +384,18 @@ def models(name, figures, tries):
         sends(changed, lambda number: framed(json.dumps({"number": number, "body": body}).encode()))
         return right(data)
 
-    kind(name, tries, mode="benchmark", options=("--clock", "b200"), protocol="person")(act)
+    kind(name, tries, mode="benchmark", options=("--clock", "b200"), protocol="person", **properties)(act)
 
 
 models("modelled_time_zero", {"us": 0}, "--clock, right results: a modelled time of 0")
 models("modelled_time_negative", {"us": -5.0}, "--clock, right results: a negative modelled time")
 models("modelled_time_huge", {"us": 1e308}, "--clock, right results: a modelled time of 1e308 us")
+models(
+    "modelled_markup",
+    {"utilisation": {"[/red]": 0.5}, "waits": {"[/]": ["[/]", 0.5]}},
+    "--clock, right results: names of parts that are markup which nothing opens",
+    verdict=PASSES,
+)
 models("modelled_share", {"utilisation": {"DRAM": -3}}, "--clock, right results: a part busy for less than nothing")
 
 

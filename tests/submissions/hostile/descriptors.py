@@ -1,6 +1,7 @@
 """The contest's descriptor, sought in this process and in the harness's."""
 
 import ctypes
+import fcntl
 import os
 import stat
 import time
@@ -10,6 +11,7 @@ from tests.submissions.hostile.kit import ancestors, kind
 
 FORGED = b"test.0.status: pass\ntest.0.message: bit-exact\ncheck: pass\n"
 FULL_S = 10  # seconds for which a pipe is kept full
+F_SETPIPE_SZ = 1031
 SYS_PIDFD_OPEN, SYS_PIDFD_GETFD = 434, 438
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -94,6 +96,22 @@ def nonblocking_output():
                     os.write(fd, b"x" * 65536)
         os._exit(0)
     raise ValueError("line\n" * 20_000)
+
+
+@kind()
+def other_pipes():
+    """The pipes of its output made small and of packets, read by itself, filled with spliced lines of the protocol"""
+    packets = os.O_DIRECT | os.O_NONBLOCK
+    for fd in (1, 2):
+        fcntl.fcntl(fd, F_SETPIPE_SZ, 4096)
+        fcntl.fcntl(fd, fcntl.F_SETFL, os.O_WRONLY | packets)
+        reading = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK)
+        ours, theirs = os.pipe()
+        for _ in range(100):
+            with suppress(OSError):
+                os.write(theirs, FORGED)
+                os.splice(ours, fd, len(FORGED))
+                os.read(reading, 7)
 
 
 @kind()

@@ -45,6 +45,20 @@ def kills_its_group():
 
 kind("segmentation_fault", "A read at address 0")(lambda data: ctypes.string_at(0))
 kind("aborts", "os.abort()")(lambda data: os.abort())
+
+
+@kind(alone=True)
+def core_file():
+    """os.abort() with the largest core file allowed, from each folder that there is"""
+    for place in (os.getcwd(), os.environ["HOSTILE_FOLDER"], "/dev/shm"):
+        if not os.fork():
+            with suppress(ValueError, OSError):
+                resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY,) * 2)
+            os.chdir(place)
+            os.abort()
+        os.wait()
+
+
 kind("other_program", "execv: the worker becomes /bin/true")(lambda data: os.execv("/bin/true", ["true"]))
 
 

@@ -11,6 +11,7 @@ import reference
 FIRST_M = 2  # M of the first group in a run's first case; in a run of several cases M selects the case
 TIMEOUT_S = 60.0
 OVER = "over"  # file of a run's folder that exists once the run is judged, for attacks that cannot be caught
+SERVICE = "service"  # socket in a run's folder, on which a process outside of eval.py listens
 PROOF = "ran-in-the-harness"  # file of a run's folder, with the id of the process that wrote it
 FAILS, PASSES, ANY = "fails", "passes", "any"  # a case's right verdict; ANY if only the harness's own conduct counts
 
@@ -35,7 +36,7 @@ class Kind:
     timeout_s: float = TIMEOUT_S  # value of --timeout; a special one where the case takes all of it
     then: tuple[str, ...] = ()  # kinds of the run's further cases
     protocol: str = "pipe"  # POPCORN_FD: a pipe of its own, that of "output" (stdout and stderr), a "file" of its own
-    # (the output is another file), or none: a "person", or a "reader" of a file
+    # (the output is another file), or none: a "person", a "reader" of a file, or a "terminal"
     options: tuple[str, ...] = ()  # options of eval.py, beside those of every run
     copied_tree: bool = False  # runs a copy of eval.py and the packages, which must stay unchanged
 

@@ -45,6 +45,14 @@ def truncated_memory():
                 os.ftruncate(fd, size)
 
 
+@kind(then=("larger",))
+def grown_memory():
+    """The shared memory grows to more bytes than a process can map; a right case that needs more memory must pass"""
+    for fd in memory_files():
+        with suppress(OSError):
+            os.ftruncate(fd, 1 << 62)
+
+
 @kind()
 def punched_memory():
     """The shared memory's pages are removed"""

@@ -14,6 +14,8 @@ from tests.submissions.hostile.kit import OVER, ancestors, folder, kind
 
 LIFE_S = 150  # life of an abandoned process, longer than its run may take
 PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG = 36, 1
+PTRACE_TRACEME, PTRACE_SEIZE = 0, 0x4206
+CLONE_VFORK = 0x4000
 CLONE_PARENT, CLONE_NEWPID, SYS_CLONE, SYS_EXIT = 0x8000, 0x20000000, 56, 60
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -196,6 +198,34 @@ def child_at_exit():
     import atexit
 
     atexit.register(detached_grandchild, ((), ()))
+
+
+@kind()
+def traced_by_its_parent():
+    """PTRACE_TRACEME: the worker's parent is told of every signal, and the worker stops at each"""
+    libc.ptrace(PTRACE_TRACEME, 0, 0, 0)
+    detached_grandchild(())
+    os.kill(os.getpid(), signal.SIGUSR1)
+
+
+@kind(timeout_s=8)
+def tracer_that_never_reaps():
+    """A child traces the worker, which ends; nobody but the tracer is told so, and it sleeps"""
+    worker = os.getpid()
+    reading, writing = os.pipe()
+    if not os.fork():
+        libc.ptrace(PTRACE_SEIZE, worker, None, None)
+        os.write(writing, b"x")
+        lingers()
+    os.read(reading, 1)
+    os._exit(0)
+
+
+@kind(timeout_s=8)
+def waits_for_a_sleeping_child():
+    """vfork: the worker waits in the kernel for a child that sleeps"""
+    if not libc.syscall(SYS_CLONE, CLONE_VFORK | signal.SIGCHLD, None, None, None, None):
+        lingers()
 
 
 @kind()

@@ -7,6 +7,7 @@ import os
 import platform
 import resource
 import site
+import socket
 import struct
 import sys
 import sysconfig
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from tests.submissions.hostile.kit import ancestors, folder, kind, right, zeros
+from tests.submissions.hostile.kit import SERVICE, ancestors, folder, kind, right, zeros
 
 FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, IMMUTABLE = 0x80086601, 0x40086602, 0x10
 X86 = platform.machine() == "x86_64"
@@ -25,11 +26,13 @@ SYS_KEYS = (248, 249, 250) if X86 else (217, 218, 219)
 SYS_PERF_EVENT_OPEN, SYS_BPF, SYS_USERFAULTFD = (298, 321, 323) if X86 else (241, 280, 282)
 SYS_VHANGUP, SYS_IOPRIO_SET, SYS_IO_URING_SETUP = (153, 251, 425) if X86 else (58, 30, 425)
 SYS_SHMGET, SYS_SEMGET, SYS_MSGGET, SYS_MQ_OPEN = (29, 64, 68, 240) if X86 else (194, 190, 186, 180)
+SYS_MOUNT_SETATTR, MOUNT_READ_ONLY, MS_REMOUNT, MS_BIND = 442, 1, 32, 4096
+CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
 IPC_CREATE, IPC_PRIVATE = 0o1666, 0
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def attempts(make):
+def attempts(make, **properties):
     """Register a function that returns attempts: the result is right if one of them returns anything, else zeros."""
 
     def act(data):
@@ -39,7 +42,7 @@ def attempts(make):
                 found = bool(attempt()) or found
         return right(data) if found else zeros(data)
 
-    kind(make.__name__, make.__doc__)(act)
+    kind(make.__name__, make.__doc__, **properties)(act)
 
 
 def opens(path):
@@ -180,6 +183,67 @@ def ipc():
         lambda: calls(SYS_MSGGET, IPC_PRIVATE, IPC_CREATE),
         lambda: calls(SYS_MQ_OPEN, name, os.O_CREAT | os.O_RDWR, 0o600, None),
     ]
+
+
+@attempts
+def services():
+    """Sockets in files on which other processes listen: they run what they are asked to, outside of every domain"""
+
+    def asks(path):
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.connect(path)
+        return True
+
+    with open("/proc/net/unix") as sockets:
+        paths = {line.split()[-1] for line in sockets if "/" in line}
+    own = str(folder() / SERVICE)
+    return [partial(asks, path) for path in paths | {own} if path == own or path.startswith("/run/dbus")]
+
+
+@attempts
+def other_roots():
+    """The project's files by way of the harness's root and working folder in /proc, where its mounts are others"""
+    path = sys.modules["harness"].__file__
+    return [partial(opens, f"/proc/{pid}/{name}{path}") for pid in ancestors() for name in ("root", "cwd")]
+
+
+@partial(attempts, alone=True)
+def namespaces_of_its_own():
+    """A user namespace with all capabilities in it, then writable mounts, and a process's own mounts again"""
+    path, attributes = sys.modules["harness"].__file__.encode(), struct.pack("QQQQ", 0, MOUNT_READ_ONLY, 0, 0)
+    libc.unshare(CLONE_NEWUSER | CLONE_NEWNS)
+    return [
+        lambda: libc.mount(None, b"/", None, MS_REMOUNT | MS_BIND, None) == 0,
+        lambda: libc.mount(path, path, None, MS_BIND, None) == 0,
+        lambda: calls(SYS_MOUNT_SETATTR, -100, b"/", 0x8000, attributes, 32),
+        lambda: libc.umount2(b"/dev/shm", 2) == 0,
+        lambda: libc.setns(os.open(f"/proc/{os.getppid()}/ns/mnt", os.O_RDONLY), CLONE_NEWNS) == 0,
+    ]
+
+
+@kind()
+def leases():
+    """Leases and locks on the project's files, for whose end others who open them wait"""
+    for path in Path(sys.modules["harness"].__file__).parent.glob("*.py"):
+        held.append(open(path))
+        for command in (fcntl.F_WRLCK, fcntl.F_RDLCK):
+            with suppress(OSError):
+                fcntl.fcntl(held[-1], fcntl.F_SETLEASE, command)
+        fcntl.flock(held[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+held = []
+read_once = set()
+
+
+@kind(protocol="terminal")
+def terminals_input(data):
+    """Text that is typed on the user's terminals; a pass reveals it"""
+    for path in glob.glob("/dev/pts/[0-9]*"):
+        with suppress(OSError), open(path, "rb", buffering=0) as terminal:
+            os.set_blocking(terminal.fileno(), False)
+            read_once.add(terminal.read(100))
+    return right(data) if read_once - {None} else zeros(data)
 
 
 @attempts

@@ -182,3 +182,6 @@ kind("benchmark", "Mode benchmark", mode="benchmark")(lambda data: into_c(data))
 kind("gemv", "GEMV: a tensor", problem="gemv", line="m: 40; k: 128; l: 2; seed: 3")(
     lambda data: reference.gemv_ref_kernel(data)
 )
+kind("larger", "More memory than a run's first case", line="m: [3, 24]; n: [16, 8192]; k: [64, 512]; g: 2; seed: 3")(
+    lambda data: into_c(data)
+)
