@@ -431,6 +431,7 @@ bulk_load = functools.partial(bulk_copy, "shared::cluster.global [$0], [$1], $2,
 # Order tcgen05 work after this thread's last wait, and before its next arrival.
 tmem_fence_after_sync = instruction("tcgen05.fence::after_thread_sync;")
 tmem_fence_before_sync = instruction("tcgen05.fence::before_thread_sync;")
+tmem_load_wait = instruction("tcgen05.wait::ld.sync.aligned;")
 
 # SMEM.
 load_shared = instruction("ld.shared.b32 $0, [$1];", "=r,r", Int32)
@@ -517,7 +518,7 @@ def tcgen05_commit(barrier: Int32, mask: Int16, plan: Plan):
 def tmem_load_rows(address: Int32, count: int) -> list[Int32]:
     """Start to read 32 lanes x `count` columns: thread t gets all columns of lane t, as fp32 bits.
 
-    They are there after `fence_view_async_tmem_load` (PTX ISA, "tcgen05.ld", shape .32x32b).
+    They are there after `tmem_load_wait` (PTX ISA, "tcgen05.ld", shape .32x32b).
     """
     registers = ", ".join(f"${i}" for i in range(count))
     code = f"tcgen05.ld.sync.aligned.32x32b.x{count}.b32 {{{registers}}}, [${count}];"
@@ -795,7 +796,7 @@ class Gemm:
                 cute.arch.griddepcontrol_wait()
             step = plan.products * plan.epilogue_tokens
             for token in cutlass.range_constexpr(0, plan.token_tile, step):
-                cute.arch.fence_view_async_tmem_load()
+                tmem_load_wait()
                 now, first = sums, token + turn * plan.epilogue_tokens
                 if cutlass.const_expr(token + step < plan.token_tile):
                     sums = self.read(source + cutlass.min(first + step, last), product)
