@@ -15,27 +15,25 @@ swapped on the tensor core: weights take the MMA's M side, always 128 rows per C
 can follow the problem. The accumulator is C^T: TMEM lanes are weight rows, TMEM columns are tokens.
 
 Work: a tile is 128 weight rows (256 of a pair) x 16 to 256 tokens of one group over all its K, in k-tiles of 256
-elements; its MMAs multiply only the tokens that it has, rounded up to 64. Tiles are numbered group by group, largest M
-first, token blocks of the same weight rows next to each other, so that CTAs that run side by side share a weight tile
-in L2. Cluster i of n takes tiles i, i + n, ...: nothing is looked up in memory.
+elements. Tiles are numbered group by group, largest M first, token blocks of the same weight rows next to each other,
+so that CTAs that run side by side share a weight tile in L2. Cluster i of n takes tiles i, i + n, ...
 
 Two products share the tensor core's 128 rows: a CTA has 64 rows of B1 and the same 64 of B2, so that every MMA has
-as many tokens as one of a single product. Two tiles share the atoms of 128 rows' scale factors.
+as many tokens as one of a single product.
 
-Pairs (cta_group 2): two CTAs of a cluster share a tile. Each loads its own 128 weight rows, half of the tokens and all
-scale factors that it needs; the leader (even CTA) issues every MMA for both, and each stores its own half of C. Loads
-count on the barriers of the CTA they go to; the other CTA tells the leader when a stage is full, and the leader's
-commits arrive in both.
+Pairs (cta_group 2): two CTAs of a cluster share a tile. Each loads its own 128 weight rows, half of the tokens and the
+scale factors of its own weight rows and of all the tile's tokens; the leader (even CTA) issues every MMA for both, and
+each stores its own half of C.
 
 Neighbours: a cluster can compute two tiles side by side. Where they have the same weight rows, each loads half of
-them, and their scale factors, into both (multicast); a stage is empty when both tiles' MMAs are done with it.
+them, and their scale factors, into both (multicast).
 
 Residence: one persistent CTA per SM runs all its tiles, and the epilogue of one tile runs beside the loads of the next.
 Or two CTAs share an SM, each for one tile only, and one CTA's epilogue runs beside the next CTA's loads.
 
 Overlap: every launch lets the next one start as soon as its CTAs have their TMEM. The next launch's CTAs set themselves
-up wherever there is room. As far as the caller promises that it is safe, they load, compute and store before the end
-of the launch ahead. Launches always end in order.
+up wherever there is room, and as far as the caller promises that it is safe, they load, compute and store before the
+end of the launch ahead. Launches always end in order.
 
 Roles (E = 4 epilogue warps, 8 of two products)
     warp        role        work
@@ -97,9 +95,7 @@ try:  # the guards of torch's compiled functions; not public
 except ImportError:
     TensorGuards = None
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Constants of the data format and of the hardware
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- Constants of the data format and of the hardware ----
 
 WEIGHT_TILE = 128  # rows of B per tile: the M of a 1-SM block-scaled MMA
 K_TILE = 256  # elements of K per stage: 128 bytes of e2m1, the span of the 128B swizzle
@@ -129,10 +125,11 @@ ALIGNMENT = 16  # bytes; every tensor's address is a multiple
 
 OPERANDS_READY, OUTPUT_FREE = 1, 2  # a caller's promises, see `solve`
 
-# The host table, int64 words: promises, tiles, CTAs; per group M, N, K, first tile; per group its `tensor_names`.
-TABLE_HEADER, TABLE_SIZES = 3, 4
+# The host table, int64 words: promises, tiles, CTAs; per group M, N, K, first tile; per group its `group_layouts`.
+TABLE_HEADER, TABLE_SIZES, TABLE_TENSORS = 3, 4, 3  # and two tensors more of each product
 
-LARGEST = 2**31 - 2**12  # sizes and tile numbers are 32-bit in the kernel, which adds a tile or a grid to them
+# Sizes and tile numbers are 32-bit. Headroom: the kernel adds up to one tile or one grid stride before it compares.
+LARGEST = 2**31 - 2**12
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -144,9 +141,7 @@ def check_size(name: str, value: int, least: int, multiple: int, reason: str):
         raise ValueError(f"{name} is {value}; it must be {least} to {LARGEST}, a multiple of {multiple}: {reason}")
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Plans
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- Plans ----
 
 Sizes = tuple[tuple[int, int, int], ...]  # (M, N, K) by group
 Problems = tuple[tuple[int, int, int, int], ...]  # (M, N, K, L) by group, a batch of L each
@@ -380,13 +375,14 @@ def candidates(
     return sorted(schedules, key=lambda schedule: (schedule.cost() > most, schedule.cost(True)))
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# PTX instructions, one function each. Shared addresses are 32-bit integers, tensor maps 64-bit ones.
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- PTX instructions, one function each. Shared addresses are 32-bit integers, tensor maps 64-bit ones. ----
 
 
-def ptx(code: str, constraints: str, *operands, results: Sequence = ()) -> list:
-    """Emit one block of PTX; $0, $1, ... are the results, whose types are given, then the operands."""
+def ptx(code: str, constraints: str, *operands, results: Sequence = ()):
+    """Emit one block of PTX and return its result, or the list of several.
+
+    $0, $1, ... are the results, whose types are given, then the operands.
+    """
     types = [kind.mlir_type for kind in results]
     returned = llvm.StructType.get_literal(types) if len(types) > 1 else next(iter(types), None)
     values = [operand.ir_value() for operand in operands]
@@ -394,17 +390,12 @@ def ptx(code: str, constraints: str, *operands, results: Sequence = ()) -> list:
     found = llvm.inline_asm(returned, values, code, constraints, has_side_effects=True, asm_dialect=dialect)
     if len(types) > 1:
         return [kind(llvm.extractvalue(kind.mlir_type, found, [i])) for i, kind in enumerate(results)]
-    return [kind(found) for kind in results]
+    return results[0](found) if results else None
 
 
 def instruction(code: str, constraints: str = "", *results):
-    """A function that emits this PTX with its arguments as operands and returns the result, or the list of several."""
-
-    def emit(*operands):
-        found = ptx(code, constraints, *operands, results=results)
-        return found[0] if len(results) == 1 else found
-
-    return emit
+    """A function that emits this PTX with its arguments as operands."""
+    return functools.partial(ptx, code, constraints, results=results)
 
 
 # Barriers.
@@ -432,16 +423,10 @@ def bulk_copy(copy: str, constraints: str, mask: Int16 | None, *operands):
         ptx(f"{opcode}.multicast::cluster {places}, ${len(operands)};", f"{constraints},h", *operands, mask)
 
 
-def tma_load(smem: Int32, tensor_map: Int64, column: Int32, row: Int32, barrier: Int32, mask: Int16 | None = None):
-    """Load a box of a tensor map."""
-    copy = "tensor.2d.shared::cluster.global.tile [$0], [$1, {$2, $3}], [$4]"
-    bulk_copy(copy, "r,l,r,r,r", mask, smem, tensor_map, column, row, barrier)
-
-
-def bulk_load(smem: Int32, address: Int64, count: Int32, barrier: Int32, mask: Int16 | None = None):
-    """Load consecutive bytes."""
-    bulk_copy("shared::cluster.global [$0], [$1], $2, [$3]", "r,l,r,r", mask, smem, address, count, barrier)
-
+# Mask, SMEM address, tensor map, column, row, barrier: load a box of the map.
+tma_load = functools.partial(bulk_copy, "tensor.2d.shared::cluster.global.tile [$0], [$1, {$2, $3}], [$4]", "r,l,r,r,r")
+# Mask, SMEM address, address, count, barrier: load consecutive bytes.
+bulk_load = functools.partial(bulk_copy, "shared::cluster.global [$0], [$1], $2, [$3]", "r,l,r,r")
 
 # Order tcgen05 work after this thread's last wait, and before its next arrival.
 tmem_fence_after_sync = instruction("tcgen05.fence::after_thread_sync;")
@@ -530,20 +515,14 @@ def tcgen05_commit(barrier: Int32, mask: Int16, plan: Plan):
         ptx(f"{commit}.multicast::cluster.b64 [$0], $1;", "r,h", barrier, mask)
 
 
-def tmem_load_rows(addresses: list[Int32], count: int) -> list[list[Int32]]:
-    """Start to read 32 lanes x `count` columns from each address: thread t gets all columns of lane t, as fp32 bits.
+def tmem_load_rows(address: Int32, count: int) -> list[Int32]:
+    """Start to read 32 lanes x `count` columns: thread t gets all columns of lane t, as fp32 bits.
 
     They are there after `tmem_load_wait` (PTX ISA, "tcgen05.ld", shape .32x32b).
     """
-    total = count * len(addresses)
-    loads = [
-        f"tcgen05.ld.sync.aligned.32x32b.x{count}.b32 {{{', '.join(f'${i * count + j}' for j in range(count))}}}, "
-        f"[${total + i}];"
-        for i in range(len(addresses))
-    ]
-    constraints = ["=r"] * total + ["r"] * len(addresses)
-    registers = ptx("\n\t".join(loads), ",".join(constraints), *addresses, results=[Int32] * total)
-    return [registers[i * count : (i + 1) * count] for i in range(len(addresses))]
+    registers = ", ".join(f"${i}" for i in range(count))
+    code = f"tcgen05.ld.sync.aligned.32x32b.x{count}.b32 {{{registers}}}, [${count}];"
+    return ptx(code, "=r," * count + "r", address, results=[Int32] * count)
 
 
 # Descriptors (PTX ISA, "Shared memory descriptor" and "Instruction descriptor").
@@ -562,9 +541,7 @@ def instruction_descriptor(plan: Plan, columns: int | Int32) -> int | Int32:
     return columns >> 3 << 17 | (WEIGHT_TILE * plan.cta_group >> 4) << 24 | 1 << 10 | 1 << 7
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# The GEMM kernel
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- The GEMM kernel ----
 
 
 def tensor_map_address(atom: cute.CopyAtom) -> Int64:
@@ -691,15 +668,15 @@ class Gemm:
                         for piece in cutlass.range_constexpr(plan.neighbours):
                             if cutlass.const_expr(plan.neighbours == 1) or not shared or piece == cta.neighbour:
                                 target = weight_smem + (i * plan.rows + piece * piece_rows) * (K_TILE // 2)
-                                tma_load(target, weight_map[i], k_start, row + piece * piece_rows, full, mask)
+                                tma_load(mask, target, weight_map[i], k_start, row + piece * piece_rows, full)
                                 target, source = scale_smem + (i * SF_STAGE), weight_sf[i] + sf_offset
                                 piece_start = piece * piece_bytes
-                                bulk_load(target + piece_start, source + piece_start, piece_bytes, full, mask)
-                    tma_load(token_smem, token_map, k_start, first_token, full)
+                                bulk_load(mask, target + piece_start, source + piece_start, piece_bytes, full)
+                    tma_load(None, token_smem, token_map, k_start, first_token, full)
                     for atom in cutlass.range_constexpr(plan.atoms):
                         if atom < atoms:
                             atom_smem = scale_smem + (plan.products + atom) * SF_STAGE
-                            bulk_load(atom_smem, token_sf + atom * row_sf + sf_offset, sf_bytes, full)
+                            bulk_load(None, atom_smem, token_sf + atom * row_sf + sf_offset, sf_bytes, full)
                 stage, phase = ahead(stage, phase, plan.stages)
         # No other role waits for the last commits; they must arrive before this CTA's SMEM is given up.
         for _ in cutlass.range(plan.stages, unroll=1):
@@ -851,8 +828,9 @@ class Gemm:
         Two products have two lists: of the half of the tokens that this warp stores, then of the other.
         """
         half = self.plan.epilogue_tokens // self.plan.products
-        places = [source] if self.plan.products == 1 else [source + product * half, source + (1 - product) * half]
-        return tmem_load_rows(places, half)
+        if self.plan.products == 1:
+            return [tmem_load_rows(source, half)]
+        return [tmem_load_rows(source + first * half, half) for first in (product, 1 - product)]
 
     def exchange(self, smem: Int32, turn: Int32, warp: Int32, product: Int32, sums: list[list[Int32]]) -> list[Int32]:
         """C of the tokens that this warp stores of two products, from its sums and those that the other warp sends.
@@ -950,10 +928,10 @@ class Gemm:
     def launch(self, table: cute.Pointer):
         """Encode the tensor maps of all groups from the host table (see `TABLE_HEADER`) and launch."""
         plan = self.plan
-        tensors = 2 * plan.products + 3
+        tensors = TABLE_TENSORS + 2 * plan.products
         words = cute.make_tensor(table, cute.make_layout(TABLE_HEADER + (TABLE_SIZES + tensors) * plan.groups))
 
-        def operand_map(address, rows, k, tile_rows):
+        def operand_map(tile_rows, address, rows, k):
             pointer = cute.make_ptr(Float4E2M1FN, address, cute.AddressSpace.gmem, assumed_align=16)
             tensor = cute.make_tensor(pointer, cute.make_layout((rows, k), stride=(cute.assume(k, MMA_K), 1)))
             box = tile_rows, K_TILE
@@ -967,60 +945,49 @@ class Gemm:
         operands = by_word(TABLE_HEADER + TABLE_SIZES * plan.groups, tensors)
         weights, tokens, others = operands[: plan.products], operands[plan.products], operands[plan.products + 1 :]
         ms, ns, ks, _ = sizes
-        maps = [
-            tuple(operand_map(b, n, k, plan.rows // plan.neighbours) for b, n, k in zip(bs, ns, ks)) for bs in weights
-        ]
-        maps.append(tuple(operand_map(a, m, k, plan.token_rows) for a, m, k in zip(tokens, ms, ks)))
+        weight_map = functools.partial(operand_map, plan.rows // plan.neighbours)
+        maps = [tuple(map(weight_map, addresses, ns, ks)) for addresses in weights]
+        maps.append(tuple(map(functools.partial(operand_map, plan.token_rows), tokens, ms, ks)))
         launched = self.kernel(tuple(maps), tuple(others), sizes, Int32(words[1]), Int32(words[0]))
-        shape = {"grid": (Int32(words[2]), 1, 1), "block": (plan.threads, 1, 1), "cluster": (plan.cluster_ctas, 1, 1)}
+        counts = {"grid": (Int32(words[2]), 1, 1), "block": (plan.threads, 1, 1), "cluster": (plan.cluster_ctas, 1, 1)}
         # ptxas may use all registers; without min_blocks_per_mp it aims at so few that it spills.
-        launched.launch(**shape, smem=plan.at.end, use_pdl=True, min_blocks_per_mp=1)
+        launched.launch(**counts, smem=plan.at.end, use_pdl=True, min_blocks_per_mp=1)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Host side
-# ----------------------------------------------------------------------------------------------------------------------
+# ---- Host side ----
 
 
-def tensor_names(products: int) -> list[str]:
-    """A group's tensors in the order of the host table; scale factors are the reordered ones. products 0: a GEMV."""
-    if products == 0:
-        return ["a", "b", "c", "sfa", "sfb"]
-    numbers = [""] if products == 1 else [str(i + 1) for i in range(products)]
-    return [*(f"b{i}" for i in numbers), "a", "c", *(f"sfb{i}" for i in numbers), "sfa"]
+def group_layouts(m: int, n: int, k: int, batch: int, products: int) -> list[tuple]:
+    """(name, dtype, shape, strides) of a group's tensors in the order of the host table; products 0: a GEMV.
 
-
-def matrix_layout(dtype: torch.dtype, rows: int, columns: int, batch: int) -> tuple:
-    return dtype, (rows, columns, batch), (columns, 1, rows * columns)
-
-
-def sf_layout(rows: int, k: int, batch: int) -> tuple:
-    """(dtype, shape, strides) of reordered scale factors."""
-    blocks, pitch = ceil_div(rows, 128), k // MMA_K * SF_ATOM
-    return torch.float8_e4m3fn, (32, 4, blocks, 4, k // MMA_K, batch), (16, 4, pitch, 1, SF_ATOM, blocks * pitch)
-
-
-def gemm_layouts(m: int, n: int, k: int, batch: int, products: int) -> list[tuple]:
-    """(dtype, shape, strides) of a group's `tensor_names`. Raises ValueError for sizes that the kernel cannot take."""
+    Scale factors are the reordered ones. Raises ValueError for sizes that the kernel cannot take.
+    """
     check_size("l", batch, 1, 1, "a batch")
-    check_size("m", m, 0, 1, "tokens")
-    check_size("n", n, 8, 8, "a row of C must be a multiple of 16 bytes")
+    if products:
+        check_size("m", m, 0, 1, "tokens")
+        check_size("n", n, 8, 8, "a row of C must be a multiple of 16 bytes")
+        weights, tokens = [(f"b{i}", n) for i in ([""] if products == 1 else [1, 2])], ("a", m)
+    else:
+        check_size("m", m, 8, 8, "rows of a; a batch entry of c must be a multiple of 16 bytes")
+        check_size("rows of b", n, 1, 1, "the first counts")
+        weights, tokens = [("a", m)], ("b", n)
     check_size("k", k, MMA_K, MMA_K, "one MMA's K")
-    weights, tokens = (matrix_layout(torch.float4_e2m1fn_x2, rows, k // 2, batch) for rows in (n, m))
-    output = matrix_layout(torch.float16, m, n, batch)
-    return [*[weights] * products, tokens, output, *[sf_layout(n, k, batch)] * products, sf_layout(m, k, batch)]
 
+    def matrix(name: str, rows: int, columns: int, dtype: torch.dtype) -> tuple:
+        return name, dtype, (rows, columns, batch), (columns, 1, rows * columns)
 
-def gemv_layouts(m: int, b_rows: int, k: int, batch: int) -> list[tuple]:
-    """(dtype, shape, strides) of `tensor_names(0)`. Raises ValueError for sizes that the kernel cannot take."""
-    check_size("m", m, 8, 8, "rows of a; a batch entry of c must be a multiple of 16 bytes")
-    check_size("rows of b", b_rows, 1, 1, "the first counts")
-    a, b, _, sfa, sfb = gemm_layouts(b_rows, m, k, batch, 1)
-    return [a, b, matrix_layout(torch.float16, m, 1, batch), sfa, sfb]
+    def scales(name: str, rows: int) -> tuple:
+        blocks, pitch = ceil_div(rows, 128), k // MMA_K * SF_ATOM
+        shape, strides = (32, 4, blocks, 4, k // MMA_K, batch), (16, 4, pitch, 1, SF_ATOM, blocks * pitch)
+        return f"sf{name}", torch.float8_e4m3fn, shape, strides
+
+    operands = [matrix(*each, k // 2, torch.float4_e2m1fn_x2) for each in (*weights, tokens)]
+    c = matrix("c", m, n if products else 1, torch.float16)
+    return [*operands, c, *(scales(*each) for each in (*weights, tokens))]
 
 
 class Layouts(NamedTuple):
-    """Layouts of a call's tensors, an entry for each: group by group, in the order of `tensor_names`."""
+    """Layouts of a call's tensors, an entry for each: group by group, in the order of `group_layouts`."""
 
     names: list[str]  # for messages
     dtypes: list[torch.dtype]
@@ -1037,11 +1004,10 @@ def tensor_layouts(problems: Problems, products: int = 1) -> Layouts:
     for group, problem in enumerate(problems):
         prefix = f"group {group}: " if len(problems) > 1 else ""
         try:
-            layouts = gemm_layouts(*problem, products) if products else gemv_layouts(*problem)
+            for name, dtype, shape, strides in group_layouts(*problem, products):
+                rows.append((prefix + name, dtype, shape, strides, math.prod(shape) * dtype.itemsize))
         except ValueError as error:
             raise ValueError(f"{prefix}{error}") from None
-        for name, (dtype, shape, strides) in zip(tensor_names(products), layouts):
-            rows.append((prefix + name, dtype, shape, strides, math.prod(shape) * dtype.itemsize))
     return Layouts(*([row[column] for row in rows] for column in range(5)), {})
 
 
@@ -1172,16 +1138,16 @@ def check(call: Call) -> tuple[int, ...]:
 def check_addresses(addresses: tuple[int, ...], problems: Problems, products: int):
     """Raise ValueError for a tensor without an aligned address, or a c that shares bytes with another tensor."""
     names, _, _, _, sizes, _ = tensor_layouts(problems, products)
-    if functools.reduce(operator.or_, addresses, 0) % ALIGNMENT or 0 in addresses:
+    if math.gcd(*addresses) % ALIGNMENT or 0 in addresses:
         for name, start, size in zip(names, addresses, sizes):
             if start % ALIGNMENT or (size and not start):
                 found = f"{name} starts at address {start:#x}"
                 raise ValueError(f"{found}; loads need a multiple of {ALIGNMENT} bytes, not 0")
-    of_group, ends = tensor_names(products), list(map(operator.add, addresses, sizes))
+    ends = list(map(operator.add, addresses, sizes))
     starts_in_order, ends_in_order = sorted(addresses), sorted(ends)
     if all(map(operator.le, ends_in_order, starts_in_order[1:])):
         return  # no tensor shares bytes with any other
-    for c in range(of_group.index("c"), len(names), len(of_group)):
+    for c in [index for index, name in enumerate(names) if name.endswith("c")]:
         # Tensors that start before c's end, less those that end before its start: c and all that overlap it.
         if bisect_left(starts_in_order, ends[c]) - bisect_right(ends_in_order, addresses[c]) > 1:
             for other, name in enumerate(names):
@@ -1201,9 +1167,9 @@ class Launch(NamedTuple):
 
     schedule: Schedule
     groups: tuple[int, ...]
-    words: list[int]  # tiles, CTAs, and every group's sizes and first tile
-    tensors: list[int]  # every group's tensors, as numbers in the call
-    offsets: list[int]  # bytes from there to the batch entry
+    words: array  # of the host table before the tensors, without promises
+    tensors: operator.itemgetter  # every group's tensors among those of the call
+    offsets: list[int]  # bytes from there to the batch entry; none of calls without batches
 
 
 @functools.lru_cache(maxsize=1024)
@@ -1214,7 +1180,7 @@ def configure(
 
     overlapping: it loads beside the end of the launch ahead. Raises ValueError for sizes that the kernel cannot take.
     """
-    layouts, count = tensor_layouts(problems, products), len(tensor_names(products))
+    layouts, count = tensor_layouts(problems, products), TABLE_TENSORS + 2 * max(products, 1)
     every = [(group, index) for group, problem in enumerate(problems) if problem[0] for index in range(problem[3])]
     every.sort(key=lambda entry: (-problems[entry[0]][0], -problems[entry[0]][2]))
     launches = []
@@ -1230,11 +1196,12 @@ def configure(
         if schedule.tiles > LARGEST:
             raise ValueError(f"{schedule.tiles} tiles in one launch; tile numbers are 32-bit, at most {LARGEST}")
         rows = [(*size, first_tile) for size, first_tile in zip(schedule.sizes, schedule.first_tiles)]
-        words = [schedule.tiles, schedule.ctas, *itertools.chain(*rows)]
-        tensors = [count * group + tensor for group, _ in part for tensor in range(count)]
-        indices = [index for _, index in part for _ in range(count)]
-        offsets = [i * layouts.sizes[tensor] // problems[tensor // count][3] for i, tensor in zip(indices, tensors)]
-        launches.append(Launch(schedule, tuple(group for group, _ in part), words, tensors, offsets))
+        words = array("q", (0, schedule.tiles, schedule.ctas, *itertools.chain(*rows)))
+        places = [(count * group + i, index, problems[group][3]) for group, index in part for i in range(count)]
+        offsets = [layouts.sizes[tensor] // batch * index for tensor, index, batch in places]
+        tensors = operator.itemgetter(*(tensor for tensor, _, _ in places))
+        groups = tuple(group for group, _ in part)
+        launches.append(Launch(schedule, groups, words, tensors, offsets if any(offsets) else []))
     return tuple(launches)
 
 
@@ -1254,30 +1221,13 @@ def compiled(plan: Plan):
     return lambda pointer: executor.run_compiled_program(pointer.__c_pointers__())
 
 
-def run(
+def solve(
     data: tuple,
     operands_ready: bool = False,
     output_free: bool = False,
     configurations: Configurations = None,
     sms: int | None = None,
 ) -> output_t:
-    """`solve`, for tests and tools that force a GEMM's configuration or the number of SMs to plan for."""
-    if {type(operands_ready), type(output_free)} != {bool}:
-        found = f"operands_ready is {operands_ready!r}, output_free is {output_free!r}"
-        raise TypeError(f"{found}; a promise is True or False")
-    call = unpack(data)
-    promises = operands_ready * OPERANDS_READY | output_free * OUTPUT_FREE
-    sms = sm_count(torch.cuda.current_device()) if sms is None else sms
-    addresses = check(call)
-    check_addresses(addresses, call.problems, call.products)
-    for launch in configure(call.problems, sms, operands_ready, call.products, configurations):
-        of_launch = map(operator.add, map(addresses.__getitem__, launch.tensors), launch.offsets)
-        table = array("q", (promises, *launch.words, *of_launch))
-        compiled(launch.schedule.plan)(host_pointer(table.buffer_info()[0]))
-    return call.outputs
-
-
-def solve(data: tuple, operands_ready: bool = False, output_free: bool = False) -> output_t:
     """Compute one of the contest's problems into the caller's c and return it; for groups, the list of c.
 
     data: (abc_tensors, sfasfb_tensors, sfasfb_reordered_tensors, problem_sizes), a group GEMM: per group (a, b, c), the
@@ -1289,16 +1239,31 @@ def solve(data: tuple, operands_ready: bool = False, output_free: bool = False) 
         of any type, bool included. All but the row-major scales are on the current device. A c shares memory with no
         other of these tensors; operands may share theirs.
     The kernel waits for all work ahead of it in the queue before it loads operands and before it stores c, unless the
-    caller promises that it need not. Work has been waited for where the host has synchronised with it, or an ordinary
-    launch stands between it and this call: one without the programmatic attribute. Work just ahead of the call has
-    not, even if nothing can start beside it: its writes may come late (NVIDIA/cccl#9134). Nor have earlier calls, of
-    which several can still be running.
+    caller promises that it need not. Waited for: the host has synchronised, or an ordinary launch, one without the
+    programmatic attribute, stands in between. Work just ahead of the call has not been waited for, even if nothing can
+    start beside it: its writes may come late (NVIDIA/cccl#9134). Nor have earlier calls: several can still be running.
     operands_ready: True if whatever has written operands of this call has been waited for.
     output_free: True if whatever has read or written c has been waited for.
+    configurations, sms: for tests and tools, the configurations to choose among and the SMs to plan for.
     Launches on the device's default queue and returns at once; launches nothing where every group is empty.
     Raises ValueError before any launch where a constraint does not hold, TypeError for a promise that is no bool.
     """
-    return run(data, operands_ready, output_free)
+    if {type(operands_ready), type(output_free)} != {bool}:
+        found = f"operands_ready is {operands_ready!r}, output_free is {output_free!r}"
+        raise TypeError(f"{found}; a promise is True or False")
+    call = unpack(data)
+    promises = operands_ready * OPERANDS_READY | output_free * OUTPUT_FREE
+    sms = sm_count(torch.cuda.current_device()) if sms is None else sms
+    addresses = check(call)
+    check_addresses(addresses, call.problems, call.products)
+    for launch in configure(call.problems, sms, operands_ready, call.products, configurations):
+        tensors = launch.tensors(addresses)
+        if launch.offsets:
+            tensors = map(operator.add, tensors, launch.offsets)
+        table = launch.words + array("q", tensors)
+        table[0] = promises
+        compiled(launch.schedule.plan)(host_pointer(table.buffer_info()[0]))
+    return call.outputs
 
 
 def custom_kernel(data: input_t) -> output_t:

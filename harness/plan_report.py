@@ -112,7 +112,7 @@ def forced(name: str) -> Callable[[tuple], Any]:
     known = {configuration_name(each): each for each in submission.legal_configurations()}
     if name not in known:
         raise ValueError(f"there is no configuration {name!r}; there are {', '.join(known)}")
-    return functools.partial(submission.run, configurations=(known[name],))
+    return functools.partial(submission.solve, configurations=(known[name],))
 
 
 def current_sms() -> int:

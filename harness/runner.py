@@ -250,7 +250,7 @@ def plan_of(submission: ModuleType, problem: str, sizes: list[tuple[int, int, in
 
 def choices_of(submission: ModuleType) -> ModuleType | None:
     """The module harness.plan_report for a submission with the project's functions to force a plan, else None."""
-    if not all(hasattr(submission, name) for name in ("run", "candidates", "configure", "legal_configurations")):
+    if not all(hasattr(submission, name) for name in ("solve", "candidates", "configure", "legal_configurations")):
         return None
     from harness import plan_report
 

@@ -115,7 +115,7 @@ def ordinary_solve(submission: Any, hopper: bool) -> Kernel:
 
 def promised(submission: Any, *shapes: tuple[int, ...]) -> Kernel:
     """solve() with both promises, with these configurations of the kernel only if there are any."""
-    return functools.partial(submission.run, operands_ready=True, output_free=True, configurations=shapes or None)
+    return functools.partial(submission.solve, operands_ready=True, output_free=True, configurations=shapes or None)
 
 
 def wrapped(call: Kernel, context: Callable[..., AbstractContextManager[None]], *arguments: Any) -> Kernel:

@@ -74,7 +74,7 @@ def _calls(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
         cluster = configuration.cta_group * configuration.neighbours
         # A cluster at a time, so that each has all of the chip's tiles.
         found[configuration_name(configuration)] = partial(
-            submission.run, data, configurations=(configuration,), sms=cluster
+            submission.solve, data, configurations=(configuration,), sms=cluster
         )
     if options.gemv:
         data = REFERENCES[GEMV.name].generate_input(**TestSpec.parse(options.gemv).args)

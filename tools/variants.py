@@ -125,7 +125,7 @@ class Variant:
             yield Edit("custom_kernel", UNPROMISED, "It gives both promises of `solve`.")
             yield Edit("custom_kernel", ENTRY, PROMISED)
         if self.configuration is not None:
-            yield Edit("custom_kernel", ENTRY, f"return run(data, configurations=({self.configuration!r},))")
+            yield Edit("custom_kernel", ENTRY, f"return solve(data, configurations=({self.configuration!r},))")
 
     def refused(self, mode: str) -> str:
         """The first case of a mode that its configuration cannot take, "" if it takes all."""

@@ -82,7 +82,7 @@ def test_every_configuration(shape):
     ("m", "k", "batches", "sms"), [(8, 64, 1, 1), (8, 1088, 3, 3), (136, 448, 2, 1), (264, 64, 1, 148)]
 )
 def test_ragged_shapes(m, k, batches, sms):
-    solve_and_compare(generate(m, k, batches, seed=m + k), functools.partial(submission.run, sms=sms))
+    solve_and_compare(generate(m, k, batches, seed=m + k), functools.partial(submission.solve, sms=sms))
 
 
 @pytest.mark.parametrize("b_rows", [1, 5, 128, 129, 300])
@@ -135,7 +135,7 @@ def test_a_gemm_between_two_gemvs(monkeypatch, output_free):
     gemm = ([(as_operand(first[C].permute(2, 1, 0), 2), b, c)], *rest)
     last = (last[A], as_operand(c.permute(2, 0, 1)[:, :1], 1), *last[SFA:])
     for data in (first, gemm, last):
-        submission.run(data, output_free=output_free, sms=2 if EMULATED else None)
+        submission.solve(data, output_free=output_free, sms=2 if EMULATED else None)
     assert right(first) and right(last)
     assert same(c.clone(), reference.ref_kernel(gemm)[0])
 

@@ -23,8 +23,8 @@ def noticed(monkeypatch, module, calls, promises, shape):
     set_chip(monkeypatch, ["late"], 4)
     try:
         for data in calls[:-1]:
-            module.run(data, operands_ready=True, configurations=(shape,), sms=4)
-        module.run(calls[-1], **promises, configurations=(shape,), sms=4)
+            module.solve(data, operands_ready=True, configurations=(shape,), sms=4)
+        module.solve(calls[-1], **promises, configurations=(shape,), sms=4)
         outputs = zip(calls[-1][0], reference.ref_kernel(calls[-1]), strict=True)
         return not all(torch.equal(c.clone(), want) for (_, _, c), want in outputs)
     except nogpu.EmulatorError:

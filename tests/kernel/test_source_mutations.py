@@ -30,7 +30,7 @@ def outcomes(monkeypatch, folder, change, shape, products):
         data = compared.generate_input(**sizes)
         data[-1].fill_(float("nan"))
         try:
-            found = module.run(data, configurations=(shape,), sms=shape[1] * shape[3]).clone()
+            found = module.solve(data, configurations=(shape,), sms=shape[1] * shape[3]).clone()
         except nogpu.EmulatorError as error:
             yield f"{error}"
         else:

@@ -24,7 +24,7 @@ def label_with_products(shape, products):
 
 def solver(*shapes, sms=None):
     """A `submission.solve` with these configurations only, planned for `sms` SMs (None: all of the device)."""
-    return functools.partial(submission.run, configurations=shapes, sms=sms)
+    return functools.partial(submission.solve, configurations=shapes, sms=sms)
 
 
 def set_chip(monkeypatch, schedules=None, sms=None):

@@ -87,18 +87,18 @@ def writer(tmp_path, monkeypatch):
 
 
 def spoiled(data, *arguments, configurations=None, **promises):
-    """submission.run with one element of the first output wrong."""
+    """submission.solve with one element of the first output wrong."""
     result = original(data, *arguments, configurations=configurations, **promises)
     calls.outputs_of(data)[0].view(torch.int16)[0, 0] ^= 1
     return result
 
 
-original = submission.run
+original = submission.solve
 
 
 @pytest.mark.parametrize("run", (original, spoiled), ids=["right", "wrong"])
 def test_checks_compare_every_bit(writer, tmp_path, monkeypatch, run):
-    monkeypatch.setattr(submission, "run", run)
+    monkeypatch.setattr(submission, "solve", run)
     sizes = calls.arguments([(16, 136, 192), (7, 8, 64)])
     found = calls.of_configuration("group_gemm", {"edges": sizes}, ((64, 2, 2, 1),))
     monkeypatch.setattr(calls, "groups", lambda: {"one": found})
@@ -120,7 +120,7 @@ def test_each_of_overlapping_calls_is_compared(monkeypatch):
         def run(data, *arguments, wrong=wrong, count=count, **promises):
             return (spoiled if next(count) == wrong else original)(data, *arguments, **promises)
 
-        monkeypatch.setattr(submission, "run", run)
+        monkeypatch.setattr(submission, "solve", run)
         with pytest.raises(AssertionError, match=f"call {wrong} of 15"):
             calls.solve("group_gemm", args, None, 15, operands_ready=True, output_free=True)
 
@@ -230,7 +230,7 @@ def test_fewer_stages_give_the_same_result():
     assert module.Plan(1, *shape).stages == 2 < fitting == submission.Plan(1, *shape).stages
     assert module.Plan(1, *shape).at.end < submission.Plan(1, *shape).at.end
     data = reference.generate_input(m=(70,), n=(136,), k=(1088,), g=1, seed=3)
-    output = module.run(data, configurations=(shape,))
+    output = module.solve(data, configurations=(shape,))
     assert reference.check_implementation(data, output) == (True, "bit-exact")
 
 

@@ -147,7 +147,7 @@ def kernel(shape: Shape, launches: str) -> Callable[[Any], Any]:
 
     promised = launches in PROMISED
     call = functools.partial(
-        submission.run,
+        submission.solve,
         operands_ready=promised,
         output_free=promised,
         configurations=(submission.Configuration(*shape),),

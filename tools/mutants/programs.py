@@ -110,7 +110,7 @@ def _ours(calls: Callable[[], Iterator[list[Call]]], shape: tuple[int, ...], sms
     shapes = (submission.Configuration(*shape),)
     for part in made:
         for data, promises in part:
-            submission.run(data, **promises, configurations=shapes, sms=sms)
+            submission.solve(data, **promises, configurations=shapes, sms=sms)
         yield
 
 

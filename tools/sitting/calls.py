@@ -94,7 +94,7 @@ def solve(
     shared: all calls write the first one's outputs. trial: name of edits of submission.py (`trials`). Raises
     AssertionError for a wrong output, with the call's number.
     """
-    compared, run = reference.REFERENCES[problem], (trials.module(trial) if trial else submission).run
+    compared, run = reference.REFERENCES[problem], (trials.module(trial) if trial else submission).solve
     every = [lengthened(args) if shared and call < calls - 1 else args for call in range(calls)]
     inputs = [compared.generate_input(**of_call, seed=1 + call) for call, of_call in enumerate(every)]
     if shared:

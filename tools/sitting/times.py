@@ -66,7 +66,7 @@ def configuration_rows(
     facts |= {"configuration": shape, "name": name, "sizes": ordered_sizes(of), "products": max(1, of.products)}
     if stages is not None:
         facts["stages"] = stages
-    unpromised = functools.partial(module.run, configurations=(shape,))
+    unpromised = functools.partial(module.solve, configurations=(shape,))
     for launches, call in ((OVERLAPPING, promised(module, shape)), (PROGRAMMATIC, unpromised)):
         measure(writer, of, Row(f"{what}, {launches}", call, of.inputs), launches=launches, **facts)
 
