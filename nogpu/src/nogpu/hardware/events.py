@@ -49,6 +49,9 @@ class Events:
     def mbarrier_arrived(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
         """An arrival on an mbarrier, or bytes of it, are about to count."""
 
+    def expected(self, barrier: MBarrier) -> None:
+        """The mbarrier's phase is about to wait for more bytes."""
+
     def initialised(self, barrier: MBarrier, warp: Warp, mask: int) -> None:
         """mbarrier.init by lanes."""
 
@@ -57,6 +60,9 @@ class Events:
 
     def passed(self, barrier: MBarrier, warp: Warp) -> None:
         """The lanes that run have seen that the mbarrier's last phase is over."""
+
+    def tested(self, barrier: MBarrier, warp: Warp) -> None:
+        """The lanes that run have seen that the mbarrier's phase is not over, and go on."""
 
     def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
         """Lanes arrive on a named or cluster barrier, or one of bar.warp.sync."""
@@ -183,8 +189,14 @@ class GridObserver:
         """Context in which launches that may overlap run, under one schedule."""
         return nullcontext()
 
-    def begins(self, step: object) -> None:
-        """The events that follow happen in this step (`execution.replay.Step`)."""
+    def begins(self, step: object, actor: Warp | AsyncOperation) -> None:
+        """The events that follow happen in this step (`execution.replay.Step`) of a warp or an operation."""
+
+    def repeats(self, step: object) -> None:
+        """What a warp has done since this step has changed nothing, and it is where it was: it takes the step again."""
+
+    def dropped(self) -> None:
+        """A hold was dropped: its order cannot be."""
 
     def join(self, cluster: Cluster) -> None:
         """The cluster is resident; its warps have executed nothing."""

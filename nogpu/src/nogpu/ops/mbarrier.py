@@ -232,6 +232,7 @@ def test_parity(g: ActiveGroup, mask: int, space: str | None, address: int, pari
     g.warp.registers.context.polled = len(polled)
     if barrier.phase >= phase + 2:
         raise _missed(phase, barrier)
+    g.cta.cluster.events.tested(barrier, g.warp)
     return False
 
 
@@ -256,6 +257,7 @@ def test_state(g: ActiveGroup, mask: int, space: str | None, address: int, state
     if barrier.phase != state:
         barrier.passed_by(g.warp)
         return True
+    g.cta.cluster.events.tested(barrier, g.warp)
     return False
 
 

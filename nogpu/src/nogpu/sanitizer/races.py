@@ -131,7 +131,7 @@ class Races(Sanitizer):
         self._reporter: _Collector = _Collector()
         self.queues = None  # Only one launch is explored.
 
-    def begins(self, step: object) -> None:
+    def begins(self, step: object, actor: object) -> None:
         """Sets the step of the events that follow (`GridObserver.begins`)."""
         assert isinstance(step, Step)
         if self._accesses is not None:
