@@ -79,7 +79,6 @@ def _step(text: str) -> Step:
 class _Poll(NamedTuple):
     """Warp that is about to poll."""
 
-    pc: int
     state: State
     number: int  # of the step
     effects: int  # that the warp has had
@@ -95,7 +94,7 @@ class ReplayMachine(Machine):
             self._holds.setdefault(hold.step, []).append(hold.behind)
         self._steps: dict[str, int] = {}  # number of each agent's steps that are over
         self._names: dict[AsyncOperation, Step] = {}
-        self._polls: dict[Warp, _Poll] = {}
+        self._polls: dict[tuple[Warp, int], _Poll] = {}  # by the instruction, too
         self._effects: dict[Warp, int] = {}
         self._arrived: set[ActiveGroup] = set()  # groups that wait at a barrier, and whose step is over
         self._in_a_row: tuple[Warp | None, int] = None, 0
@@ -184,14 +183,14 @@ class ReplayMachine(Machine):
         if group.waiting is not None or not _POLLS.match(group.grid.entry.instructions[group.pc].opcode):
             return
         step, state, effects = self._next(warp), State(warp), self._effects.get(warp, 0)
-        last = self._polls.get(warp)
-        if last is not None and last.pc == group.pc and last.effects == effects and state.repeats(last.state):
+        last = self._polls.get((warp, group.pc))
+        if last is not None and last.effects == effects and state.repeats(last.state):
             self._steps[step.agent] = last.number
             for observer in self._observers():
                 observer.repeats(Step(step.agent, last.number))
         else:
             state.keep()
-            self._polls[warp] = _Poll(group.pc, state, step.number, effects)
+            self._polls[warp, group.pc] = _Poll(state, step.number, effects)
 
     def _next(self, warp: Warp) -> Step:
         name = _name_of(warp)

@@ -187,12 +187,13 @@ class Sanitizer(launch.Sanitizer):
         return ClusterSanitizer(cluster, self._reporter, accesses)
 
 
+def listed(variable: str) -> list[str]:
+    """Texts of an environment variable, which commas separate."""
+    return [text for text in os.environ.get(variable, "").split(",") if text]
+
+
 def install() -> None:
     """Follows launches of this process (NOGPU_SANITIZE)."""
-
-    def listed(variable: str) -> list[str]:
-        return [text for text in os.environ.get(variable, "").split(",") if text]
-
     device.sanitizer = sanitizer = Sanitizer(listed("NOGPU_SANITIZE_ALLOW"), listed("NOGPU_SANITIZE_SCHEDULE"))
     if status.is_first():
         atexit.register(sanitizer.list_waivers)
