@@ -43,6 +43,8 @@ class Tried:
     """An error, or other bytes than the first run's."""
     found: Any
     """As `Follower.found`; None if the run has not ended."""
+    stores: list[Journal]
+    """Bytes that each launch has left."""
 
 
 class Trial:
@@ -60,7 +62,7 @@ class Trial:
         for schedule, (failure, stores, found) in zip(schedules, self._runner.run_apart(tasks, None)):
             if failure is None:
                 failure = self._compared(schedule, stores)
-            ended.append(Tried(failure, found))
+            ended.append(Tried(failure, found, stores))
         return ended
 
     @property

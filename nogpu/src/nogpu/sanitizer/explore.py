@@ -121,7 +121,7 @@ class Explorer:
 
     def sanitizer(self) -> observer.Sanitizer:
         """Sanitizer of one run."""
-        found = observer.Sanitizer(self._allowed)
+        found = observer.Sanitizer(self._allowed, kept_reads=None)
         found.queues = None
         return found
 

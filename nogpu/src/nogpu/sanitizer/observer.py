@@ -19,7 +19,7 @@ from nogpu.sanitizer.accesses import Accesses
 from nogpu.sanitizer.barriers import Barriers
 from nogpu.sanitizer.cluster_state import ClusterState
 from nogpu.sanitizer.columns import Columns
-from nogpu.sanitizer.global_accesses import GlobalAccesses
+from nogpu.sanitizer.global_accesses import READS, GlobalAccesses
 from nogpu.sanitizer.initialisations import Initialisations
 from nogpu.sanitizer.left_behind import LeftBehind
 from nogpu.sanitizer.operations import Operations
@@ -131,10 +131,13 @@ def _seldom_collected() -> Iterator[None]:
 class Sanitizer(launch.Sanitizer):
     """Sanitizer of launches."""
 
-    def __init__(self, allowed: Iterable[str] = (), schedules: Iterable[str] = ()) -> None:
-        """allowed: as `waivers.parse` takes each. schedules: those whose launches are followed; none: all. Raises
-        ValueError.
+    def __init__(
+        self, allowed: Iterable[str] = (), schedules: Iterable[str] = (), kept_reads: int | None = READS
+    ) -> None:
+        """allowed: as `waivers.parse` takes each. schedules: those whose launches are followed; none: all. kept_reads:
+        as of `GlobalAccesses`. Raises ValueError.
         """
+        self._kept_reads = kept_reads
         self._reporter, self._schedules = Reporter(allowed), tuple(schedules)
         self.queues: Queues | None = Queues(self._reporter)
         self._touched: dict[int, list[Touched]] = {}  # by number of the launches that have run last
@@ -160,7 +163,7 @@ class Sanitizer(launch.Sanitizer):
     @contextmanager
     def following(self, memory: GlobalMemory) -> Iterator[None]:
         """Follows the launches that run inside (`GridObserver.following`)."""
-        self._accesses = GlobalAccesses(memory, self._reporter)
+        self._accesses = GlobalAccesses(memory, self._reporter, self._kept_reads)
         memory.observer, memory.notes_only = self._accesses.observe, True
         try:
             with _seldom_collected():

@@ -76,7 +76,7 @@ class Races(Sanitizer):
     """Collector of one run."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(kept_reads=None)
         self._reporter: _Collector = _Collector()
         self._trace = Trace()
         self.queues = None  # Only one launch is explored.
