@@ -38,6 +38,7 @@ WORDS, BARRIERS = 2, 2
 SCALE = 7  # a warp's number is multiplied by it before a value is added
 DRAWS = 50
 KINDS = "load", "store", "add", "red", "cas", "spin", "lock", "poll", "arrive", "arrive", "arrive", "wait", "test", "sync"
+PHASES = "arrive", "arrive", "wait", "wait", "add"
 Instruction = tuple[Any, ...]
 FAILS, CLEAN, BOUNDED, DIFFERS = "fails in both", "clean in both", "bounded", "differs"
 
@@ -63,12 +64,13 @@ def case(seed: int, index: int) -> Case:
 def _drawn(chance: random.Random) -> Case:
     count, tested = chance.choice((2, 2, 3)), set()
     longest = 6 if count == 2 else 4
+    kinds, barriers = chance.choice(((KINDS, BARRIERS), (PHASES, 1)))
     warps = []
     for warp in range(count):
         code: list[Instruction] = []
         for _ in range(chance.randint(1, longest)):
-            kind = chance.choice(KINDS)
-            word, barrier = chance.randrange(WORDS), chance.randrange(BARRIERS)
+            kind = chance.choice(kinds)
+            word, barrier = chance.randrange(WORDS), chance.randrange(barriers)
             if kind in ("store", "add", "red"):
                 code.append((kind, word, chance.randint(1, 2)))
             elif kind == "cas":
@@ -351,7 +353,7 @@ def main() -> None:
         word, text, runs = outcome(of)
         counts[word] += 1
         orders += runs
-        if word == DIFFERS or options.only is not None:
+        if word in (DIFFERS, BOUNDED) or options.only is not None:
             print(f"case {index} {word}: {text}\n  {of}", flush=True)
     print(", ".join(f"{count} {word}" for word, count in sorted(counts.items())) + f"; {orders} runs")
     sys.exit(counts[DIFFERS] > 0)

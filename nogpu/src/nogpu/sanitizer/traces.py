@@ -362,10 +362,18 @@ class _Order:
         self._arrivals: dict[Phase, list[int]] = {}
         self._tested = {place for turn in self._turns for place in turn.words if place[0] == _TESTS}
         self._words: dict[Hashable, dict[str, int]] = {}
+        self._waiting: dict[Phase, list[int]] = {}
+        self._expecting: dict[Phase, list[int]] = {}
+        self._ends: dict[Phase, int] = {}  # the last arrival, or bytes
+        self._last_arrivals: dict[Phase, int] = {}
         for index, turn in enumerate(self._turns):
             turn.index = index
+            for phase_of, counts in turn.arrives.items():
+                self._ends[phase_of] = index
+                if counts:
+                    self._last_arrivals[phase_of] = index
+        for index, turn in enumerate(self._turns):
             self._add(index, turn)
-        self._look_ahead()
 
     def _add(self, index: int, turn: _Turn) -> None:
         own = 0
@@ -393,15 +401,23 @@ class _Order:
         if turn.ends:  # the end of a wait cannot come sooner
             waits, could_precede = waits | could_precede, 0
         on = could_precede | waits
-        below = own
-        for before in _bits(on & ~own):
-            below |= self._below[before]
+        below = self._under(own, on)
+        for phase_of in turn.arrives:
+            overtaken = self._overtaken(phase_of, index, below)
+            self._behind += [(before, index) for before in overtaken]
+            on |= sum(1 << before for before in overtaken)
+        below = self._under(below, on)
         self._own.append(own)
         self._on.append(on)
         self._below.append(below | 1 << index)
         self._pairs += [(before, index) for before in _bits(could_precede & ~own)]
-        for phase in turn.arrives:
-            self._arrivals.setdefault(phase, []).append(index)
+        for table, phases in (
+            (self._arrivals, turn.arrives),
+            (self._waiting, turn.waits),
+            (self._expecting, turn.expects - turn.arrives.keys()),
+        ):
+            for phase_of in phases:
+                table.setdefault(phase_of, []).append(index)
         past = frozenset(self._hashes[before] for before in _bits(on | self._direct(turn)))
         facts = turn.step, turn.ends, turn.issuer[1], frozenset(turn.arrives), frozenset(turn.waits)
         self._hashes.append(hash((facts, frozenset(turn.tests), past)))
@@ -412,18 +428,27 @@ class _Order:
     def _set(self, name: Hashable, phase: int) -> int:
         return sum(1 << index for index in self._arrivals.get((name, phase), ()))
 
-    def _look_ahead(self) -> None:
-        """Finds turns that could come behind later ones although no later one depends on them."""
-        for index, turn in enumerate(self._turns):
-            for name, phase in turn.waits:
-                barrier, later = self._barriers.get(name), self._arrivals.get((name, phase + 1), [])
-                if barrier is None or barrier.phase < phase + 2 or any(self._below[x] >> index & 1 for x in later):
-                    continue
-                self._behind.append((index, later[-1]))  # it could miss the phase
-            for phase_of in turn.expects - turn.arrives.keys():
-                arrivals = [x for x in self._arrivals.get(phase_of, ()) if self._turns[x].arrives[phase_of]]
-                if arrivals and not any(self._below[x] >> index & 1 for x in arrivals):
-                    self._behind.append((index, arrivals[-1]))  # the phase could end without the bytes
+    def _under(self, below: int, on: int) -> int:
+        """What is below turns, and what is below others of them."""
+        for before in _bits(on & ~below):
+            below |= self._below[before]
+        return below
+
+    def _overtaken(self, phase_of: Phase, index: int, below: int) -> list[int]:
+        """Turns that only the last arrival of a phase must not precede: a wait for the phase before, which would miss
+        it, and expected bytes, without which the phase would end.
+        """
+        name, phase = phase_of
+        barrier, earlier = self._barriers.get(name), self._arrivals.get(phase_of, [])
+        found = []
+        if barrier is not None and barrier.phase > phase and self._ends[phase_of] == index:
+            waiting = self._waiting.get((name, phase - 1), [])
+            found += [x for x in waiting if not any(self._below[y] >> x & 1 for y in earlier)]
+        if self._last_arrivals.get(phase_of) == index:
+            counted = [y for y in earlier if self._turns[y].arrives[phase_of]]
+            expecting = self._expecting.get(phase_of, [])
+            found += [x for x in expecting if not any(self._below[y] >> x & 1 for y in counted)]
+        return [x for x in found if not below >> x & 1]
 
     def traced(self, left: set[str], dropped: int) -> Traced:
         left = set(left)
