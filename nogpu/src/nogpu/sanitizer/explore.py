@@ -15,7 +15,7 @@ import itertools
 import os
 import sys
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from nogpu.errors import EmulatorError, readable
@@ -175,7 +175,7 @@ class Explorer:
         if racing is not None:
             failure = trial.check(racing[1])
             if failure is not None:
-                raise _told(failure, racing[1], racing[0], ())
+                raise _told(failure, racing[1], racing[0], [])
             left.add("accesses to bytes that nothing orders, which a waiver allows")
         if missed:
             left.add(f"orders that could not be had: {missed}")
@@ -215,10 +215,12 @@ def _s(number: int) -> str:
     return "s" if number > 1 else ""
 
 
-def _told(failure: EmulatorError, schedule: str, runs: int, texts: Iterator[str] | list[str]) -> EmulatorError:
+def _told(failure: EmulatorError, schedule: str, runs: int, texts: Iterable[str]) -> EmulatorError:
     """Failure with the schedule that shows it. texts: of its holds."""
     lines = "".join(f"\n    {text}" for text in texts) or '\n    as under "late", warp by warp'
-    failure.reason += f"\n  found in run {runs} of nogpu explore, and again by --schedule '{schedule}':{lines}"
+    options = "--sanitize " if failure.reason.startswith("sanitizer, rule ") else ""
+    again = f"{options}--schedule '{schedule}'"
+    failure.reason += f"\n  found in run {runs} of nogpu explore, and again by {again}:{lines}"
     failure.args = (failure.reason,)
     failure.schedule = schedule
     return failure

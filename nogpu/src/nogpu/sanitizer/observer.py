@@ -197,6 +197,9 @@ def listed(variable: str) -> list[str]:
 
 def install() -> None:
     """Follows launches of this process (NOGPU_SANITIZE)."""
-    device.sanitizer = sanitizer = Sanitizer(listed("NOGPU_SANITIZE_ALLOW"), listed("NOGPU_SANITIZE_SCHEDULE"))
+    replays = any(schedule.startswith("replay:") for schedule in listed("NOGPU_SCHEDULE"))
+    kept_reads = None if replays else READS  # a replay shows what exploring has found, which keeps all
+    allowed, schedules = listed("NOGPU_SANITIZE_ALLOW"), listed("NOGPU_SANITIZE_SCHEDULE")
+    device.sanitizer = sanitizer = Sanitizer(allowed, schedules, kept_reads)
     if status.is_first():
         atexit.register(sanitizer.list_waivers)
