@@ -37,7 +37,10 @@ RUNS = 3000  # of a case
 WORDS, BARRIERS = 2, 2
 SCALE = 7  # a warp's number is multiplied by it before a value is added
 DRAWS = 50
-KINDS = "load", "store", "add", "red", "cas", "spin", "lock", "poll", "arrive", "arrive", "arrive", "wait", "test", "sync"
+KINDS = (
+    *("load", "store", "add", "red", "cas", "spin", "lock", "poll"),
+    *("arrive", "arrive", "arrive", "wait", "test", "sync"),
+)
 PHASES = "arrive", "arrive", "wait", "wait", "add"
 Instruction = tuple[Any, ...]
 FAILS, CLEAN, BOUNDED, DIFFERS = "fails in both", "clean in both", "bounded", "differs"

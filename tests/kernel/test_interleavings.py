@@ -55,10 +55,11 @@ def test_our_kernels_are_clean(explored, problem):
 
 def test_overlapping_launches_are_clean(explored):
     solve = solver((64, 1, 1, 1))
+    both = [reference.generate_input(**{**SMALL, "seed": seed}) for seed in (5, 6)]
 
     def call():
-        for seed in (5, 6):
-            solve(reference.generate_input(**{**SMALL, "seed": seed}), **PROMISED)
+        for data in both:
+            solve(data, **PROMISED)
 
     (verdict,) = explored(call)
     assert verdict.word == "clean" and "overlapped by" in verdict.kernel, verdict

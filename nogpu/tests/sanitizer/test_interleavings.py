@@ -62,11 +62,15 @@ TICKET = "atom.relaxed.cta.shared.add.u32 %r6, [%r10+8], 1; setp.ne.u32 %p4, %r6
 GO = "st.release.cta.shared.b32 [%r10+12], 1; bra END;"
 AWAIT = "SECOND{n}: ld.acquire.cta.shared.b32 %r6, [%r10+12]; setp.ne.u32 %p4, %r6, 1; @%p4 bra SECOND{n}; {then}"
 TRY = "atom.acquire.cta.shared.cas.b32 %r6, [%r10+4], 0, 1;"
+TELLS = "atom.release.cta.shared.cas.b32 %r6, [%r10+8], 0, 1;"
+CLAIMS = "atom.relaxed.cta.shared.cas.b32 %r6, [%r10+8], 0, 2;" + LOOK
 IF_LOCKED = "setp.ne.u32 %p4, %r6, 0; @%p4 bra END;"
-POLL = "mov.u32 %r5, 0; P: {look} add.u32 %r5, %r5, 1; setp.ne.u32 %p4, %r6, 1; setp.lt.u32 %p5, %r5, 3; and.pred %p5, %p4, %p5; @%p5 bra P;"
+POLL = "mov.u32 %r5, 0; P: {look} add.u32 %r5, %r5, 1; setp.ne.u32 %p4, %r6, 1; setp.lt.u32 %p5, %r5, 3;"
+POLL += "and.pred %p5, %p4, %p5; @%p5 bra P;"
 ARRIVE = "atom.{order}.gpu.global.add.u32 %r6, [%a0+64], 1; setp.ne.u32 %p4, %r6, 1; @%p4 bra END;"
 PARTIAL = "mul.wide.u32 %rd1, %r20, 4; add.s64 %rd1, %a0, %rd1; st.global.b32 [%rd1], 7;"
-LAST = "ld.global.b32 %r7, [%a0]; ld.global.b32 %r8, [%a0+4]; add.u32 %r7, %r7, %r8; st.global.b32 [%a0+128], %r7; bra END;"
+LAST = "ld.global.b32 %r7, [%a0]; ld.global.b32 %r8, [%a0+4]; add.u32 %r7, %r7, %r8;"
+LAST += "st.global.b32 [%a0+128], %r7; bra END;"
 READERS = 10
 SEE, SAY = "ld.global.b32 %r7, [%a0];", "red.release.cta.shared.add.u32 [%r10+8], 1;"
 
@@ -74,7 +78,8 @@ SEE, SAY = "ld.global.b32 %r7, [%a0];", "red.release.cta.shared.add.u32 [%r10+8]
 def arrivals(zero, others):
     """Two CTAs store parts; the last to arrive adds them. CTA 0 arrives with one order, CTA 1 with another."""
     return (
-        "setp.ne.u32 %p1, %tid, 0; @%p1 bra END; mov.u32 %r20, %ctaid.x;\n" + PARTIAL
+        "setp.ne.u32 %p1, %tid, 0; @%p1 bra END; mov.u32 %r20, %ctaid.x;\n"
+        + PARTIAL
         + f"setp.ne.u32 %p2, %r20, 0; @%p2 bra OTHER;\n{ARRIVE.format(order=zero)}{LAST}"
         f"\nOTHER: {ARRIVE.format(order=others)}{LAST}\nEND:"
     )
@@ -119,13 +124,13 @@ CONSTRUCTS = {
     ),
     "failing CAS as release": (
         by_warp(
-            WRITE + "atom.release.cta.shared.cas.b32 %r6, [%r10+8], 0, 1;",
-            "atom.relaxed.cta.shared.cas.b32 %r6, [%r10+8], 0, 2;" + LOOK + "setp.eq.u32 %p4, %r6, 0; @%p4 bra END;" + READ,
+            WRITE + TELLS,
+            CLAIMS + "setp.eq.u32 %p4, %r6, 0; @%p4 bra END;" + READ,
         ),
         RACE,
         by_warp(
-            WRITE + "atom.release.cta.shared.cas.b32 %r6, [%r10+8], 0, 1;",
-            "atom.relaxed.cta.shared.cas.b32 %r6, [%r10+8], 0, 2;" + LOOK + IF_SET + READ,
+            WRITE + TELLS,
+            CLAIMS + IF_SET + READ,
         ),
         {},
     ),
@@ -191,7 +196,11 @@ def phases(one, other, count=1):
 
 
 PHASES = {
-    "a phase that a warp may miss": (phases(ZERO + HERE, HERE + AGAIN), "the kernel hangs", phases(ZERO + HERE, HERE + ONE)),
+    "a phase that a warp may miss": (
+        phases(ZERO + HERE, HERE + AGAIN),
+        "the kernel hangs",
+        phases(ZERO + HERE, HERE + ONE),
+    ),
     "bytes that are expected when the phase may be over": (
         phases(COPY.format(expects=LATER), HERE),
         f"{RACE}|the kernel hangs",
@@ -215,7 +224,7 @@ def test_phases(name):
 
 
 def test_what_is_left():
-    """A verdict is no more than bounded where the search cannot reverse an order, or has not run all that it has found."""
+    """A verdict is bounded where the search cannot reverse an order, or has not run all that it has found."""
     lanes = "mov.u32 %r10, smem; and.b32 %r2, %tid, 1; setp.eq.u32 %p3, %r2, 1; @%p3 bra ODD;"
     lanes += "L: ld.acquire.cta.shared.b32 %r6, [%r10+8]; setp.ne.u32 %p4, %r6, 1; @%p4 bra L; bra END;"
     lanes += "ODD: st.release.cta.shared.b32 [%r10+8], 1; END:"

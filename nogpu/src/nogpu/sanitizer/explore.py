@@ -160,16 +160,17 @@ class Explorer:
                 trace = found.trace
                 missed += plan.past is not None and (trace.dropped > 0 or not plan.past <= trace.turns)
                 left |= trace.left
-                turns = max(turns, trace.count)
+                turns = max(turns, trace.length)
                 if found.races and racing is None:
                     racing = runs, plan.schedule
-                if trace.turns in seen and not (found.races and plan.past is None):
+                if trace.turns in seen and plan.past is not None:
                     continue
                 if trace.turns not in seen and trial.is_sanitized:
                     failure = trial.check(plan.schedule)
                     if failure is not None:
                         raise _told(failure, plan.schedule, runs, plan.holds.values())
-                seen.add(trace.turns)
+                if plan.past is not None:
+                    seen.add(trace.turns)
                 queue.add(plan, found)
             plans = queue.take(min(trial.at_once, self._limit - runs))
         if racing is not None:

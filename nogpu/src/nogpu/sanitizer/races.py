@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nogpu.sanitizer.conflicts import Conflict
     from nogpu.sanitizer.global_accesses import GlobalAccesses
 
+
 class Race(NamedTuple):
     """Two steps that access the same bytes, the first of which happened first."""
 

@@ -11,8 +11,8 @@ keep their order for the run to be the same:
 | a test of a phase that does not wait | with all arrivals |
 
 A turn is *below* another if program order, issue and dependent pairs lead to it. Runs with the same turns, and with the
-same ones below each, are one trace: they differ by the order of turns that do not depend on each other, which nobody can
-see. docs/explore.md, "Why a verdict holds", says why the turns of one phase of an mbarrier need no order of their own.
+same ones below each, are one trace: they differ by the order of turns that do not depend on each other, which nobody
+can see. docs/explore.md, "Why a verdict holds", says why arrivals in one phase need no order of their own.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Traced(NamedTuple):
     reversals: list[Reversal]
     left: frozenset[str]  # what a search does not reverse
     dropped: int  # holds that could not be
-    count: int  # turns
+    length: int  # number of turns
 
 
 class _Turn:
@@ -73,7 +73,7 @@ class _Turn:
 
     def __init__(self, step: Step, issuer: Issuer, after: list[_Turn], ends: bool) -> None:
         self.step, self.issuer, self.after, self.ends = step, issuer, after, ends
-        self.words: dict[Hashable, str] = {}  # accesses: how
+        self.words: dict[tuple[Hashable, Hashable], str] = {}  # accesses: how
         self.arrives: dict[Phase, bool] = {}  # True: as one of the expected arrivals, rather than by bytes
         self.expects: set[Phase] = set()
         self.waits: set[Phase] = set()
