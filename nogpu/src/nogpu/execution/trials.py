@@ -71,7 +71,7 @@ class Trial:
         return self._chain[0].sanitizer is not None
 
     def check(self, schedule: str) -> EmulatorError | None:
-        """What a sanitizer reports of a run, or how it fails."""
+        """Error of a run that a sanitizer follows, or None."""
         return self._runner.run_apart([(f"{self.kernel} under {schedule}", partial(self._check, schedule))], None)[0]
 
     def _check(self, schedule: str, report: Report) -> EmulatorError | None:

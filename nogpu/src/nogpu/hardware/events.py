@@ -193,7 +193,7 @@ class GridObserver:
         """The events that follow happen in this step (`execution.replay.Step`) of a warp or an operation."""
 
     def repeats(self, step: object) -> None:
-        """What a warp has done since this step has changed nothing, and it is where it was: it takes the step again."""
+        """A warp takes this step again: all since then has changed nothing, and the warp is where it was."""
 
     def dropped(self) -> None:
         """A hold was dropped: its order cannot be."""

@@ -429,7 +429,7 @@ class _Order:
         return sum(1 << index for index in self._arrivals.get((name, phase), ()))
 
     def _under(self, below: int, on: int) -> int:
-        """What is below turns, and what is below others of them."""
+        """Union of a set with the turns below others."""
         for before in _bits(on & ~below):
             below |= self._below[before]
         return below
