@@ -52,9 +52,10 @@ COMMANDS = {
         {"clock": "b200"},
     ),
     "explore": Command(
-        "search the orders of events for one that fails",
-        "Of an order that fails the schedule is printed, and `nogpu run --schedule` repeats it. The schedules run\n"
-        "behind the search.\n\n" + SCHEDULES,
+        "run all orders of events that differ, for a verdict",
+        "The verdict on a launch is clean (no order is left), bounded (it says what is left) or an order that fails:\n"
+        "its schedule is printed, and `nogpu run --schedule` repeats it. The schedules run behind the search.\n\n"
+        + SCHEDULES,
         {"explore": str(EXPLORED)},
         is_judged=True,
     ),

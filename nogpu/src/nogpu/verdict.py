@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,6 +21,9 @@ from nogpu.notes import REPORT
 
 _PR_SET_PDEATHSIG = 1  # man 2 prctl
 _FORWARDED = signal.SIGTERM, signal.SIGHUP
+
+EXPLORED = {"clean": "clean for all interleavings", "bounded": "bounded"}
+"""Verdict of a search -> its text."""
 
 LONGEST = 120  # characters of a reason in the verdict's line
 
@@ -77,7 +81,7 @@ def _run(start: Callable[[], None], moves_output: bool) -> int:
 
 def document(command: str, program: list[str], status: int, notes: list[Note]) -> Note:
     """The verdict and all that the notes say. status: the program's, negative for a signal."""
-    by_kind: dict[str, list[Note]] = {"launch": [], "fault": [], "doubt": [], "time": []}
+    by_kind: dict[str, list[Note]] = {"launch": [], "fault": [], "doubt": [], "time": [], "exploration": []}
     for note in notes:
         by_kind[note["note"]].append({key: value for key, value in note.items() if key not in ("note", "process")})
     code, faults = status, by_kind["fault"]
@@ -96,6 +100,7 @@ def document(command: str, program: list[str], status: int, notes: list[Note]) -
         "faults": faults,
         "doubts": [note["text"] for note in by_kind["doubt"]],
         "launches": by_kind["launch"],
+        "explorations": by_kind["exploration"],
         "modelled_times": by_kind["time"],
     }
 
@@ -115,6 +120,9 @@ def sentence(found: Note) -> str:
         parts = [part for part in (first, kernel, place) if part]
     elif found["verdict"] == "failed":
         parts.insert(0, _ending(found["exit_code"]))
+    elif found["explorations"]:
+        words = Counter(each["verdict"] for each in found["explorations"])
+        parts += [f"{number} {EXPLORED[word]}" for word, number in sorted(words.items(), reverse=True)]
     if found["doubts"]:
         parts.append(_plural(len(found["doubts"]), "doubt"))
     return f"{found['verdict']}: {', '.join(parts)}"

@@ -69,7 +69,8 @@ def test_help_and_manual_name_all_commands_and_codes():
         ("check", "1 / 0", 1, "nogpu check: failed: exit code 1, 0 launches"),
         ("check", "pass", 103, "nogpu check: nothing launched"),
         ("check", "import torch_of_another_name, nogpu", 1, "nogpu check: failed"),
-        ("explore", RACE, 0, "nogpu explore: right"),
+        ("explore", RACE, 100, "nogpu explore: fault: rule threads, kernel k"),
+        ("explore", RIGHT, 0, "1 launch of 1 kernel without a fault, 1 clean for all interleavings"),
         ("time", RIGHT, 0, "modelled us"),
     ],
 )

@@ -8,7 +8,8 @@ from nogpu.execution.device import Device
 from nogpu.execution.trials import Tried
 from nogpu.hardware.properties import LaunchConfig
 from nogpu.sanitizer.explore import Explorer
-from nogpu.sanitizer.races import Race
+from nogpu.sanitizer.races import Found, Race
+from nogpu.sanitizer.traces import Traced
 from tests.support import emulated
 from tests.support.small_kernels import aligned, entry, module
 
@@ -164,11 +165,11 @@ def test_three_launches_that_overlap():
 class _Trial:
     """A trial that shows the pair behind its held ones, and fails with some holds."""
 
-    kernel, at_once = "k", 3
+    kernel, at_once, is_sanitized = "k", 3, False
 
     def __init__(self, needed):
         steps = [replay.Step(f"c0w{warp}", 3) for warp in range(7)]
-        self.races = [Race(a, b, 0, (i, i), "") for i, (a, b) in enumerate(zip(steps, steps[1:]))]
+        self.races = [Race(a, b, (i, i), "") for i, (a, b) in enumerate(zip(steps, steps[1:]))]
         self.needed, self.runs = {self.races[i].reversal for i in needed}, 0
 
     def run(self, schedules):
@@ -177,7 +178,11 @@ class _Trial:
 
     def _tried(self, holds):
         failure = EmulatorError("wrong") if self.needed <= set(holds) else None
-        return Tried(failure, self.races[len(holds) : len(holds) + 1])
+        trace = Traced(frozenset([hash(tuple(holds))]), [], frozenset(), 0, 1)
+        return Tried(failure, Found(self.races[len(holds) : len(holds) + 1], trace), [])
+
+    def check(self, schedule):
+        return None
 
 
 def test_a_failing_run_is_reduced():
@@ -230,8 +235,9 @@ assert x[0] == 2
     right = program.replace(repr(ptx), repr(module(locks((4, 8), (4, 8)))))
     silent = emulated.run("-c", right, options=["explore", "--sanitize", "--runs", "9"])
     assert silent.returncode == 0 and silent.stderr.splitlines() == [
-        "explore: 9 runs of 1 launch",
-        "nogpu explore: right: 1 launch of 1 kernel without a fault",
+        "explore: 7 runs of 1 launch, 1 clean",
+        "explore: k is clean for all interleavings: 2 different orders of up to 16 turns, in 7 runs",
+        "nogpu explore: right: 1 launch of 1 kernel without a fault, 1 clean for all interleavings",
     ]
 
 

@@ -52,6 +52,8 @@ class Step:
     """It may have to wait: a program can be resumed here."""
     kind: Callable[[Callable[[object], str]], str]
     """The kind of the result, from a function that gives the kind of an operand."""
+    parts: bool = False
+    """It is a segment of its own: a turn may end on either side of it."""
 
 
 @dataclass
@@ -100,8 +102,10 @@ class Flow:
                 leaders.add(target)
             if (step.target is not None or step.ends) and index + 1 < count:
                 leaders.add(index + 1)
-            if step.blocks:
+            if step.blocks or step.parts:
                 leaders.add(index)
+            if step.parts:
+                leaders.add(index + 1)
         starts = sorted(leader for leader in leaders if leader < count)
         for start, end in zip(starts, [*starts[1:], count], strict=True):
             block, last = Block(start, end), steps[end - 1]

@@ -43,7 +43,7 @@ class Nesting:
             seen.add(current)
             block = self._flow.blocks[current]
             steps = self._flow.steps[block.start : block.end]
-            if any(step.blocks or step.ends for step in steps):
+            if any(step.blocks or step.parts or step.ends for step in steps):
                 return -1
             count += len(steps)
             if len(set(block.successors)) == 1:

@@ -31,15 +31,15 @@ class Plan:
     """Instruction -> the tcgen05.ld instructions that must be complete before it (`tmem_uses`)."""
 
 
-def plan(entry: Entry) -> Plan:
-    """Raises EmulatorError, with instruction and line, for whatever is not modelled."""
+def plan(entry: Entry, parted: bool = False) -> Plan:
+    """parted: as of `steps_of`. Raises EmulatorError, with instruction and line, for whatever is not modelled."""
     entry = link(entry)
     rows = rows_of(entry)
     if not entry.instructions:
         raise EmulatorError("the entry has no instructions", kernel=entry.name, ptx_line=entry.line or None)
     entry = in_order(entry, rows)
     entry = carry.with_carry_flag(entry, [row for row, _ in rows])
-    flow = Flow(entry, steps_of(entry, rows))
+    flow = Flow(entry, steps_of(entry, rows, parted))
     return Plan(
         entry=entry,
         rows=rows,

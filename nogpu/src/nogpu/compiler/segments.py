@@ -102,7 +102,8 @@ class RowCode:
     def _is_boundary(self, start: int, joined: bool) -> bool:
         """True if a block starts a segment of its own. joined: all ways to it are in this segment."""
         block = self._flow.blocks[start]
-        if self._steps[start].blocks or start in self._plan.nesting.stops or self._emitted > SEGMENT_LIMIT:
+        parts = self._steps[start].parts or (start > 0 and self._steps[start - 1].parts)
+        if parts or self._steps[start].blocks or start in self._plan.nesting.stops or self._emitted > SEGMENT_LIMIT:
             return True
         if any(predecessor >= start for predecessor in block.predecessors):
             return True

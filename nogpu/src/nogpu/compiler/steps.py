@@ -15,6 +15,11 @@ from nogpu.ptx.ir import Entry, Instruction, Symbol, located
 
 BRANCH_CHAIN = 8  # unconditional branches to branches that are followed
 
+_COMMUNICATES = re.compile(
+    r"(?:atom|red|mbarrier|barrier|griddepcontrol|tcgen05\.(?:alloc|dealloc)|cp\.async\.mbarrier)\."
+    r"|bar\.(?!warp)|(?:ld|st)\.(?:\S*\.)?(?:volatile|relaxed|acquire|release|mmio)(?:\.|$)"
+)
+
 Match = tuple[Row, re.Match[str]]
 """A row of the opcode table and how its pattern matches the opcode."""
 
@@ -45,9 +50,12 @@ def in_order(entry: Entry, rows: list[Match]) -> Entry:
     return replace(entry, instructions=[replace(i, opcode=match.string) for i, (_, match) in pairs])
 
 
-def steps_of(entry: Entry, rows: list[Match]) -> list[Step]:
-    """The steps of an entry."""
-    return [_step(entry, rows, index) for index in range(len(entry.instructions))]
+def steps_of(entry: Entry, rows: list[Match], parted: bool = False) -> list[Step]:
+    """The steps of an entry. parted: those by which threads communicate are segments of their own."""
+    found = [_step(entry, rows, index) for index in range(len(entry.instructions))]
+    for step in found if parted else ():
+        step.parts = _COMMUNICATES.match(step.instruction.opcode) is not None
+    return found
 
 
 def _step(entry: Entry, rows: list[Match], index: int) -> Step:
@@ -62,7 +70,7 @@ def _step(entry: Entry, rows: list[Match], index: int) -> Step:
     def kind(kind_of: Callable[[object], str]) -> str:
         return row.kind(instruction, row.writes, lambda x: kind_of(x) if special_is_uniform(x) else "lanes")
 
-    return Step(instruction, defines, uses, target, ends, row.flow == "wait" or _spins(entry, index), kind)
+    return Step(instruction, defines, uses, target, ends, row.flow == "wait" or spins(entry, index), kind)
 
 
 def _is_exit(entry: Entry, rows: list[Match], index: int) -> bool:
@@ -71,7 +79,7 @@ def _is_exit(entry: Entry, rows: list[Match], index: int) -> bool:
     return index < len(instructions) and rows[index][0].flow == "exit" and instructions[index].predicate is None
 
 
-def _spins(entry: Entry, index: int) -> bool:
+def spins(entry: Entry, index: int) -> bool:
     """True if an instruction is the test of a loop that does nothing but test an mbarrier until the test succeeds."""
     instruction = entry.instructions[index]
     if (

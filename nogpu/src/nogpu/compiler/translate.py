@@ -43,30 +43,32 @@ def translate(
     watcher: int = 0,
     recorder: Recorder | None = None,
     follows_registers: bool = False,
+    parted: bool = False,
 ) -> Program:
     """watch: address of a C function that is called before
     each instruction, for the lanes that execute it, with `watcher`, the warp's context and an operation that names the
     instruction (native/engine.h). The operations that follow that one execute it. recorder: chooses both.
-    follows_registers: each instruction that names uninitialised bits raises `Events.uninitialised_named` first.
+    follows_registers: each instruction that names uninitialised bits raises `Events.uninitialised_named` first. parted:
+    turns may end on either side of an instruction by which threads communicate.
 
     Raises EmulatorError, with instruction and line, for whatever is not modelled.
     """
     watched = watch != 0 or recorder is not None
-    if isinstance(entry, StoredEntry) and (watched or follows_registers):
+    if isinstance(entry, StoredEntry) and (watched or follows_registers or parted):
         entry = entry.parsed()
     linked: Entry
     register_uses: RegisterUses | None = None
     if isinstance(entry, StoredEntry):
         linked, image, inter_cta = entry, entry.image, entry.inter_cta
     else:
-        planned = plan(entry)
+        planned = plan(entry, parted)
         code = RowCode(planned, watched, follows_registers)
         if recorder is not None:
             watch, watcher = recorder.attach(planned, code.slots)
         linked, image = planned.entry, code.image()
         register_uses = _register_uses(planned, code.slots) if follows_registers else None
         inter_cta = any(_communicates(instruction) for instruction in linked.instructions)
-        if not watched and not follows_registers:
+        if not watched and not follows_registers and not parted:
             keep(entry, linked, image, inter_cta)
     runner = Runner(image, watch, watcher, recorder)
     return Program(

@@ -114,7 +114,7 @@ class Device:
         self._chain: list[Launch] = []
         self._kept: list[object] = []
         self._workspace = np.zeros(WORKSPACE_BYTES, np.uint8)
-        self._programs: dict[tuple[int, Recording | None, bool], _Translated] = {}
+        self._programs: dict[tuple[int, Recording | None, bool, bool], _Translated] = {}
         # Reentrant: a finalizer that runs inside of a launch may call torch, which synchronizes.
         self._lock = threading.RLock()
 
@@ -185,7 +185,8 @@ class Device:
         lost otherwise; launches that were to overlap it do not run.
         """
         recording = self.recording if recording is None else recording
-        translated = self._translated(entry, recording)
+        parted = self.explorer is not None or any(each.startswith("replay:") for each in schedules or self.schedules)
+        translated = self._translated(entry, recording, parted)
         config = with_clusters(entry, config)
         check_launch(translated.program.entry, config, self.properties)
         packed = np.frombuffer(entry.pack(params), np.uint8)
@@ -256,13 +257,13 @@ class Device:
                     self.memory.release(launch.config.workspace)
             self._kept = []
 
-    def _translated(self, entry: Entry, recording: Recording | None) -> _Translated:
+    def _translated(self, entry: Entry, recording: Recording | None, parted: bool) -> _Translated:
         followed = self.sanitizer is not None or self.explorer is not None
-        key = id(entry), recording, followed
+        key = id(entry), recording, followed, parted
         known = self._programs.get(key)
         if known is None:
             if recording is None:
-                program = translate.translate(entry, follows_registers=followed)
+                program = translate.translate(entry, follows_registers=followed, parted=parted)
             else:
                 program = recording.translate(entry)
             allows = any(i.opcode == "griddepcontrol.launch_dependents" for i in program.entry.instructions)

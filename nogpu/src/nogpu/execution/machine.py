@@ -78,6 +78,7 @@ class Machine:
         self._spins = Spins()
         self.look_turns = LOOK_TURNS[schedule.kind]
         self.quantum = QUANTUM
+        self.idle_turns = 1  # turns of each warp without an effect, after which an asynchronous operation happens
         self.allocations: tuple = ()  # version of the allocations, and True if they are observed, as of compiled code
         self.count_at = 0  # ticks at which the warp instructions are counted next
         self.warp_random = random.Random(schedule.seed)  # apart: other choices must not depend on `postpones`
@@ -123,7 +124,7 @@ class Machine:
                 self._run_turns()
                 idle, delayed = words[IDLE], words[DELAYED]
                 if idle:
-                    is_due = idle > len(ready)  # they poll
+                    is_due = idle > self.idle_turns * len(ready)  # they poll
                 else:
                     is_due = delayed > OVERDUE_TURNS and delayed > OVERDUE_TURNS * len(ready)
                 if is_due and self.outstanding:

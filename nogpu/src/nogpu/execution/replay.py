@@ -1,8 +1,13 @@
 """The schedule "replay": warps run one after the other, each as far as it can, but for holds.
 
 A step is the part of a warp's run up to the next place where it could be interrupted (a segment, internals.md,
-"Turns"), or an asynchronous operation. A hold keeps a step back until another one is over. Where nothing else can
-happen, the hold that stands in the way is dropped: its order is impossible.
+"Turns"), or an asynchronous operation. An instruction by which threads communicate is a step of its own. A hold keeps a
+step back until another one is over. Where nothing else can happen, the hold that stands in the way is dropped: its
+order is impossible.
+
+Steps have the same numbers in all orders that differ only by how long warps wait: a wait is one step, however often it
+is executed, and so is a loop that polls. What a warp does from a poll on has not happened if it had no effect and has
+brought the warp back to the poll in the same state.
 
 | name | step |
 |---|---|
@@ -18,16 +23,19 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from nogpu.execution.machine import Machine
+from nogpu.execution.spins import State
 from nogpu.hardware.async_operations import AsyncOperation, Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from nogpu.execution.meter import Meter
+    from nogpu.hardware.events import GridObserver
     from nogpu.hardware.grid import Grid
-    from nogpu.hardware.warp import Warp
+    from nogpu.hardware.warp import ActiveGroup, Warp
 
 IN_A_ROW = 64  # steps of a warp, after which others take turns: it may poll
+_POLLS = re.compile(r"(?:atom|mbarrier\.t(?:est|ry)_wait|ld\.(?:\S*\.)?(?:volatile|relaxed|acquire|mmio))\.")
 _STEP = re.compile(r"((?:g\d+)?c\d+w\d+)(?:\.(\d+)|(j\d+))")
 
 
@@ -68,6 +76,14 @@ def _step(text: str) -> Step:
     return Step(found[1] + found[3]) if found[3] else Step(found[1], int(found[2]))
 
 
+class _Poll(NamedTuple):
+    """Warp that is about to poll."""
+
+    state: State
+    number: int  # of the step
+    effects: int  # that the warp has had
+
+
 class ReplayMachine(Machine):
     """Machine in which steps are held."""
 
@@ -78,9 +94,13 @@ class ReplayMachine(Machine):
             self._holds.setdefault(hold.step, []).append(hold.behind)
         self._steps: dict[str, int] = {}  # number of each agent's steps that are over
         self._names: dict[AsyncOperation, Step] = {}
+        self._polls: dict[tuple[Warp, int], _Poll] = {}  # by the instruction, too
+        self._effects: dict[Warp, int] = {}
+        self._arrived: set[ActiveGroup] = set()  # groups that wait at a barrier, and whose step is over
         self._in_a_row: tuple[Warp | None, int] = None, 0
-        self._current: Step | None = None
+        self._current: tuple[Step, Warp | AsyncOperation] | None = None
         self.queues.issued = []
+        self.idle_turns = IN_A_ROW  # turns are short
 
     def next_warp(self, grid: Grid | None) -> int | None:
         """Index of the first warp that is not held (`Machine.next_warp`)."""
@@ -91,10 +111,21 @@ class ReplayMachine(Machine):
 
     def run_warp(self, warp: Warp) -> None:
         """Runs one step."""
-        step = self._next(warp)
-        self._begin(step)
+        group = warp.next_group()
+        assert group is not None  # the warp can run
+        self._look_back(warp, group)
+        step, pc, progress, quiet = self._next(warp), group.pc, self.progress, self.quiet
+        resumes = group in self._arrived
+        self._arrived.discard(group)
+        self._begin(Step(step.agent, step.number - 1) if resumes else step, warp)
         runnable = self.run_segments(warp, 1)
-        self._steps[step.agent] = step.number + 1
+        changed = self.progress - progress
+        self._effects[warp] = self._effects.get(warp, 0) + changed - (self.quiet - quiet)
+        waits = group.blocked and group.pc == pc
+        if waits and changed:
+            self._arrived.add(group)
+        if not resumes and (changed or not waits):
+            self._steps[step.agent] = step.number + 1
         last, steps = self._in_a_row
         steps = steps + 1 if last is warp else 1
         self._in_a_row = warp, steps
@@ -124,13 +155,13 @@ class ReplayMachine(Machine):
     def execute(self, async_op: AsyncOperation, action: Callable[[], None]) -> None:
         self._name()
         step, outer = self._names[async_op], self._current
-        self._begin(step)
+        self._begin(step, async_op)
         super().execute(async_op, action)
         if async_op.done:
             self._steps[step.agent] = 1
         self._current = outer
         if outer is not None:
-            self._begin(outer)
+            self._begin(*outer)
 
     def spins_for_ever(self) -> bool:
         held = [self._next(warp) for warp in self.ready if self._is_held(self._next(warp))]
@@ -139,10 +170,27 @@ class ReplayMachine(Machine):
             return False
         return super().spins_for_ever()
 
-    def _begin(self, step: Step) -> None:
-        self._current = step
-        for observer in self.resident[0].grid.observers if self.resident else ():
-            observer.begins(step)
+    def _begin(self, step: Step, actor: Warp | AsyncOperation) -> None:
+        self._current = step, actor
+        for observer in self._observers():
+            observer.begins(step, actor)
+
+    def _observers(self) -> list[GridObserver]:
+        return self.resident[0].grid.observers if self.resident else []
+
+    def _look_back(self, warp: Warp, group: ActiveGroup) -> None:
+        """Takes back the number of the step of a warp that has polled, and polls again."""
+        if group.waiting is not None or not _POLLS.match(group.grid.entry.instructions[group.pc].opcode):
+            return
+        step, state, effects = self._next(warp), State(warp), self._effects.get(warp, 0)
+        last = self._polls.get((warp, group.pc))
+        if last is not None and last.effects == effects and state.repeats(last.state):
+            self._steps[step.agent] = last.number
+            for observer in self._observers():
+                observer.repeats(Step(step.agent, last.number))
+        else:
+            state.keep()
+            self._polls[warp, group.pc] = _Poll(state, step.number, effects)
 
     def _next(self, warp: Warp) -> Step:
         name = _name_of(warp)
@@ -168,7 +216,11 @@ class ReplayMachine(Machine):
 
     def _drop(self, steps: list[Step]) -> bool:
         """Drops the first hold of these steps, which cannot be kept. Returns False if there is none."""
-        return any(self._holds.pop(step, None) is not None for step in steps)
+        dropped = any(self._holds.pop(step, None) is not None for step in steps)
+        if dropped:
+            for observer in self._observers():
+                observer.dropped()
+        return dropped
 
 
 def _name_of(warp: Warp) -> str:

@@ -9,17 +9,17 @@ from typing import Any, Protocol
 
 from nogpu.errors import EmulatorError, leniency
 from nogpu.execution.journal import Journal, agree, journal
-from nogpu.execution.launch import Launch
+from nogpu.execution.launch import Launch, Sanitizer
 from nogpu.execution.meter import Meter, Tally
-from nogpu.execution.runs import Runner
+from nogpu.execution.runs import Ran, Runner
 from nogpu.execution.workers import Report
 
 
 class Follower(Protocol):
     """Follower of one run."""
 
-    def found(self) -> list[Any]:
-        """Findings of the run, to be pickled."""
+    def found(self) -> Any:
+        """Findings of a run that has ended without an error, to be pickled."""
 
 
 class Explorer(Protocol):
@@ -27,6 +27,9 @@ class Explorer(Protocol):
 
     def follower(self) -> Any:
         """New `Follower` and `Sanitizer` of one run."""
+
+    def sanitizer(self) -> Sanitizer:
+        """New sanitizer, which reports what it finds."""
 
     def explore(self, trial: Trial) -> None:
         """Raises EmulatorError for a launch that fails under some schedule."""
@@ -38,8 +41,10 @@ class Tried:
 
     failure: EmulatorError | None
     """An error, or other bytes than the first run's."""
-    races: list[Any]
-    """As `Follower.found`."""
+    found: Any
+    """As `Follower.found`; None if the run has not ended."""
+    stores: list[Journal]
+    """Bytes that each launch has left."""
 
 
 class Trial:
@@ -53,12 +58,35 @@ class Trial:
     def run(self, schedules: list[str]) -> list[Tried]:
         """Runs the launch under each of the schedules, from the same memory."""
         tasks = [(f"{self.kernel} under schedule {schedule}", partial(self._try, schedule)) for schedule in schedules]
-        found = []
-        for schedule, (failure, stores, races) in zip(schedules, self._runner.run_apart(tasks, None)):
+        ended = []
+        for schedule, (failure, stores, found) in zip(schedules, self._runner.run_apart(tasks, None)):
             if failure is None:
                 failure = self._compared(schedule, stores)
-            found.append(Tried(failure, races))
-        return found
+            ended.append(Tried(failure, found, stores))
+        return ended
+
+    @property
+    def is_sanitized(self) -> bool:
+        """True if the sanitizer follows the launch."""
+        return self._chain[0].sanitizer is not None
+
+    def check(self, schedule: str) -> EmulatorError | None:
+        """Error of a run that a sanitizer follows, or None."""
+        return self._runner.run_apart([(f"{self.kernel} under {schedule}", partial(self._check, schedule))], None)[0]
+
+    def _check(self, schedule: str, report: Report) -> EmulatorError | None:
+        sanitizer = self._explorer.sanitizer()
+        for launch in self._chain:
+            sanitizer.read(launch.program.entry)
+        try:
+            self._execute(schedule, sanitizer)
+        except EmulatorError as error:
+            return error
+        return None
+
+    def _execute(self, schedule: str, sanitizer: Sanitizer) -> list[Ran]:
+        chain = [replace(launch, sanitizer=sanitizer, recording=None) for launch in self._chain]
+        return self._runner.execute(chain, schedule, Meter(Tally(self._runner.max_instructions)))
 
     def _compared(self, schedule: str, stores: list[Journal]) -> EmulatorError | None:
         if not self._first:
@@ -71,14 +99,13 @@ class Trial:
             return error
         return None
 
-    def _try(self, schedule: str, report: Report) -> tuple[EmulatorError | None, list[Journal], list[Any]]:
+    def _try(self, schedule: str, report: Report) -> tuple[EmulatorError | None, list[Journal], Any]:
         follower = self._explorer.follower()
-        chain = [replace(launch, sanitizer=follower, recording=None) for launch in self._chain]
         try:
-            found = self._runner.execute(chain, schedule, Meter(Tally(self._runner.max_instructions)))
+            ended = self._execute(schedule, follower)
         except EmulatorError as error:
-            return error, [], follower.found()
-        return None, [journal(ran.traffic) for ran in found], follower.found()
+            return error, [], None
+        return None, [journal(ran.traffic) for ran in ended], follower.found()
 
 
 def explore(runner: Runner, chain: Sequence[Launch]) -> None:

@@ -49,6 +49,9 @@ class Events:
     def mbarrier_arrived(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
         """An arrival on an mbarrier, or bytes of it, are about to count."""
 
+    def expected(self, barrier: MBarrier) -> None:
+        """The mbarrier's phase is about to wait for more bytes."""
+
     def initialised(self, barrier: MBarrier, warp: Warp, mask: int) -> None:
         """mbarrier.init by lanes."""
 
@@ -189,8 +192,14 @@ class GridObserver:
         """Context in which launches that may overlap run, under one schedule."""
         return nullcontext()
 
-    def begins(self, step: object) -> None:
-        """The events that follow happen in this step (`execution.replay.Step`)."""
+    def begins(self, step: object, actor: Warp | AsyncOperation) -> None:
+        """The events that follow happen in this step (`execution.replay.Step`) of a warp or an operation."""
+
+    def repeats(self, step: object) -> None:
+        """A warp takes this step again: all since then has changed nothing, and the warp is where it was."""
+
+    def dropped(self) -> None:
+        """A hold was dropped: its order cannot be."""
 
     def join(self, cluster: Cluster) -> None:
         """The cluster is resident; its warps have executed nothing."""

@@ -143,6 +143,8 @@ class MBarrier(Barrier):
 
     def expect(self, nbytes: int) -> None:
         """Executes expect_tx: this phase waits for `nbytes` more bytes."""
+        if self.home is not None:
+            self.home.cluster.events.expected(self)
         self.bytes += nbytes
         self._check_bytes()
 

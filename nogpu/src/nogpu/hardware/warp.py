@@ -219,7 +219,7 @@ class Warp:
         """Runs up to `quantum` segments. Returns True if a group can run on without waiting."""
         run = self.cta.grid.program.run
         while quantum > 0:
-            group = self._next_group()
+            group = self.next_group()
             if group is None:
                 return False
             self._preferred = None
@@ -230,7 +230,7 @@ class Warp:
                     break
         if len(self.groups) > 1:
             self._preferred = self._another()
-        return self._next_group() is not None
+        return self.next_group() is not None
 
     def waited_at(self) -> list[ReconvergencePoint]:
         """Reconvergence points at which lanes wait for others, the inner ones first."""
@@ -308,7 +308,8 @@ class Warp:
         self._served, chosen = next((pair for pair in groups if pair[0] > self._served), groups[0])
         return chosen
 
-    def _next_group(self) -> ActiveGroup | None:
+    def next_group(self) -> ActiveGroup | None:
+        """Group that runs first in the next turn; None if all have to wait."""
         groups = self.groups
         if len(groups) == 1:
             return None if groups[0].blocked else groups[0]

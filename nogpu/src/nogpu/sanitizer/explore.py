@@ -1,10 +1,10 @@
-"""Searches the interleavings of a launch that matter for one that fails (nogpu explore).
+"""Searches the interleavings of a launch for one that fails, and says how far it has come (nogpu explore).
 
-A run has steps that conflict although nothing orders them (`races.py`). Each of these pairs may happen the other way
-round: that is a hold (`execution.replay`), and a further run. Its pairs are held, too, on top of its own holds, and so
-on, as dynamic partial order reduction does (Flanagan, Godefroid, POPL 2005). Plans with few holds come first, and pairs
-of instructions that have not been tried. A run that ends with an error, or leaves other bytes than the first one,
-fails; of its holds those are kept without which it would not fail.
+A run is one trace (`traces.py`): it stands for all interleavings that differ by the order of independent turns. Each
+reversal of its trace begins another one, which is run in turn, until no trace is new: then every interleaving has been
+seen. Steps that access the same bytes, which nothing orders (`races.py`), are swapped, too: that may show what a race
+does. Plans with few reversals come first, and pairs of instructions that have not been tried. A run that ends with an
+error, or leaves other bytes than the first one, fails; of its holds those are kept without which it would not fail.
 """
 
 from __future__ import annotations
@@ -15,41 +15,40 @@ import itertools
 import os
 import sys
 from collections import Counter
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from nogpu.errors import EmulatorError
+from nogpu.errors import EmulatorError, readable
 from nogpu.execution import device, settings, status
-from nogpu.execution.replay import schedule_of
+from nogpu.execution.replay import Hold, schedule_of
+from nogpu.notes import note
 from nogpu.sanitizer import observer
-from nogpu.sanitizer.races import Race, Races
+from nogpu.sanitizer.races import Found, Race, Races
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from nogpu.execution.replay import Hold
     from nogpu.execution.trials import Trial, Tried
+
+CLEAN, BOUNDED = "clean", "bounded"
+BYTES = 0  # kind of a plan that swaps accesses to bytes; others: `traces.Reversal.kind`
 
 
 class _Plan(NamedTuple):
-    """Pairs of steps that are to happen the other way round, in the order in which they were found."""
+    """Holds of a run."""
 
-    races: tuple[Race, ...]
+    holds: dict[Hold, str]  # with their texts
+    past: frozenset[int] | None = frozenset()  # turns with which the run must begin; None: any
+    depth: int = 0  # number of reversals
 
     @property
     def schedule(self) -> str:
-        return schedule_of([race.reversal for race in self.races])
+        return schedule_of(list(self.holds))
 
-    @property
-    def holds(self) -> frozenset[Hold]:
-        return frozenset(race.reversal for race in self.races)
-
-    def without(self, index: int) -> _Plan:
-        return _Plan(self.races[:index] + self.races[index + 1 :])
-
-    def takes(self, race: Race) -> bool:
-        """True if the plan can also reverse a pair."""
-        holds = self.holds
-        return race.reversal not in holds and all((hold.behind, hold.step) != race.reversal for hold in holds)
+    def swapping(self, race: Race) -> _Plan | None:
+        """The plan that also swaps two accesses; None if this one decides their order."""
+        hold = race.reversal
+        if hold in self.holds or Hold(hold.behind, hold.step) in self.holds:
+            return None
+        return _Plan({**self.holds, hold: race.text}, None, self.depth + 1)
 
 
 class _Queue:
@@ -57,89 +56,175 @@ class _Queue:
 
     def __init__(self) -> None:
         self._plans: list[tuple[tuple[int, int, int, int], _Plan]] = []
-        self._seen: set[frozenset[Hold]] = set()
+        self._seen: set[Hashable] = set()
         self._tried: Counter[tuple[int, int]] = Counter()  # pairs of instructions
         self._numbers = itertools.count()
 
-    def add(self, plan: _Plan, races: list[Race]) -> None:
-        """Adds the plans that follow from the races of a plan's run."""
-        for race in races:
-            further = _Plan((*plan.races, race))
-            if plan.takes(race) and further.holds not in self._seen:
-                self._seen.add(further.holds)
-                place = race.kind, len(further.races), self._tried[race.where], next(self._numbers)
-                self._tried[race.where] += 1
-                heapq.heappush(self._plans, (place, further))
+    def __len__(self) -> int:
+        return len(self._plans)
+
+    def add(self, plan: _Plan, found: Found) -> None:
+        """Adds the plans that follow from the run of a plan."""
+        for race in found.races:
+            swapped = plan.swapping(race)
+            if swapped is not None:
+                self._add(BYTES, race.where, frozenset(swapped.holds), swapped)
+        if plan.past is not None:
+            for reversal in found.trace.reversals:
+                further = _Plan(dict(zip(reversal.holds, reversal.texts)), reversal.past, plan.depth + 1)
+                self._add(reversal.kind, reversal.where, reversal.key, further)
+
+    def _add(self, kind: int, where: tuple[int, int], key: Hashable, plan: _Plan) -> None:
+        if key not in self._seen:
+            self._seen.add(key)
+            heapq.heappush(self._plans, ((kind, plan.depth, self._tried[where], next(self._numbers)), plan))
+            self._tried[where] += 1
 
     def take(self, count: int) -> list[_Plan]:
         """Removes and returns the first plans."""
         return [heapq.heappop(self._plans)[1] for _ in range(min(count, len(self._plans)))]
 
 
+class Verdict(NamedTuple):
+    """End of a search that has found no failure."""
+
+    kernel: str
+    runs: int
+    traces: int  # that differ
+    turns: int  # of the longest trace
+    left: list[str]  # what the search has not covered
+
+    @property
+    def word(self) -> str:
+        return BOUNDED if self.left else CLEAN
+
+    def __str__(self) -> str:
+        orders = f"{self.traces} different order{'s' if self.traces > 1 else ''} of up to {self.turns} turns"
+        runs = f"{self.runs} run{'s' if self.runs > 1 else ''}"
+        if not self.left:
+            return f"{readable(self.kernel)} is clean for all interleavings: {orders}, in {runs}"
+        left = "".join(f"\n    {text}" for text in self.left)
+        return f"{readable(self.kernel)} is bounded: {orders} without a fault, in {runs}; left:{left}"
+
+
 class Explorer:
     """Search that implements `execution.trials.Explorer`."""
 
-    def __init__(self, limit: int) -> None:
-        """limit: runs of a launch."""
-        self._limit = limit
-        self._launches = self._runs = 0
+    def __init__(self, limit: int, allowed: tuple[str, ...] = ()) -> None:
+        """limit: runs of a launch. allowed: as of `observer.Sanitizer`."""
+        self._limit, self._allowed = limit, allowed
+        self.verdicts: list[Verdict] = []
 
     def follower(self) -> Races:
-        """Collector of the races of one run."""
+        """Collector of one run."""
         return Races()
+
+    def sanitizer(self) -> observer.Sanitizer:
+        """Sanitizer of one run."""
+        found = observer.Sanitizer(self._allowed, kept_reads=None)
+        found.queues = None
+        return found
 
     def explore(self, trial: Trial) -> None:
         """Searches the interleavings of a launch."""
         shown = status.Status(f"exploring {trial.kernel}", "runs") if status.is_shown() else None
-        self._launches += 1
         try:
-            for runs, plan, tried in self._search(trial):
-                self._runs += 1
-                if shown is not None:
-                    shown(runs, self._limit, 0)
-                if tried.failure is not None:
-                    raise self._reduced(trial, plan, tried.failure, runs)
+            verdict = self._search(trial, shown)
         finally:
             if shown is not None:
                 shown.close()
+        self.verdicts.append(verdict)
+        note(
+            "exploration",
+            kernel=readable(trial.kernel),
+            verdict=verdict.word,
+            runs=verdict.runs,
+            orders=verdict.traces,
+            turns=verdict.turns,
+            left=verdict.left,
+        )
 
-    def _search(self, trial: Trial) -> Iterator[tuple[int, _Plan, Tried]]:
-        """Runs plans and yields (runs so far, plan, outcome)."""
-        queue, plans, runs, seen = _Queue(), [_Plan(())], 0, set()
+    def _search(self, trial: Trial, shown: status.Status | None) -> Verdict:
+        queue, plans, runs, turns, missed = _Queue(), [_Plan({})], 0, 0, 0
+        seen: set[frozenset[int]] = set()
+        left: set[str] = set()
+        racing: tuple[int, str] | None = None  # the first run with unordered accesses to bytes, and its schedule
         while plans:
             for plan, tried in zip(plans, trial.run([plan.schedule for plan in plans])):
                 runs += 1
-                yield runs, plan, tried
-                orders = frozenset(tried.races)
-                if orders not in seen:
-                    seen.add(orders)
-                    queue.add(plan, tried.races)
+                if shown is not None:
+                    shown(runs, self._limit, 0)
+                if tried.failure is not None:
+                    raise self._reduced(trial, plan, tried, runs)
+                found: Found = tried.found
+                trace = found.trace
+                missed += plan.past is not None and (trace.dropped > 0 or not plan.past <= trace.turns)
+                left |= trace.left
+                turns = max(turns, trace.length)
+                if found.races and racing is None:
+                    racing = runs, plan.schedule
+                if trace.turns in seen and plan.past is not None:
+                    continue
+                if trace.turns not in seen and trial.is_sanitized:
+                    failure = trial.check(plan.schedule)
+                    if failure is not None:
+                        raise _told(failure, plan.schedule, runs, plan.holds.values())
+                if plan.past is not None:
+                    seen.add(trace.turns)
+                queue.add(plan, found)
             plans = queue.take(min(trial.at_once, self._limit - runs))
+        if racing is not None:
+            failure = trial.check(racing[1])
+            if failure is not None:
+                raise _told(failure, racing[1], racing[0], [])
+            left.add("accesses to bytes that nothing orders, which a waiver allows")
+        if missed:
+            left.add(f"orders that could not be had: {missed}")
+        if len(queue):
+            left.add(f"orders that were found and not run: {len(queue)}")
+        return Verdict(trial.kernel, runs, len(seen), turns, sorted(left))
 
-    def _reduced(self, trial: Trial, plan: _Plan, failure: EmulatorError, runs: int) -> EmulatorError:
+    def _reduced(self, trial: Trial, plan: _Plan, tried: Tried, runs: int) -> EmulatorError:
         """The failure with as few holds as it needs."""
-        index = 0
-        while index < len(plan.races):
-            fewer = plan.without(index)
-            (tried,) = trial.run([fewer.schedule])
-            if tried.failure is None:
-                index += 1
+        holds, failure = list(plan.holds), tried.failure
+        assert failure is not None  # the run has failed
+        size = len(holds)
+        while size:
+            fewer = [holds[:start] + holds[start + size :] for start in range(0, len(holds), size)]
+            for kept in fewer:
+                (again,) = trial.run([schedule_of(kept)])
+                if again.failure is not None:
+                    holds, failure = kept, again.failure
+                    break
             else:
-                plan, failure, index = fewer, tried.failure, 0
-        lines = "".join(f"\n    {race.text}" for race in plan.races) or '\n    as under "late", warp by warp'
-        failure.reason += f"\n  found in run {runs} of nogpu explore, and again by --schedule '{plan.schedule}':{lines}"
-        failure.args = (failure.reason,)
-        failure.schedule = plan.schedule
-        return failure
+                size //= 2
+            size = min(size, len(holds))
+        return _told(failure, schedule_of(holds), runs, [plan.holds[hold] for hold in holds])
 
     def summarise(self) -> None:
-        """Prints on standard error how many launches and runs have been explored."""
-        if self._launches:
-            print(
-                f"explore: {self._runs} runs of {self._launches} launch{'es' if self._launches > 1 else ''}",
-                file=sys.stderr,
-                flush=True,
-            )
+        """Prints on standard error what is known of the launches that have been explored."""
+        if self.verdicts:
+            words = Counter(verdict.word for verdict in self.verdicts)
+            runs, launches = sum(verdict.runs for verdict in self.verdicts), len(self.verdicts)
+            lines = [f"explore: {runs} run{_s(runs)} of {launches} launch{'es' if launches > 1 else ''}, "]
+            lines[0] += ", ".join(f"{number} {word}" for word, number in sorted(words.items()))
+            lines += dict.fromkeys(f"explore: {verdict}" for verdict in self.verdicts)
+            print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def _s(number: int) -> str:
+    return "s" if number > 1 else ""
+
+
+def _told(failure: EmulatorError, schedule: str, runs: int, texts: Iterable[str]) -> EmulatorError:
+    """Failure with the schedule that shows it. texts: of its holds."""
+    lines = "".join(f"\n    {text}" for text in texts) or '\n    as under "late", warp by warp'
+    options = "--sanitize " if failure.reason.startswith("sanitizer, rule ") else ""
+    again = f"{options}--schedule '{schedule}'"
+    failure.reason += f"\n  found in run {runs} of nogpu explore, and again by {again}:{lines}"
+    failure.args = (failure.reason,)
+    failure.schedule = schedule
+    return failure
 
 
 def install() -> None:
@@ -148,9 +233,10 @@ def install() -> None:
     Raises EmulatorError for a number of runs that is not legal.
     """
     try:
-        device.explorer = explorer = Explorer(settings.runs(os.environ["NOGPU_EXPLORE"]))
+        limit = settings.runs(os.environ["NOGPU_EXPLORE"])
     except ValueError as error:
         raise EmulatorError(f"environment variable NOGPU_EXPLORE: {error}") from None
+    device.explorer = explorer = Explorer(limit, tuple(observer.listed("NOGPU_SANITIZE_ALLOW")))
     if os.environ.get("NOGPU_SANITIZE") == "1":
         observer.install()
     if status.is_first():

@@ -36,13 +36,14 @@ READS = 8  # number of unordered reads of a byte that are kept
 class GlobalAccesses:
     """Accesses to global memory under one schedule."""
 
-    def __init__(self, memory: GlobalMemory, reporter: Reporter) -> None:
+    def __init__(self, memory: GlobalMemory, reporter: Reporter, kept_reads: int | None = READS) -> None:
+        """kept_reads: unordered reads of a byte that are kept; None: all."""
         self._memory, self._reporter = memory, reporter
         self.words = Words()
         self.states: dict[Cluster, ClusterState] = {}  # by cluster that is followed
         self.logs: list[AccessLog] = []  # of warps that have not exited
         self.launches: set[int] = set()  # numbers of the launches that have begun
-        self._history = History(READS)
+        self._history = History(kept_reads)
         self._tables: dict[Allocation, Tables] = {}
         self._writes = 0  # number so far
 

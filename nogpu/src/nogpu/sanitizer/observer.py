@@ -19,7 +19,7 @@ from nogpu.sanitizer.accesses import Accesses
 from nogpu.sanitizer.barriers import Barriers
 from nogpu.sanitizer.cluster_state import ClusterState
 from nogpu.sanitizer.columns import Columns
-from nogpu.sanitizer.global_accesses import GlobalAccesses
+from nogpu.sanitizer.global_accesses import READS, GlobalAccesses
 from nogpu.sanitizer.initialisations import Initialisations
 from nogpu.sanitizer.left_behind import LeftBehind
 from nogpu.sanitizer.operations import Operations
@@ -133,10 +133,13 @@ def _seldom_collected() -> Iterator[None]:
 class Sanitizer(launch.Sanitizer):
     """Sanitizer of launches."""
 
-    def __init__(self, allowed: Iterable[str] = (), schedules: Iterable[str] = ()) -> None:
-        """allowed: as `waivers.parse` takes each. schedules: those whose launches are followed; none: all. Raises
-        ValueError.
+    def __init__(
+        self, allowed: Iterable[str] = (), schedules: Iterable[str] = (), kept_reads: int | None = READS
+    ) -> None:
+        """allowed: as `waivers.parse` takes each. schedules: those whose launches are followed; none: all. kept_reads:
+        as of `GlobalAccesses`. Raises ValueError.
         """
+        self._kept_reads = kept_reads
         self._reporter, self._schedules = Reporter(allowed), tuple(schedules)
         self.queues: Queues | None = Queues(self._reporter)
         self._touched: dict[int, list[Touched]] = {}  # by number of the launches that have run last
@@ -162,7 +165,7 @@ class Sanitizer(launch.Sanitizer):
     @contextmanager
     def following(self, memory: GlobalMemory) -> Iterator[None]:
         """Follows the launches that run inside (`GridObserver.following`)."""
-        self._accesses = GlobalAccesses(memory, self._reporter)
+        self._accesses = GlobalAccesses(memory, self._reporter, self._kept_reads)
         memory.observer, memory.notes_only = self._accesses.observe, True
         try:
             with _seldom_collected():
@@ -189,12 +192,16 @@ class Sanitizer(launch.Sanitizer):
         return ClusterSanitizer(cluster, self._reporter, accesses)
 
 
+def listed(variable: str) -> list[str]:
+    """Texts of an environment variable, which commas separate."""
+    return [text for text in os.environ.get(variable, "").split(",") if text]
+
+
 def install() -> None:
     """Follows launches of this process (NOGPU_SANITIZE)."""
-
-    def listed(variable: str) -> list[str]:
-        return [text for text in os.environ.get(variable, "").split(",") if text]
-
-    device.sanitizer = sanitizer = Sanitizer(listed("NOGPU_SANITIZE_ALLOW"), listed("NOGPU_SANITIZE_SCHEDULE"))
+    replays = any(schedule.startswith("replay:") for schedule in listed("NOGPU_SCHEDULE"))
+    kept_reads = None if replays else READS  # a replay shows what exploring has found, which keeps all
+    allowed, schedules = listed("NOGPU_SANITIZE_ALLOW"), listed("NOGPU_SANITIZE_SCHEDULE")
+    device.sanitizer = sanitizer = Sanitizer(allowed, schedules, kept_reads)
     if status.is_first():
         atexit.register(sanitizer.list_waivers)

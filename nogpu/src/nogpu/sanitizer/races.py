@@ -1,36 +1,35 @@
-"""Collects what might have happened in another order: steps of one run that conflict and that no event orders."""
+"""Collects what might have happened in another order: the trace of a run, and accesses to bytes that nothing orders."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from nogpu.execution.replay import Hold, Step
 from nogpu.hardware.barriers import label
-from nogpu.sanitizer.cluster_state import is_global, opcode, remnant, running
+from nogpu.sanitizer.cluster_state import opcode
 from nogpu.sanitizer.conflicts import Access
 from nogpu.sanitizer.observer import ClusterSanitizer, Sanitizer
 from nogpu.sanitizer.report import Reporter
 from nogpu.sanitizer.rules import Rule
+from nogpu.sanitizer.traces import Trace, Traced
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Iterator
 
     from nogpu.hardware.async_operations import AsyncOperation
     from nogpu.hardware.cluster import Cluster
-    from nogpu.hardware.mbarriers import MBarrier
+    from nogpu.hardware.memory import GlobalMemory
     from nogpu.hardware.warp import Issuer, Warp
     from nogpu.sanitizer.conflicts import Conflict
     from nogpu.sanitizer.global_accesses import GlobalAccesses
 
-DATA, WORD, ARRIVAL = range(3)
-
 
 class Race(NamedTuple):
-    """Two conflicting steps, the first of which happened first."""
+    """Two steps that access the same bytes, the first of which happened first."""
 
     first: Step
     second: Step
-    kind: int  # DATA: accesses to bytes; WORD: to a word, with an order; ARRIVAL: on an mbarrier
     where: tuple[int, int]  # their instructions
     text: str  # both, in words
 
@@ -40,10 +39,11 @@ class Race(NamedTuple):
         return Hold(self.first, self.second)
 
 
-class _Event(NamedTuple):
-    step: Step
-    issuer: Issuer
-    writes: bool
+class Found(NamedTuple):
+    """Findings of a run."""
+
+    races: list[Race]
+    trace: Traced
 
 
 class _Collector(Reporter):
@@ -52,8 +52,6 @@ class _Collector(Reporter):
     def __init__(self) -> None:
         super().__init__()
         self.races: dict[tuple[Step, Step], Race] = {}
-        self.step: Step | None = None
-        self.words: dict[Hashable, dict[str, _Event]] = {}  # words of global memory, by address and agent
 
     def follows_scopes(self, kernel: str) -> bool:
         """False: no schedule shows a scope."""
@@ -69,80 +67,55 @@ class _Collector(Reporter):
         """
         first, second = conflict.before.step, now.step
         if conflict.missing is None and first is not None and second is not None:
-            self.add(first, second, DATA, conflict.before.issuer, now.issuer)
-
-    def add(self, first: Step, second: Step, kind: int, before: Issuer, now: Issuer) -> None:
-        """Adds two steps that may have the other order."""
-        if first.agent == second.agent or (first, second) in self.races:
-            return
-        text = f"{opcode(before)} of {label(before)} behind {opcode(now)} of {label(now)}"
-        self.races[first, second] = Race(first, second, kind, (before[1], now[1]), text)
-
-
-class _Orders:
-    """Handles words and mbarriers of one cluster, which the memory model orders either way."""
-
-    def __init__(self, collector: _Collector) -> None:
-        self._collector = collector
-        self._events: dict[Hashable, dict[str, _Event]] = {}
-
-    def word_stored(self, warp: Warp, mask: int, key: int) -> None:
-        """Handler of `Events.word_stored`."""
-        self._word(True, warp, key)
-
-    def word_loaded(self, warp: Warp, mask: int, key: int) -> None:
-        """Handler of `Events.word_loaded`."""
-        self._word(False, warp, key)
-
-    def _word(self, writes: bool, warp: Warp, key: int) -> None:
-        if is_global(key):
-            self._happens(self._collector.words, key, WORD, remnant(running(warp)), writes)
-        else:
-            self._happens(self._events, key, WORD, running(warp), writes)
-
-    def mbarrier_arrived(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
-        """Handler of `Events.mbarrier_arrived`."""
-        self._happens(self._events, barrier, ARRIVAL, issuer, True)
-
-    def passed(self, barrier: MBarrier, warp: Warp) -> None:
-        """Handler of `Events.passed`."""
-        issuer = running(warp)
-        if opcode(issuer).startswith("mbarrier.test_wait"):
-            self._happens(self._events, barrier, ARRIVAL, issuer, False)
-
-    def _happens(
-        self, of: dict[Hashable, dict[str, _Event]], key: Hashable, kind: int, issuer: Issuer, writes: bool
-    ) -> None:
-        step = self._collector.step
-        if step is None:
-            return
-        events = of.setdefault(key, {})
-        for event in events.values():
-            if writes or event.writes:
-                self._collector.add(event.step, step, kind, event.issuer, issuer)
-        events[step.agent] = _Event(step, issuer, writes)
+            before, after = conflict.before.issuer, now.issuer
+            if first.agent != second.agent and (first, second) not in self.races:
+                text = f"{opcode(before)} of {label(before)} behind {opcode(after)} of {label(after)}"
+                self.races[first, second] = Race(first, second, (before[1], after[1]), text)
 
 
 class Races(Sanitizer):
-    """Collector of the races of one run."""
+    """Collector of one run."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(kept_reads=None)
         self._reporter: _Collector = _Collector()
+        self._trace = Trace()
         self.queues = None  # Only one launch is explored.
 
-    def begins(self, step: object) -> None:
+    @contextmanager
+    def following(self, memory: GlobalMemory) -> Iterator[None]:
+        """Follows the launches that run inside (`GridObserver.following`)."""
+        try:
+            with super().following(memory):
+                yield
+        finally:
+            Access.now = None
+
+    def begins(self, step: object, actor: Warp | AsyncOperation) -> None:
         """Sets the step of the events that follow (`GridObserver.begins`)."""
         assert isinstance(step, Step)
         if self._accesses is not None:
             self._accesses.settle()
-        Access.now = self._reporter.step = step
+        Access.now = step
+        self._trace.begins(step, actor)
+
+    def repeats(self, step: object) -> None:
+        """Takes turns back (`GridObserver.repeats`)."""
+        assert isinstance(step, Step)
+        self._trace.repeats(step)
+
+    def dropped(self) -> None:
+        """Counts a hold that cannot be (`GridObserver.dropped`)."""
+        self._trace.dropped += 1
+
+    def cancelled(self, request: AsyncOperation, number: int | None) -> None:
+        """Follows a request for a cluster (`GridObserver.cancelled`)."""
+        self._trace.cancelled(request)
 
     def _follow(self, cluster: Cluster, accesses: GlobalAccesses) -> ClusterSanitizer:
         # Uninitialised data do not depend on the order.
-        return ClusterSanitizer(cluster, self._reporter, accesses, _Orders(self._reporter), data=False)
+        return ClusterSanitizer(cluster, self._reporter, accesses, self._trace, data=False)
 
-    def found(self) -> list[Race]:
-        """Races of the run."""
-        Access.now = None
-        return list(self._reporter.races.values())
+    def found(self) -> Found:
+        """Findings of the run, at its end."""
+        return Found(list(self._reporter.races.values()), self._trace.traced())

@@ -1,0 +1,495 @@
+"""Trace of one run: how its warps and asynchronous operations communicate, and which orders of that are another trace.
+
+A *turn* is a step (`execution.replay`) with an effect that others may see or depend on. Turns that are *dependent* must
+keep their order for the run to be the same:
+
+| turns | dependent |
+|---|---|
+| accesses to a word, with an order or atomic | unless both load it, or both add to it and look at no result |
+| arrivals on a barrier | in different phases |
+| a wait for a phase | with the arrivals of that phase, and those of the phase before |
+| a test of a phase that does not wait | with all arrivals |
+
+A turn is *below* another if program order, issue and dependent pairs lead to it. Runs with the same turns, and with the
+same ones below each, are one trace: they differ by the order of turns that do not depend on each other, which nobody
+can see. docs/explore.md, "Why a verdict holds", says why arrivals in one phase need no order of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from nogpu.compiler.steps import spins
+from nogpu.execution.replay import Hold, Step
+from nogpu.hardware.async_operations import AsyncOperation
+from nogpu.hardware.barriers import NamedBarrier, label
+from nogpu.hardware.mbarriers import MBarrier
+from nogpu.ops.memory import shared_target
+from nogpu.sanitizer.cluster_state import is_global, opcode, running, running_lanes
+
+if TYPE_CHECKING:
+    from nogpu.hardware.cluster import Cta
+    from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
+
+WORD, ARRIVAL = 1, 2
+"""Kinds of pairs."""
+LONGEST = 20_000  # pairs of a run that are looked at
+_ADDS = re.compile(r"red\.(?:.*\.)?(?P<operation>add|and|or|xor|min|max)\.(?:.*\.)?(?P<type>[bus]\d+)$")
+_WIDTH = re.compile(r"(?:\.v(?P<count>\d))?\.[a-z]+(?P<bits>\d+)(?:x2)?$")
+_READS, _WRITES = "reads", "writes"
+_TMEM, _TESTS, _QUEUE = "tmem", "tests", "queue"
+Phase = tuple[Hashable, int]
+"""A barrier and the number of one of its phases."""
+
+
+class Reversal(NamedTuple):
+    """Order of turns that leads to another trace."""
+
+    kind: int
+    where: tuple[int, int]  # instructions of the pair that is reversed
+    holds: tuple[Hold, ...]
+    texts: tuple[str, ...]  # of the holds
+    past: frozenset[int]  # turns that come first
+    key: Hashable  # of the order
+
+
+class Traced(NamedTuple):
+    """Trace of a run, and where it leads."""
+
+    turns: frozenset[int]  # each with all that is below it
+    reversals: list[Reversal]
+    left: frozenset[str]  # what a search does not reverse
+    dropped: int  # holds that could not be
+    length: int  # number of turns
+
+
+class _Turn:
+    """Step, or its end, with what others may see of it."""
+
+    __slots__ = ("after", "arrives", "ends", "expects", "index", "issuer", "step", "tests", "waits", "words")
+
+    def __init__(self, step: Step, issuer: Issuer, after: list[_Turn], ends: bool) -> None:
+        self.step, self.issuer, self.after, self.ends = step, issuer, after, ends
+        self.words: dict[tuple[Hashable, Hashable], str] = {}  # accesses: how
+        self.arrives: dict[Phase, bool] = {}  # True: as one of the expected arrivals, rather than by bytes
+        self.expects: set[Phase] = set()
+        self.waits: set[Phase] = set()
+        self.tests: set[Phase] = set()
+        self.index = -1  # in the order of the run, -1 for a turn that has not happened
+
+    @property
+    def text(self) -> str:
+        return f"{opcode(self.issuer)} of {label(self.issuer)}"
+
+
+class Trace:
+    """Turns of a run, in their order: handles events of clusters that others may depend on."""
+
+    def __init__(self) -> None:
+        self._turns: list[_Turn] = []
+        self._last: dict[str, list[_Turn]] = {}  # of each agent
+        self._step: Step | None = None
+        self._actor: Warp | AsyncOperation | None = None
+        self._issued: dict[AsyncOperation, list[_Turn]] = {}  # what they come after
+        self._of: dict[AsyncOperation, _Turn] = {}
+        self._newest: dict[Hashable, AsyncOperation] = {}  # operation of the tensor core, by thread
+        self._chained: dict[AsyncOperation, AsyncOperation] = {}  # -> the one before it
+        self._parted: dict[Warp, set[tuple[int, int]]] = {}  # lanes that have had a turn, and parted ones at that time
+        self._barriers: dict[Hashable, MBarrier] = {}
+        self._names: dict[MBarrier, Hashable] = {}
+        self._places: dict[tuple, int] = {}  # mbarriers that were initialised at a place
+        self._triggers: dict[int, list[_Turn]] = {}  # by launch
+        self._spins: dict[tuple[int, int], bool] = {}  # by kernel and instruction
+        self.left: set[str] = set()
+        self.dropped = 0
+
+    # Steps
+
+    def begins(self, step: Step, actor: Warp | AsyncOperation) -> None:
+        """A step begins (`GridObserver.begins`)."""
+        self._step, self._actor = step, actor
+
+    def repeats(self, step: Step) -> None:
+        """A warp polls again (`GridObserver.repeats`): the turns since the last time have not happened."""
+        turns = self._last.get(step.agent, [])
+        gone = 0
+        while turns and turns[-1].step.number >= step.number:
+            turns.pop().index = -2
+            gone += 1
+        if gone > 1:
+            self.left.add("loops that poll several words: how often each is seen")
+
+    def _turn(self, issuer: Issuer, ends: bool = False) -> _Turn:
+        """Turn of the present step. ends: the end of a wait that is no step of its own."""
+        step, actor = self._step, self._actor
+        assert step is not None  # events happen in steps
+        own = self._last.setdefault(step.agent, [])
+        if own and own[-1].step == step and own[-1].ends == ends:
+            return own[-1]
+        if isinstance(actor, AsyncOperation):
+            turn = _Turn(step, issuer, self._issued.get(actor, []) + self._before(actor), ends)
+            self._of[actor] = turn
+        else:
+            turn = _Turn(step, issuer, own[-1:] or self._started(issuer), ends)
+        own.append(turn)
+        self._turns.append(turn)
+        return turn
+
+    def _before(self, async_op: AsyncOperation) -> list[_Turn]:
+        """The last turn of the tensor core before an operation of it."""
+        before = self._chained.get(async_op)
+        while before is not None:
+            if before in self._of:
+                return [self._of[before]]
+            before = self._chained.get(before)
+        return []
+
+    def _part(self, warp: Warp) -> None:
+        """Notes that lanes communicate while others of their warp may do so, too."""
+        lanes, parted = running_lanes(warp), self._parted.setdefault(warp, set())
+        if any(not lanes & some and lanes & others for some, others in parted):
+            self.left.add("lanes of a warp that have parted: they take turns in one order")
+        others = sum(group.bits for group in warp.groups) & ~lanes
+        if others:
+            parted.add((lanes, others))
+
+    def _started(self, issuer: Issuer) -> list[_Turn]:
+        """Turns after which a warp's launch has started."""
+        return self._triggers.get(issuer[0].grid.number - 1, [])
+
+    # Events
+
+    def issued(self, async_op: AsyncOperation, g: ActiveGroup, issuer: Issuer, running: AsyncOperation | None) -> None:
+        """Handler of `Events.issued`."""
+        step = self._step
+        assert step is not None  # events happen in steps
+        after = list(self._last.get(step.agent, [])[-1:]) or self._started(issuer)
+        if running is not None:
+            after = [*after, *self._issued.get(running, [])]
+        if opcode(issuer).startswith("tcgen05."):
+            thread = g.warp, running_lanes(g.warp)
+            if thread in self._newest:
+                self._chained[async_op] = self._newest[thread]
+            self._newest[thread] = async_op
+        self._issued[async_op] = after
+
+    def word_stored(self, warp: Warp, mask: int, key: int) -> None:
+        """Handler of `Events.word_stored`."""
+        issuer = running(warp)
+        found = _ADDS.match(opcode(issuer))
+        self._word(issuer, key, _WRITES if found is None else found["operation"] + found["type"])
+
+    def word_loaded(self, warp: Warp, mask: int, key: int) -> None:
+        """Handler of `Events.word_loaded`."""
+        issuer = running(warp)
+        self._word(issuer, key, _READS if opcode(issuer).startswith("ld") else _WRITES)
+
+    def _word(self, issuer: Issuer, key: int, how: str) -> None:
+        turn, first = self._turn(issuer), key
+        self._part(issuer[0].warp)
+        home: Hashable = None
+        if not is_global(key):
+            cta, first = shared_target(issuer[0], key)
+            home = _cta(cta)
+        for word in range(first >> 2, first + _width(opcode(issuer)) + 3 >> 2):
+            place = home, word
+            if turn.words.setdefault(place, how) != how:
+                turn.words[place] = _WRITES
+
+    def mbarrier_arrived(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
+        """Handler of `Events.mbarrier_arrived`."""
+        by_bytes = "complete_tx" in opcode(issuer)
+        if running is None:
+            self._part(issuer[0].warp)
+        phase = self._name(barrier), barrier.phase
+        arrives = self._turn(issuer).arrives
+        arrives[phase] = arrives.get(phase, False) or not by_bytes
+        if opcode(issuer).startswith("cp.async.mbarrier.arrive") and "noinc" not in opcode(issuer):
+            self.left.add("cp.async.mbarrier.arrive without .noinc: when it adds its arrival")
+
+    def expected(self, barrier: MBarrier) -> None:
+        """Handler of `Events.expected`."""
+        actor = self._actor
+        assert actor is not None  # events happen in steps
+        self._turn(_issuer(actor)).expects.add((self._name(barrier), barrier.phase))
+
+    def initialised(self, barrier: MBarrier, warp: Warp, mask: int) -> None:
+        """Handler of `Events.initialised`: it comes before the arrivals of the first phase."""
+        self._names.pop(barrier, None)
+        self._turn(running(warp)).arrives[self._name(barrier), barrier.phase - 1] = True
+
+    def passed(self, barrier: MBarrier, warp: Warp) -> None:
+        """Handler of `Events.passed`."""
+        issuer, phase = running(warp), (self._name(barrier), barrier.phase - 1)
+        turn = self._turn(issuer)
+        self._part(warp)
+        turn.waits.add(phase)
+        if not self._waits(issuer):
+            turn.words[_TESTS, phase[0]] = _READS
+
+    def polled(self, barrier: MBarrier, warp: Warp) -> None:
+        """Handler of `Events.polled`."""
+        issuer, name = running(warp), self._name(barrier)
+        if not self._waits(issuer):
+            turn = self._turn(issuer)
+            turn.tests.add((name, barrier.phase))
+            turn.words[_TESTS, name] = _READS
+
+    def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """Handler of `Events.arrived`."""
+        name = _name(barrier, warp)
+        if name is not None:
+            self._part(warp)
+            self._turn(running(warp)).arrives[name, generation] = True
+
+    def met(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """Handler of `Events.met`."""
+        name = _name(barrier, warp)
+        if name is not None:
+            self._turn(running(warp), ends=True).waits.add((name, generation))
+
+    def excused(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
+        """Handler of `Events.excused`."""
+        name = _name(barrier, warp)
+        if name is not None:
+            self._turn(running(warp)).arrives[name, generation] = True
+
+    def exited(self, cta: Cta) -> None:
+        """Handler of `Events.exited`."""
+        if any(warp.clock_reads for warp in cta.warps):
+            self.left.add("values of the clock")
+
+    def allocated(self, cta: Cta, columns: int) -> None:
+        """Handler of `Events.allocated`."""
+        self._columns(cta)
+
+    def freed(self, cta_group: int, issuer: Issuer, columns: int) -> None:
+        """Handler of `Events.freed`."""
+        self._columns(issuer[0].cta)
+
+    def _columns(self, cta: Cta) -> None:
+        actor = self._actor
+        if not isinstance(actor, AsyncOperation) and actor is not None:
+            self._turn(running(actor)).words[_TMEM, _cta(cta)] = _WRITES
+
+    def triggered(self, warp: Warp) -> None:
+        """Handler of `Events.triggered`."""
+        self._triggers.setdefault(warp.cta.grid.number, []).append(self._turn(running(warp)))
+
+    def waited_for(self, warp: Warp, grid: int) -> None:
+        """Handler of `Events.waited_for`: it comes after all turns of that launch."""
+        turn = self._turn(running(warp))
+        turn.after += [each for each in self._turns if each.issuer[0].grid.number == grid]
+
+    def cancelled(self, request: AsyncOperation) -> None:
+        """A request has taken over a cluster of its launch, or found none left."""
+        self._turn(_issuer(request)).words[_QUEUE, request.grid.number] = _WRITES
+        self.left.add("clusters that other clusters take over: which of them start by themselves")
+
+    def _waits(self, issuer: Issuer) -> bool:
+        """True for a test of an mbarrier that is executed until the phase is over."""
+        entry, index = issuer[0].grid.entry, issuer[1]
+        place = id(entry), index
+        if place not in self._spins:
+            self._spins[place] = spins(entry, index)
+        return self._spins[place]
+
+    def _name(self, barrier: MBarrier) -> Hashable:
+        """Name of an mbarrier, the same in every run."""
+        name = self._names.get(barrier)
+        if name is None:
+            assert barrier.home is not None  # every barrier of a CTA has one
+            place = _cta(barrier.home), barrier.name
+            self._places[place] = number = self._places.get(place, 0) + 1
+            name = self._names[barrier] = (place, number)
+            self._barriers[name] = barrier
+        return name
+
+    # Order
+
+    def traced(self) -> Traced:
+        """The trace, at the end of the run."""
+        return _Order(self._turns, self._last, self._barriers).traced(self.left, self.dropped)
+
+
+def _cta(cta: Cta) -> tuple[int, int]:
+    return cta.grid.number, cta.cluster.number * cta.cluster.size + cta.rank
+
+
+def _name(barrier: object, warp: Warp) -> Hashable:
+    """Name of a barrier of a CTA or a cluster; None for one of lanes of a warp."""
+    if not isinstance(barrier, NamedBarrier):
+        return warp.cta.grid.number, warp.cta.cluster.number, "cluster"
+    return None if barrier.number < 0 else (_cta(warp.cta), "barrier", barrier.number)
+
+
+def _issuer(actor: Warp | AsyncOperation) -> Issuer:
+    """Instruction that acts, or that has issued what acts."""
+    if isinstance(actor, AsyncOperation):
+        return actor.warp.first_group, actor.origin[2]
+    return running(actor)
+
+
+@lru_cache(maxsize=4096)
+def _width(text: str) -> int:
+    """Bytes that an instruction accesses."""
+    found = _WIDTH.search(text)
+    return 16 if found is None else int(found["bits"]) * int(found["count"] or 1) // 8
+
+
+def _bits(mask: int) -> Iterable[int]:
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+class _Order:
+    """Order of the turns of a run, in sets of indices: bits of integers."""
+
+    def __init__(self, turns: list[_Turn], last: dict[str, list[_Turn]], barriers: dict[Hashable, MBarrier]) -> None:
+        self._turns = [turn for turn in turns if turn.index != -2]
+        self._last, self._barriers = last, barriers
+        self._own: list[int] = []  # what is below a turn by program order and issue, and waits before
+        self._below: list[int] = []  # what is below a turn, and itself
+        self._on: list[int] = []  # what a turn depends on
+        self._hashes: list[int] = []
+        self._pairs: list[tuple[int, int]] = []  # (turn, a later one that could come first)
+        self._behind: list[tuple[int, int]] = []  # (turn, a later one that it could come behind)
+        self._arrivals: dict[Phase, list[int]] = {}
+        self._tested = {place for turn in self._turns for place in turn.words if place[0] == _TESTS}
+        self._words: dict[Hashable, dict[str, int]] = {}
+        self._waiting: dict[Phase, list[int]] = {}
+        self._expecting: dict[Phase, list[int]] = {}
+        self._ends: dict[Phase, int] = {}  # the last arrival, or bytes
+        self._last_arrivals: dict[Phase, int] = {}
+        for index, turn in enumerate(self._turns):
+            turn.index = index
+            for phase_of, counts in turn.arrives.items():
+                self._ends[phase_of] = index
+                if counts:
+                    self._last_arrivals[phase_of] = index
+        for index, turn in enumerate(self._turns):
+            self._add(index, turn)
+
+    def _add(self, index: int, turn: _Turn) -> None:
+        own = 0
+        for before in turn.after:
+            if before.index >= 0:
+                own |= self._below[before.index]
+        could_precede = 0  # of those on which the turn depends
+        waits = 0
+        words = dict(turn.words)
+        for name, phase in turn.arrives:
+            could_precede |= self._set(name, phase - 1)
+            if (_TESTS, name) in self._tested:
+                words.setdefault((_TESTS, name), "arrives")
+        for name, phase in turn.waits:
+            waits |= self._set(name, phase)
+            could_precede |= self._set(name, phase - 1)
+        for name, phase in turn.tests:
+            waits |= self._set(name, phase - 1)
+        for place, how in words.items():
+            seen = self._words.setdefault(place, {})
+            for other, by in seen.items():
+                if other != how or how == _WRITES:
+                    could_precede |= by
+            seen[how] = seen.get(how, 0) | 1 << index
+        if turn.ends:  # the end of a wait cannot come sooner
+            waits, could_precede = waits | could_precede, 0
+        on = could_precede | waits
+        below = self._under(own, on)
+        for phase_of in turn.arrives:
+            overtaken = self._overtaken(phase_of, index, below)
+            self._behind += [(before, index) for before in overtaken]
+            on |= sum(1 << before for before in overtaken)
+        below = self._under(below, on)
+        self._own.append(own)
+        self._on.append(on)
+        self._below.append(below | 1 << index)
+        self._pairs += [(before, index) for before in _bits(could_precede & ~own)]
+        for table, phases in (
+            (self._arrivals, turn.arrives),
+            (self._waiting, turn.waits),
+            (self._expecting, turn.expects - turn.arrives.keys()),
+        ):
+            for phase_of in phases:
+                table.setdefault(phase_of, []).append(index)
+        past = frozenset(self._hashes[before] for before in _bits(on | self._direct(turn)))
+        facts = turn.step, turn.ends, turn.issuer[1], frozenset(turn.arrives), frozenset(turn.waits)
+        self._hashes.append(hash((facts, frozenset(turn.tests), past)))
+
+    def _direct(self, turn: _Turn) -> int:
+        return sum({1 << before.index for before in turn.after if before.index >= 0})
+
+    def _set(self, name: Hashable, phase: int) -> int:
+        return sum(1 << index for index in self._arrivals.get((name, phase), ()))
+
+    def _under(self, below: int, on: int) -> int:
+        """Union of a set with the turns below others."""
+        for before in _bits(on & ~below):
+            below |= self._below[before]
+        return below
+
+    def _overtaken(self, phase_of: Phase, index: int, below: int) -> list[int]:
+        """Turns that only the last arrival of a phase must not precede: a wait for the phase before, which would miss
+        it, and expected bytes, without which the phase would end.
+        """
+        name, phase = phase_of
+        barrier, earlier = self._barriers.get(name), self._arrivals.get(phase_of, [])
+        found = []
+        if barrier is not None and barrier.phase > phase and self._ends[phase_of] == index:
+            waiting = self._waiting.get((name, phase - 1), [])
+            found += [x for x in waiting if not any(self._below[y] >> x & 1 for y in earlier)]
+        if self._last_arrivals.get(phase_of) == index:
+            counted = [y for y in earlier if self._turns[y].arrives[phase_of]]
+            expecting = self._expecting.get(phase_of, [])
+            found += [x for x in expecting if not any(self._below[y] >> x & 1 for y in counted)]
+        return [x for x in found if not below >> x & 1]
+
+    def traced(self, left: set[str], dropped: int) -> Traced:
+        left = set(left)
+        pairs = [(*pair, True) for pair in self._pairs] + [(*pair, False) for pair in self._behind]
+        if len(pairs) > LONGEST:
+            left.add(f"all but {LONGEST:,} of {len(pairs):,} pairs of a run")
+            del pairs[LONGEST:]
+        found = [self._reversal(*pair) for pair in pairs]
+        return Traced(frozenset(self._hashes), found, frozenset(left), dropped, len(self._turns))
+
+    def _reversal(self, first: int, second: int, precedes: bool) -> Reversal:
+        """Order in which all happens that is not above the first turn, the second one next or (precedes false) among
+        it, and then the rest.
+        """
+        above = sum(1 << index for index, below in enumerate(self._below) if below >> first & 1)
+        kept = ((1 << len(self._turns)) - 1) & ~above & ~(1 << second)
+        holds: dict[Hold, str] = {}
+        for later in _bits(kept):
+            self._keep(holds, later, self._on[later] & ~self._own[later] & kept)
+        self._keep(holds, second, kept & ~self._own[second])
+        inside = kept | 1 << second
+        for turns in self._last.values():
+            following = next((turn for turn in turns if not inside >> turn.index & 1 and not turn.ends), None)
+            if following is not None and all(inside >> x.index & 1 for x in following.after if x.index >= 0):
+                self._hold(holds, following.index, second)
+        one, other = self._turns[first], self._turns[second]
+        past = frozenset(self._hashes[index] for index in _bits(kept))
+        kind = WORD if one.words.keys() & other.words.keys() else ARRIVAL
+        where = one.issuer[1], other.issuer[1]
+        return Reversal(kind, where, tuple(holds), tuple(holds.values()), past, (past, other.step, precedes))
+
+    def _keep(self, holds: dict[Hold, str], later: int, before: int) -> None:
+        """Holds a turn behind those of a set that are not below others of it."""
+        if self._turns[later].ends:
+            return
+        for index in sorted(_bits(before), reverse=True):
+            if before >> index & 1:
+                before &= ~self._below[index]
+                self._hold(holds, later, index)
+
+    def _hold(self, holds: dict[Hold, str], later: int, before: int) -> None:
+        one, other = self._turns[later], self._turns[before]
+        if one.step.agent != other.step.agent:
+            holds[Hold(one.step, other.step)] = f"{one.text} behind {other.text}"
