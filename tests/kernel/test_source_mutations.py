@@ -109,8 +109,8 @@ DUAL = {
     "warps send into one buffer": ("self.exchange(smem, remainder(exchanges, 2),", "self.exchange(smem, Int32(0),"),
     "warps receive what they have sent": ("buffer + (warp ^ 2) * warp_bytes", "buffer + warp * warp_bytes"),
     "warps send the sums that they keep": (
-        "[source + product * half, source + (1 - product) * half]",
-        "[source + product * half] * 2",
+        "for first in (product, 1 - product)",
+        "for first in (product, product)",
     ),
     "warps of both products store the same tokens": ("first += product * stored", "first += 0 * stored"),
     "silu of the second product": ("first = product == 0", "first = product == 1"),

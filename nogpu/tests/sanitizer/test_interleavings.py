@@ -1,5 +1,7 @@
 """Verdicts on constructs that one order does not show: the broken kernel fails in some order, its twin is clean."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from nogpu import EmulatorError
@@ -153,13 +155,16 @@ CONSTRUCTS = {
         {"grid": 2, "warps": 1},
     ),
 }
+# Constructs that one order shows, too: the sanitizer knows that there have been more readers than it names.
+SHOWN = ("more than eight readers",)
 
 
 @pytest.mark.parametrize("name", CONSTRUCTS)
 def test_a_broken_construct(name):
-    """One order shows nothing; the search finds one that does, and its replay shows it again."""
+    """One order shows nothing, but for SHOWN; the search finds one that does, and its replay shows it again."""
     body, how, _, options = CONSTRUCTS[name]
-    run(body, sanitized=True, **options)
+    with pytest.raises(EmulatorError, match=how) if name in SHOWN else nullcontext():
+        run(body, sanitized=True, **options)
     with pytest.raises(EmulatorError, match=how) as error:
         verdict(body, sanitized=True, **options)
     assert "again by --" in error.value.reason
