@@ -15,7 +15,8 @@ from nogpu.compiler.tmem_uses import first_uses
 from nogpu.errors import EmulatorError, Fault, doubt, ordering_fault
 from nogpu.hardware.barriers import NamedBarrier, label
 from nogpu.hardware.properties import WARP_THREADS
-from nogpu.sanitizer.clocks import MAPPED, Cause
+from nogpu.sanitizer.clocks import ANYWAY, MAPPED, UNSCOPED, Cause
+from nogpu.sanitizer.relaxed import Relaxed
 from nogpu.sanitizer.rules import (
     COMPLETION,
     FRAGMENT,
@@ -58,6 +59,7 @@ class Reporter:
         """
         self.waivers = Waivers(parse(text, RULES) for text in allowed)
         self._unscoped: set[str] = set()
+        self.relaxed = Relaxed()
         self._log = os.environ.get("NOGPU_SANITIZE_LOG")
         self._logged: set[tuple[object, ...]] = set()
         self._early: dict[int, tuple[Entry, dict[int, int]]] = {}  # by id: the entry, and `_early_uses`
@@ -68,7 +70,8 @@ class Reporter:
         place = entry.name, rule.name, *(index for _, index in issuers)
         if self._log is None:
             if how is None:
-                raise Fault(text)
+                group, index = issuers[0]
+                raise Fault(text, (group.cta.index, group.warp.index, index))
             how()
         else:
             self._write(rule, entry.name, text, place)
@@ -225,10 +228,14 @@ class Reporter:
         rule, before = rule_of(conflict, now, memory), conflict.before
         if self.allows(rule, before.issuer, now.issuer):
             return
+        weak = None
+        if conflict.missing in (UNSCOPED, ANYWAY):
+            weak = self.relaxed.between(before, now, by_scope=conflict.missing == UNSCOPED)
+        at = "" if weak is None else f"\n  namely {_instruction(weak.issuer)}, on the {weak.place}"
         text = (
             f"sanitizer, rule {rule.name}: nothing orders\n"
             f"    {_text(now)}\n  behind\n    {_text(before)}\n"
-            f"  at {place}: {rule.missing}.\n"
+            f"  at {place}: {rule.missing}{at}.\n"
             f"  The usual way: {_usual(rule, now.issuer)} (PTX ISA, {rule.section}){self._waived}"
         )
         if rule in (SCOPE, COMPLETION) or (rule is READS and before.home is not now.home and before.home.grid != now.home.grid):
