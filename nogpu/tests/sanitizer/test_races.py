@@ -372,7 +372,9 @@ def test_an_early_use_of_registers_is_a_doubt(monkeypatch, name):
     """The report names the instruction that uses a register, not a mov that has paired it."""
     monkeypatch.setattr(errors, "_reported", set())
     _, _, racy, _ = CASES[f"{name} tcgen05.wait::ld"]
-    with pytest.warns(errors.OrderingWarning, match=r"rule fragment: nothing orders\n    add\.u32 of warp 0 .*\n  behind"):
+    with pytest.warns(
+        errors.OrderingWarning, match=r"rule fragment: nothing orders\n    add\.u32 of warp 0 .*\n  behind"
+    ):
         run(racy, "late")
 
 
@@ -484,10 +486,10 @@ def test_a_report_names_the_bytes_and_the_mbarrier():
 
 
 WEAK = {
-    "a relaxed arrival": r"mbarrier\.arrive\.relaxed\.cta\.shared::cta\.b64 of warp 1 .*, on the mbarrier at shared offset 0xc00",
+    "a relaxed arrival": r"mbarrier\.arrive\.relaxed\.cta\.\S+ of warp 1 .*, on the mbarrier at shared offset 0xc00",
     "a relaxed wait": r"mbarrier\.try_wait\.parity\.relaxed\.\S+ of warp 0 .*, on the mbarrier at shared offset 0xc00",
     "a relaxed load of a word": r"ld\.relaxed\.cta\.shared\.b32 of warp 0 .*, on the word at 0x800",
-    "a relaxed arrival on the cluster's barrier": r"barrier\.cluster\.arrive\.relaxed\.aligned of .*, on the barrier of the",
+    "a relaxed arrival on the cluster's barrier": r"barrier\.cluster\.arrive\.relaxed\S+ of .*, on the barrier of the",
     "a relaxed arrival in another CTA": r"mbarrier\.arrive\.relaxed\.cluster\.\S+ of warp 0 .*, on the mbarrier",
 }
 
@@ -501,7 +503,9 @@ def test_a_report_names_what_is_relaxed(name, schedule):
 
 def test_a_report_names_a_scope(monkeypatch):
     monkeypatch.setenv("NOGPU_LENIENT", "0")
-    with pytest.raises(EmulatorError, match=r"rule scope(?s:.*)namely mbarrier\.arrive\.shared::cluster\.b64 of warp 0"):
+    with pytest.raises(
+        EmulatorError, match=r"rule scope(?s:.*)namely mbarrier\.arrive\.shared::cluster\.b64 of warp 0"
+    ):
         run(PASSED_ON.format(**NARROW[0]), "late", **CLUSTER)
 
 

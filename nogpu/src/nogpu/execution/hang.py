@@ -30,8 +30,8 @@ def error_at(grid: Grid, cta: tuple[int, int, int], warp: int, instruction: int 
 
 def error_of(warp: Warp, fault: Fault) -> EmulatorError:
     """Error at the instruction that a warp executes, or at that of a fault."""
-    place = fault.place or (warp.cta.index, warp.index, warp.registers.context.pc)
-    return error_at(warp.cta.grid, *place, fault.reason)
+    cta, index, pc = fault.place or (warp.cta.index, warp.index, warp.registers.context.pc)
+    return error_at(warp.cta.grid, cta, index, pc, fault.reason)
 
 
 def report(headline: str, resident: list[Cluster], notes: list[str]) -> EmulatorError:

@@ -37,7 +37,7 @@ def _registers_of(address: Address) -> list[Register]:
 def _finish(issuer: Issuer) -> None:
     """Lets asynchronous operations happen that may: one that should have been waited for reports that it was not."""
     queues = issuer[0].cta.machine.queues
-    while ready := [(queue, n) for queue, n in queues.heads() if queue[n].waits is None or not queue[n].waits()]:
+    while ready := [(queue, n) for queue, n in queues.heads() if not (waits := queue[n].waits) or not waits()]:
         queues.run_at(*ready[0])
 
 

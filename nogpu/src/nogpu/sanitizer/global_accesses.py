@@ -11,11 +11,12 @@ from nogpu.sanitizer.access_log import lanes_meet
 from nogpu.sanitizer.clocks import FENCED_GLOBAL, FULL, MAPPED, Cause, lanes_of, repeated
 from nogpu.sanitizer.cluster_state import ClusterState, remnant, running_lanes
 from nogpu.sanitizer.conflicts import READ_ONLY, Access, View
-from nogpu.sanitizer.global_tables import Tables
+from nogpu.sanitizer.global_tables import CHUNK, Tables
 from nogpu.sanitizer.history import History
 from nogpu.sanitizer.operations import slot
 from nogpu.sanitizer.orders import is_read_only, is_strong, reach, word_size
 from nogpu.sanitizer.report import spread
+from nogpu.sanitizer.shadow_tables import group_of
 from nogpu.sanitizer.touched import touched
 from nogpu.sanitizer.words import Words
 
@@ -114,7 +115,8 @@ class GlobalAccesses:
             addresses = addresses[:, :1]
         elif mask != FULL:
             addresses = addresses[:, lanes_of(mask)]
-        low, high = int(np.minimum.reduce(addresses, axis=None)), int(np.maximum.reduce(addresses, axis=None))
+        places = addresses.ravel()
+        low, high = int(np.minimum.reduce(places)), int(np.maximum.reduce(places))
         tables = self._tables_at(low)
         parts = [(indices, addresses)]
         instructions = warp.cta.grid.entry.instructions
@@ -138,18 +140,27 @@ class GlobalAccesses:
             if read_only and of_part[0] in read_only:
                 access.fence, access.started = READ_ONLY, state.started
             views = [View(None, part, known) for part, known in clock.parts(mask)]
-            self._by_lane(access, places.ravel(), width, mask if by_lane else 0, views)
+            extent = (low, high) if len(parts) == 1 else None
+            self._by_lane(access, places.ravel(), width, mask if by_lane else 0, views, extent)
 
-    def _by_lane(self, access: Access, addresses: np.ndarray, width: int, mask: int, views: list[View]) -> None:
+    def _by_lane(
+        self,
+        access: Access,
+        addresses: np.ndarray,
+        width: int,
+        mask: int,
+        views: list[View],
+        extent: tuple[int, int] | None = None,
+    ) -> None:
         """Handles accesses by lane: addresses uint64[n] of the lanes of a mask, perhaps several times in a row; or of
-        no lane in particular.
+        no lane in particular. extent: the lowest and the highest of them.
         """
         lanes, times = None, len(addresses) // (mask.bit_count() or 1)
         if mask and times * mask.bit_count() == len(addresses):
             lanes = repeated(mask, times)
             if len(views) > 1:
                 views = [View((view.lanes >> lanes.astype(np.int64) & 1).astype(bool), *view[1:]) for view in views]
-        low, high = int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses))
+        low, high = extent or (int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses)))
         tables = self._tables_at(low)
         if tables is not None and high < tables.end:
             tables.reach(low, high + width)
@@ -268,5 +279,10 @@ def _cells(
     """Items of an access, and their lanes. parts: number of clocks that its warp's lanes have."""
     if not isinstance(address, np.ndarray):
         return tables.box(address, shape, strides), None
-    chunks = None if access.is_write or parts > 1 else tables.chunks(address, shape[0])
-    return (tables.lanes(address, shape[0]), lanes) if chunks is None else (chunks, None)
+    if parts == 1:
+        chunks = tables.chunks(address, shape[0])
+        if chunks is not None:
+            groups = None if lanes is None else group_of(lanes.reshape(-1, CHUNK // shape[0]))
+            if groups is not None or not access.is_write:  # of a load the lanes may be lost
+                return chunks, groups
+    return tables.lanes(address, shape[0]), lanes

@@ -15,7 +15,7 @@ KEPT = 16  # instructions of a warp
 class Weak(NamedTuple):
     """Instruction that orders less than it might."""
 
-    count: int  # of its warp's lanes
+    at: int  # count of its warp's lanes
     is_relaxed: bool
     is_narrow: bool  # its scope is a CTA
     issuer: Issuer
@@ -39,7 +39,7 @@ class Relaxed:
         acquire by that of the second. by_scope: for its scope.
         """
         releases = self._releases.get(_warp(before.issuer), ())
-        behind = (each for each in releases if not before.lanes or each.count >= before.count)
+        behind = (each for each in releases if not before.lanes or each.at >= before.count)
         ahead = reversed(self._acquires.get(_warp(now.issuer), deque()))
         for each in (*behind, *ahead):
             if each.is_narrow if by_scope else each.is_relaxed:

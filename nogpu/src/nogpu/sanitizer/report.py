@@ -200,7 +200,7 @@ class Reporter:
         self._report_pair(REUSE, issuer, user, f", which ends the {barrier.name}", "")
 
     def report_named(self, barrier: NamedBarrier, issuer: Issuer, before: Issuer) -> None:
-        """Raises Fault for an arrival on a named barrier that nothing orders behind its last use; a lenient run warns."""
+        """Raises Fault for an arrival on a named barrier that is unordered with its last use; a lenient run warns."""
         self._report_pair(NAMED, issuer, before, f", which arrives on barrier {barrier.number}", ", of its last use")
 
     def _report_pair(self, rule: Rule, now: Issuer, before: Issuer, of_now: str, of_before: str) -> None:
@@ -222,8 +222,8 @@ class Reporter:
         """Raises Fault for an access that is not ordered behind an earlier one. place: of a byte of both, in words.
         memory: "shared", "tensor" or "global".
 
-        Kernels that ship for B200s leave scopes out, and pass on by a relaxed access that an operation is complete:
-        those are doubts (`errors.doubt`).
+        Kernels that ship for B200s leave scopes out, pass on by a relaxed access that an operation is complete, and
+        load by .nc what the launch ahead has written: those are doubts (`errors.doubt`).
         """
         rule, before = rule_of(conflict, now, memory), conflict.before
         if self.allows(rule, before.issuer, now.issuer):
@@ -238,7 +238,8 @@ class Reporter:
             f"  at {place}: {rule.missing}{at}.\n"
             f"  The usual way: {_usual(rule, now.issuer)} (PTX ISA, {rule.section}){self._waived}"
         )
-        if rule in (SCOPE, COMPLETION) or (rule is READS and before.home is not now.home and before.home.grid != now.home.grid):
+        launches = {home.grid for home in (before.home, now.home) if home is not None}
+        if rule in (SCOPE, COMPLETION) or (rule is READS and len(launches) > 1):
             kernel = now.issuer[0].grid.entry.name
             self._fail(rule, text, now.issuer, before.issuer, how=lambda: doubt(text, (kernel, rule.name)))
             if rule is SCOPE:
