@@ -527,7 +527,7 @@ END: bar.sync 0; {FREE_ONE}"""
 
 
 def test_a_missing_wait_is_not_reported_as_uninitialised(schedule):
-    """What the load would have found is under way, and only its order is wrong."""
+    """The bytes that the load would have found are under way, and only its order is wrong."""
     with pytest.raises(EmulatorError, match="sanitizer, rule tensor-memory: nothing orders"):
         run(COPIED_COLUMN.format(wait="", late=ENDED), schedule)
     run(COPIED_COLUMN.format(wait=ENDED, late=""), schedule)

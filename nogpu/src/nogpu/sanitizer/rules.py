@@ -160,7 +160,7 @@ MAP = Rule(
 )
 READS = Rule(
     "read-only",
-    "they are ordered, but .nc loads through a cache that does not see writes of its launch, nor of one that may overlap",
+    "they are ordered, but .nc loads through a cache that does not see writes of its launch, or of one that overlaps",
     "ld.global without .nc: no const __restrict__ and no __ldg for what a launch writes",
     "ld.global.nc",
 )
