@@ -30,11 +30,10 @@ def lanes_meet(addresses: np.ndarray) -> bool:
     size, [instructions, lanes].
     """
     first = addresses[0]
-    step = int(first[-1]) - int(first[0])
-    if len(addresses) == 1 or (step > 0 and not (addresses - addresses[:, :1] != first - first[0]).any()):  # rows alike
+    if (first[1:] > first[:-1]).all() and not (addresses - addresses[:, :1] != first - first[0]).any():  # rows alike
         starts = np.sort(addresses[:, 0])
-        if (starts[1:] - starts[:-1] > step).all():  # and one behind the other
-            return len(set(first.tolist())) < len(first) and len(addresses) > 1
+        if (starts[1:] - starts[:-1] > first[-1] - first[0]).all():  # and one behind the other
+            return False
     if len(set(addresses.ravel().tolist())) == addresses.size:
         return False
     order = np.argsort(addresses, axis=None, kind="stable")

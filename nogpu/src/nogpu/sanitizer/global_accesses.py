@@ -133,14 +133,15 @@ class GlobalAccesses:
                 rows.setdefault(self._tables_at(address), []).append(i)
             parts = [([indices[i] for i in of], addresses[of]) for of in rows.values()]
         for of_part, places in parts:
-            access = Access(
-                clock.base, clock.now, mask, kind == "store", False, False, remnant((warp.first_group, of_part[0]))
-            )
+            if clock.identity is None:
+                clock.identity, _ = remnant((warp.first_group, 0))
+            issuer = clock.identity, of_part[0]
+            access = Access(clock.base, clock.now, mask, kind == "store", False, False, issuer)
             access.home, access.several = state.home, (of_part, places, width)
             if read_only and of_part[0] in read_only:
                 access.fence, access.started = READ_ONLY, state.started
             views = [View(None, part, known) for part, known in clock.parts(mask)]
-            extent = (low, high) if len(parts) == 1 else None
+            extent = (low, high, tables) if len(parts) == 1 else None
             self._by_lane(access, places.ravel(), width, mask if by_lane else 0, views, extent)
 
     def _by_lane(
@@ -150,18 +151,20 @@ class GlobalAccesses:
         width: int,
         mask: int,
         views: list[View],
-        extent: tuple[int, int] | None = None,
+        extent: tuple[int, int, Tables | None] | None = None,
     ) -> None:
         """Handles accesses by lane: addresses uint64[n] of the lanes of a mask, perhaps several times in a row; or of
-        no lane in particular. extent: the lowest and the highest of them.
+        no lane in particular. extent: the lowest and the highest of them, and the lowest one's tables.
         """
         lanes, times = None, len(addresses) // (mask.bit_count() or 1)
         if mask and times * mask.bit_count() == len(addresses):
             lanes = repeated(mask, times)
             if len(views) > 1:
                 views = [View((view.lanes >> lanes.astype(np.int64) & 1).astype(bool), *view[1:]) for view in views]
-        low, high = extent or (int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses)))
-        tables = self._tables_at(low)
+        if extent is None:
+            low = int(np.minimum.reduce(addresses))
+            extent = low, int(np.maximum.reduce(addresses)), self._tables_at(low)
+        low, high, tables = extent
         if tables is not None and high < tables.end:
             tables.reach(low, high + width)
             self._check(access, tables, addresses, (width,), (1,), lanes, views)
