@@ -137,7 +137,9 @@ class GlobalAccesses:
                 clock.identity, _ = remnant((warp.first_group, 0))
             issuer = clock.identity, of_part[0]
             access = Access(clock.base, clock.now, mask, kind == "store", False, False, issuer)
-            access.home, access.several = state.home, (of_part, places, width)
+            access.home = state.home
+            if len(of_part) > 1:
+                access.several = (of_part, *_runs(places, width))
             if read_only and of_part[0] in read_only:
                 access.fence, access.started = READ_ONLY, state.started
             views = [View(None, part, known) for part, known in clock.parts(mask)]
@@ -268,6 +270,14 @@ class GlobalAccesses:
                 access.fence = MAPPED + address
             state.global_accesses[key] = access
         return access, [View(None, 0, clock)]
+
+
+def _runs(addresses: np.ndarray, width: int) -> tuple[np.ndarray, int]:
+    """Addresses of words of `width` bytes by instruction, and their bytes; those that form a run are one."""
+    count = addresses.shape[1]
+    if (addresses - addresses[:, :1] == np.arange(0, count * width, width, dtype=np.uint64)).all():
+        return addresses[:, :1].copy(), count * width
+    return addresses, width
 
 
 def _cells(
