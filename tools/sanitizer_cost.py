@@ -2,10 +2,10 @@
 
     python -m tools.sanitizer_cost [--calls N] [--configurations 64/1/1/1,192/2/2/1] [--schedule late,random:1]
 
-Rows are configurations of the group GEMM (tokens of a tile, CTAs that share an MMA, CTAs on an SM, tiles side by side)
-and the GEMV. A time is the best of so many calls in the emulator, alternately without and with the sanitizer after one
-of each, all in this process: a share of a launch that a worker ran would be missing. The exit code is 1 where a row
-costs more than --most times.
+Rows are configurations of the group GEMM (tokens of a tile, CTAs that share an MMA, CTAs on an SM, tiles side by side),
+the GEMV, and kernels that add 1 to each word of an array and store it to another (--elementwise). A time is the best of
+so many calls in the emulator, alternately without and with the sanitizer after one of each, all in this process: a
+share of a launch that a worker ran would be missing. The exit code is 1 where a row costs more than --most times.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
+import numpy as np
+
 import nogpu
 from harness.console import make_console, make_table
 from task import GEMV, GROUP_GEMM, TestSpec
@@ -28,6 +30,30 @@ CONFIGURATIONS = "64/1/1/1,128/1/1/1,128/1/1/2,192/2/2/1,256/2/1/1"
 GROUPS = "m: [200, 130, 64]; n: [384, 256, 256]; k: [1024, 2048, 1280]; g: 3; seed: 5"
 VECTOR = "m: 128; k: 2048; l: 2; seed: 5"
 MOST = 4.0
+THREADS = 256
+# Each thread adds 1 to 16 bytes: by one access, or by four of the warps' adjacent words.
+ELEMENTWISE = {
+    "v4": "ld.global.v4.b32 {%r0, %r1, %r2, %r3}, [%from]; add.u32 %r0, %r0, 1; add.u32 %r1, %r1, 1;"
+    "add.u32 %r2, %r2, 1; add.u32 %r3, %r3, 1; st.global.v4.b32 [%to], {%r0, %r1, %r2, %r3};",
+    "b32": "".join(
+        f"ld.global.b32 %r{n}, [%from+{4 * THREADS * n}]; add.u32 %r{n}, %r{n}, 1;"
+        f"st.global.b32 [%to+{4 * THREADS * n}], %r{n};"
+        for n in range(4)
+    ),
+}
+MODULE = """.version 8.8
+.target sm_100a
+.address_size 64
+.visible .entry add(.param .u64 x, .param .u64 y)
+{{
+    .reg .b32 %r<8>; .reg .b64 %from, %to, %at;
+    ld.param.b64 %from, [x]; ld.param.b64 %to, [y];
+    mov.u32 %r4, %ctaid.x; mov.u32 %r5, %tid.x; shl.b32 %r4, %r4, 12; mad.lo.u32 %r4, %r5, {size}, %r4;
+    cvt.u64.u32 %at, %r4; add.s64 %from, %from, %at; add.s64 %to, %to, %at;
+    {body}
+    ret;
+}}
+"""
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -41,6 +67,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--gemm", default=GROUPS, metavar="SPEC", help="the group GEMM's input, default: %(default)s")
     parser.add_argument("--gemv", default=VECTOR, metavar="SPEC", help="the GEMV's, '' for none; default: %(default)s")
+    parser.add_argument("--elementwise", type=int, default=0, metavar="MB", help="of each array; default: none")
     parser.add_argument("--schedule", default="late,random:1", metavar="S[,S...]", help="default: %(default)s")
     parser.add_argument("--sms", type=int, default=2, metavar="N", help="of the chip, default: %(default)s")
     parser.add_argument(
@@ -79,6 +106,20 @@ def _calls(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     if options.gemv:
         data = REFERENCES[GEMV.name].generate_input(**TestSpec.parse(options.gemv).args)
         found[f"GEMV ({options.gemv})"] = partial(submission.solve, data)
+    return found | _elementwise(options.elementwise)
+
+
+def _elementwise(megabytes: int) -> dict[str, Callable[[], Any]]:
+    """Name of a row -> a launch over two arrays of so many MB."""
+    if not megabytes:
+        return {}
+    words = np.arange(megabytes << 18, dtype=np.uint32)
+    arrays = [nogpu.array(words), nogpu.array(np.zeros_like(words))]
+    found: dict[str, Callable[[], Any]] = {}
+    for name, body in ELEMENTWISE.items():
+        kernel = nogpu.load_ptx(MODULE.format(body=body, size=16 if name == "v4" else 4))["add"]
+        grid = words.nbytes // (16 * THREADS)
+        found[f"y = x + 1 ({name}, {megabytes} MB)"] = partial(kernel.launch, grid, THREADS, arrays)
     return found
 
 

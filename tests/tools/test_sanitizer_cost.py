@@ -22,6 +22,13 @@ def test_rows_and_limit(most, code, capsys):
     assert (device.schedules, device.properties, device.sanitizer, device.workers) == before
 
 
+def test_rows_of_elementwise_kernels(capsys):
+    options = [*SMALL, "--configurations", "", "--gemv", "", "--elementwise", "1", "--most", "1000"]
+    assert sanitizer_cost.main(options) == 0
+    shown = capsys.readouterr().out
+    assert "y = x + 1 (v4, 1 MB)" in shown and "(b32, 1 MB)" in shown and shown.count(" times") == 2
+
+
 @pytest.mark.parametrize("options", (["--configurations", "64/1/1"], ["--schedule", "soon"], ["--calls", "0"]))
 def test_options_that_are_refused(options):
     with pytest.raises(SystemExit) as error:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import shlex
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,9 +30,16 @@ _RULE = re.compile(r"\Asanitizer, rule ([\w-]+)")
 class Fault(Exception):
     """A broken rule without its place. The reason names value, limit, rule and, for hardware, the PTX ISA's section."""
 
-    def __init__(self, reason: str):
+    def __init__(self, reason: str, place: tuple[tuple[int, int, int], int, int] | None = None):
+        """place: index of the CTA, of the warp, of the instruction; None: the warp is at it."""
         super().__init__(reason)
-        self.reason = reason
+        self.reason, self.place = reason, place
+
+
+def _program() -> str:
+    """The program that runs, as a command line has it."""
+    name, *arguments = sys.argv or [""]
+    return shlex.join([name, *arguments]) if name.endswith(".py") else "PROGRAM"
 
 
 class EmulatorError(RuntimeError):
@@ -108,6 +117,8 @@ class EmulatorError(RuntimeError):
         if self.schedule is not None:
             passed = f"; it does not happen under {', '.join(self.passed)}: the order of events decides"
             lines.append(f"  schedule {self.schedule}{passed if self.passed else ''}")
+            if self.reason.startswith("sanitizer,"):
+                lines.append(f"  replay   nogpu check --schedule {self.schedule} {_program()}")
         return "\n".join(lines)
 
     def __reduce__(self) -> tuple:

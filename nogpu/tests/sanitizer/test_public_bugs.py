@@ -276,18 +276,19 @@ BUGS = {
             LOADS + HANDED_OVER,
         ),
     ),
-    "flashinfer#4126 (PR 5251): thread 0 tells that the histogram is complete, of which others' atomics are a part": twin(
+    "flashinfer#4126 (PR 5251): thread 0 tells that a histogram is complete to which others still add": twin(
         "rule clusters", HISTOGRAM, {"grid": 2}, sync=("", SYNC)
     ),
     "ferro-kittens#146: one slot, where items may be four ahead": (
-        "rule (threads|lanes)", {}, HANDOFF.format(**slots(1)), HANDOFF.format(**slots(4))
+        "rule (threads|lanes)",
+        {},
+        HANDOFF.format(**slots(1)),
+        HANDOFF.format(**slots(4)),
     ),
     "tile-ai/tilelang#2644 C12: a pair allocates behind a barrier of the CTA": twin(
         UNHEARD, PAIR, before=(SYNC, MEET), between=MEET, after=(MEET, "")
     ),
-    "facebookresearch/CUTracer#106, missing wait": twin(
-        "rule tensor-core", CONSUMED, wait=("", wait("FULL")), late=""
-    ),
+    "facebookresearch/CUTracer#106, missing wait": twin("rule tensor-core", CONSUMED, wait=("", wait("FULL")), late=""),
     "facebookresearch/CUTracer#106, late wait": twin(
         "rule tensor-core", CONSUMED, wait=("", wait("FULL")), late=(wait("FULL"), "")
     ),

@@ -349,7 +349,7 @@ def test_a_race_is_reported_and_its_ordered_twin_is_silent(name, schedule, monke
         monkeypatch.setenv("NOGPU_LENIENT", "0")
     with pytest.raises(EmulatorError, match=f"sanitizer, rule ({rule}): nothing orders") as error:
         run(racy, schedule, **options_of(racy))
-    assert error.value.reason.count("at PTX line") == 2 and "(PTX ISA, " in error.value.reason
+    assert error.value.reason.partition("namely")[0].count("at PTX line") == 2 and "(PTX ISA, " in error.value.reason
     run(legal, schedule, **options_of(legal))
 
 
@@ -372,7 +372,9 @@ def test_an_early_use_of_registers_is_a_doubt(monkeypatch, name):
     """The report names the instruction that uses a register, not a mov that has paired it."""
     monkeypatch.setattr(errors, "_reported", set())
     _, _, racy, _ = CASES[f"{name} tcgen05.wait::ld"]
-    with pytest.warns(errors.OrderingWarning, match=r"rule fragment: nothing orders\n    add\.u32 of warp 0 .*\n  behind"):
+    with pytest.warns(
+        errors.OrderingWarning, match=r"rule fragment: nothing orders\n    add\.u32 of warp 0 .*\n  behind"
+    ):
         run(racy, "late")
 
 
@@ -483,6 +485,54 @@ def test_a_report_names_the_bytes_and_the_mbarrier():
         run(FIVE_WARPS.format(arrive="", wait=""), "late", threads=160)
 
 
+WEAK = {
+    "a relaxed arrival": r"mbarrier\.arrive\.relaxed\.cta\.\S+ of warp 1 .*, on the mbarrier at shared offset 0xc00",
+    "a relaxed wait": r"mbarrier\.try_wait\.parity\.relaxed\.\S+ of warp 0 .*, on the mbarrier at shared offset 0xc00",
+    "a relaxed load of a word": r"ld\.relaxed\.cta\.shared\.b32 of warp 0 .*, on the word at 0x800",
+    "a relaxed arrival on the cluster's barrier": r"barrier\.cluster\.arrive\.relaxed\S+ of .*, on the barrier of the",
+    "a relaxed arrival in another CTA": r"mbarrier\.arrive\.relaxed\.cluster\.\S+ of warp 0 .*, on the mbarrier",
+}
+
+
+@pytest.mark.parametrize("name", WEAK)
+def test_a_report_names_what_is_relaxed(name, schedule):
+    _, _, racy, _ = CASES[name]
+    with pytest.raises(EmulatorError, match=f"but one of the two is relaxed\n  namely {WEAK[name]}"):
+        run(racy, schedule, **options_of(racy))
+
+
+def test_a_report_names_a_scope(monkeypatch):
+    monkeypatch.setenv("NOGPU_LENIENT", "0")
+    with pytest.raises(
+        EmulatorError, match=r"rule scope(?s:.*)namely mbarrier\.arrive\.shared::cluster\.b64 of warp 0"
+    ):
+        run(PASSED_ON.format(**NARROW[0]), "late", **CLUSTER)
+
+
+def test_a_report_is_at_the_access():
+    """The place of the error is the later access, wherever the warp is when it is checked."""
+    body = OTHER_WARP.format(edge="") + "\nmov.u32 %r7, 1;\nmov.u32 %r7, 2;"
+    with pytest.raises(EmulatorError, match="rule threads") as error:
+        run(body, "late")
+    assert error.value.ptx_text == "st.shared.b32 [%r2], %tid" and error.value.warp == 1
+
+
+# Lane 0 has the tensor core copy bytes to columns, which the warp loads.
+COPIED_COLUMN = f"""{INIT.format(count=1)} {ALLOC_ONE} @!%p2 bra END; mov.b64 %rd5, 0x0000400800000040;
+    mov.u32 %r3, 7; mad.lo.u32 %r4, %tid, 16, %r10; st.shared.v4.b32 [%r4], {{{{%r3, %r3, %r3, %r3}}}}; {FENCE} {WARP}
+    @%p1 tcgen05.cp.cta_group::1.32x128b.warpx4 [%r12], %rd5;
+    @%p1 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r11]; {{wait}}
+    {LOADED} mul.wide.u32 %rd2, %tid, 4; add.s64 %rd2, %a0, %rd2; st.global.b32 [%rd2], %r5; {{late}}
+END: bar.sync 0; {FREE_ONE}"""
+
+
+def test_a_missing_wait_is_not_reported_as_uninitialised(schedule):
+    """The bytes that the load would have found are under way, and only its order is wrong."""
+    with pytest.raises(EmulatorError, match="sanitizer, rule tensor-memory: nothing orders"):
+        run(COPIED_COLUMN.format(wait="", late=ENDED), schedule)
+    run(COPIED_COLUMN.format(wait=ENDED, late=""), schedule)
+
+
 def test_rules_that_are_waived_are_listed():
     """The waived rule is not reported; reports of others say that it is waived."""
     run(OTHER_WARP.format(edge=""), "late", ["threads"])
@@ -561,6 +611,7 @@ def test_programs_are_followed():
     options = ["--workers", "2", "--schedule", "late,eager"]
     found = emulated.run("-c", PROGRAM, options=["check", *options])
     assert found.returncode == 100 and "sanitizer, rule threads: nothing orders" in found.stderr
+    assert "replay   nogpu check --schedule late PROGRAM" in found.stderr
     assert emulated.run("-c", PROGRAM, options=options).returncode == 0
     found = emulated.run("-c", PROGRAM, options=["check", *options, "--allow", "lanes,threads"])
     assert found.returncode == 0 and found.stderr.splitlines() == [

@@ -34,8 +34,8 @@ LAST_BLOCK = """@!%p1 bra END; mad.wide.u32 %rd3, %cta, 4, %a0; st.volatile.glob
 END:"""
 
 # All threads store and fence, one tells, one hears, all fence and load.
-ALL_FENCE = """@!%p5 bra LOADS; st.global.b32 [%rd2], %tid; {before} bar.sync 0; @%p1 atom.global.add.u32 %r6, [%a0+512], 1;
-    bra END;
+ALL_FENCE = """@!%p5 bra LOADS; st.global.b32 [%rd2], %tid; {before} bar.sync 0;
+    @%p1 atom.global.add.u32 %r6, [%a0+512], 1; bra END;
 LOADS: @!%p1 bra HEARD; HEARS: ld.volatile.global.b32 %r6, [%a0+512]; setp.eq.u32 %p4, %r6, 0; @%p4 bra HEARS;
 HEARD: bar.sync 0; {behind} ld.global.b32 %r7, [%rd2];
 END:"""
@@ -62,15 +62,11 @@ CASES = {
     "a relaxed remote arrival, a barrier of the cluster, exit": twin(
         "reaches CTA .*, which has exited", LAST_ARRIVAL, PAIR, how=".relaxed.cluster", meet=("", MEET)
     ),
-    "the last CTA sets the counter back": twin(
-        "clusters", LAST_BLOCK, TWO, last=("%r6", "1")
-    ),
+    "the last CTA sets the counter back": twin("clusters", LAST_BLOCK, TWO, last=("%r6", "1")),
     "all threads fence before a message": twin(
         "order", ALL_FENCE, TWO, before=("fence.acq_rel.gpu;", "fence.sc.gpu;"), behind="fence.sc.gpu;"
     ),
-    "all threads fence behind a message": twin(
-        "order", ALL_FENCE, TWO, before="membar.gl;", behind=("", "membar.gl;")
-    ),
+    "all threads fence behind a message": twin("order", ALL_FENCE, TWO, before="membar.gl;", behind=("", "membar.gl;")),
     "a pair of registers": twin("fragment", PAIRED, use=("add.u64 %rd7, %rd6, 1;", "")),
     "a load through the read-only path": twin(
         "read-only", "{first} bar.sync 0; ld.global.nc.b32 %r5, [%rd2];", first=("st.global.b32 [%rd2], %tid;", "")
@@ -78,12 +74,15 @@ CASES = {
     "a reader that signals early": twin(
         "threads",
         NINE_READERS.replace("{early}", "@%p2 {first}").replace("{late}", "@%p2 {last} @!%p2 bar.arrive 1, 320;"),
-        TENTH, first=("bar.arrive 1, 320;", ""), last=("mov.u32 %r9, 0;", "bar.arrive 1, 320;"),
+        TENTH,
+        first=("bar.arrive 1, 320;", ""),
+        last=("mov.u32 %r9, 0;", "bar.arrive 1, 320;"),
     ),
     "a lane stores, and another lane over it": twin(
         "lanes",
         "st.global.b32 [%rd2], %tid; {edge} xor.b32 %r3, %tid, 1; mul.wide.u32 %rd3, %r3, 4;"
-        "add.s64 %rd3, %a0, %rd3; st.global.b32 [%rd3], %tid;", edge=("", LANES)
+        "add.s64 %rd3, %a0, %rd3; st.global.b32 [%rd3], %tid;",
+        edge=("", LANES),
     ),
     "a lane stores twice, and another over the second": twin(
         "lanes", "st.global.b32 [%rd2], %tid; {edge} st.global.b32 [%rd2+4], %tid;", ONE, edge=("", LANES)
@@ -95,56 +94,79 @@ CASES = {
         "lanes",
         "mul.wide.u32 %rd3, %tid, 16; add.s64 %rd3, %a0, %rd3; ld.global.v4.b32 {{%r5, %r6, %r7, %r8}}, [%rd3];"
         "xor.b32 %r3, %tid, 1; mul.wide.u32 %rd4, %r3, 16; add.s64 %rd4, %a0, %rd4; {edge}"
-        "st.global.v4.b32 [%rd4], {{%r5, %r6, %r7, %r8}};", edge=("", LANES)
+        "st.global.v4.b32 [%rd4], {{%r5, %r6, %r7, %r8}};",
+        edge=("", LANES),
     ),
     "wide stores, and loads of another lane's bytes": twin(
         "lanes",
         "mul.wide.u32 %rd3, %tid, 16; add.s64 %rd3, %a0, %rd3; st.global.v4.b32 [%rd3], {{%r4, %r4, %r4, %r4}};"
         "xor.b32 %r3, %tid, 1; mul.wide.u32 %rd4, %r3, 16; add.s64 %rd4, %a0, %rd4; {edge}"
-        "ld.global.v4.b32 {{%r5, %r6, %r7, %r8}}, [%rd4];", edge=("", LANES)
+        "ld.global.v4.b32 {{%r5, %r6, %r7, %r8}}, [%rd4];",
+        edge=("", LANES),
     ),
     "a column that is stored, then loaded": twin(
-        "tensor-memory", f"{ALLOC} @!%p2 bra END; {STORES_COLUMN} {{wait}} {LOADS_COLUMN} {WAITS_LOAD} {WAITS_STORE} END: {FREE}",
+        "tensor-memory",
+        f"{ALLOC} @!%p2 bra END; {STORES_COLUMN} {{wait}} {LOADS_COLUMN} {WAITS_LOAD} {WAITS_STORE} END: {FREE}",
         wait=("", WAITS_STORE),
     ),
     "a column that is loaded, then stored": twin(
-        "tensor-memory", f"{ALLOC} @!%p2 bra END; {LOADS_COLUMN} {{wait}} {STORES_COLUMN} {WAITS_LOAD} {WAITS_STORE} END: {FREE}",
+        "tensor-memory",
+        f"{ALLOC} @!%p2 bra END; {LOADS_COLUMN} {{wait}} {STORES_COLUMN} {WAITS_LOAD} {WAITS_STORE} END: {FREE}",
         wait=("", WAITS_LOAD),
     ),
     "an mbarrier that is initialised again while others may poll it": twin(
         "initialisation",
-        INIT.format(count=1) + "@%p1 mbarrier.arrive.shared.b64 _, [%r11];" + WAIT.format(name="POLLS", phase=0)
-        + "{edge} @%p1 mbarrier.inval.shared.b64 [%r11]; @%p1 mbarrier.init.shared.b64 [%r11], 1;", edge=("", SYNC)
+        INIT.format(count=1)
+        + "@%p1 mbarrier.arrive.shared.b64 _, [%r11];"
+        + WAIT.format(name="POLLS", phase=0)
+        + "{edge} @%p1 mbarrier.inval.shared.b64 [%r11]; @%p1 mbarrier.init.shared.b64 [%r11], 1;",
+        edge=("", SYNC),
     ),
     "a named barrier of two groups": twin(
-        "named-barrier", """setp.lt.u32 %p4, %tid, 64; @%p4 bra FIRST; bar.sync {second}, 64; bra END;
+        "named-barrier",
+        """setp.lt.u32 %p4, %tid, 64; @%p4 bra FIRST; bar.sync {second}, 64; bra END;
     FIRST: bar.sync 1, 64;
-    END:""", {"threads": 128}, second=("1", "2")
+    END:""",
+        {"threads": 128},
+        second=("1", "2"),
     ),
     "a named barrier of two groups, one behind the other": twin(
-        "named-barrier", """setp.lt.u32 %p4, %tid, 64; @%p4 bra FIRST; {edge} bar.sync 1, 64; bra END;
+        "named-barrier",
+        """setp.lt.u32 %p4, %tid, 64; @%p4 bra FIRST; {edge} bar.sync 1, 64; bra END;
     FIRST: bar.sync 1, 64; {edge}
-    END:""", {"threads": 128}, edge=("", SYNC)
+    END:""",
+        {"threads": 128},
+        edge=("", SYNC),
     ),
     "ldmatrix of rows that other lanes have stored": twin(
-        "lanes", "st.shared.b32 [%r2], %tid; {edge} and.b32 %r3, %tid, 7; mad.lo.u32 %r3, %r3, 16, %r10;"
-        "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {{%r5}}, [%r3];", {"threads": 32}, edge=("", LANES)
+        "lanes",
+        "st.shared.b32 [%r2], %tid; {edge} and.b32 %r3, %tid, 7; mad.lo.u32 %r3, %r3, 16, %r10;"
+        "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {{%r5}}, [%r3];",
+        {"threads": 32},
+        edge=("", LANES),
     ),
     "local memory that nobody has written": twin(
-        "uninitialised", ".local .align 4 .b8 own[8]; {first} ld.local.b32 %r5, [own+4]; st.global.b32 [%rd2], %r5;",
-        first=("st.local.b32 [own], 1;", "st.local.b32 [own+4], 1;")
+        "uninitialised",
+        ".local .align 4 .b8 own[8]; {first} ld.local.b32 %r5, [own+4]; st.global.b32 [%rd2], %r5;",
+        first=("st.local.b32 [own], 1;", "st.local.b32 [own+4], 1;"),
     ),
     "an atomic of another size": twin(
         "sizes",
         """@!%p1 bra END; @!%p5 bra HEARS; st.global.b32 [%a0], 1; st.release.gpu.global.b32 [%a0+512], %r4; bra END;
-    HEARS: ld.acquire.gpu.global.{type} %{register}, [%a0+512]; cvt.u32.u64 %r5, %rd5; setp.eq.u32 %p4, {seen}, 0; @%p4 bra HEARS;
+    HEARS: ld.acquire.gpu.global.{type} %{register}, [%a0+512]; cvt.u32.u64 %r5, %rd5;
+    setp.eq.u32 %p4, {seen}, 0; @%p4 bra HEARS;
     ld.global.b32 %r6, [%a0];
-    END:""", TWO, type=("b64", "b32"), register=("rd5", "r6"), seen=("%r5", "%r6"),
+    END:""",
+        TWO,
+        type=("b64", "b32"),
+        register=("rd5", "r6"),
+        seen=("%r5", "%r6"),
     ),
     "atomics of two sizes": twin(
         "sizes",
         "@%p1 atom.global.add.u32 %r5, [%a0], 1; @%p3 atom.global.add.u{size} %{register}, [%a0], 1;",
-        size=("64", "32"), register=("rd5", "r5"),
+        size=("64", "32"),
+        register=("rd5", "r5"),
     ),
 }
 

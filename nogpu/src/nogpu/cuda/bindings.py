@@ -99,7 +99,8 @@ def _query_event(event: object) -> int | None:
     emulated().finish()
     if not events.answers(_event(event)):
         return _NOT_READY
-    return _synchronize_event(event)
+    _synchronize_event(event)
+    return None
 
 
 def _of_queues_and_events(prefix: str) -> dict[str, Callable[..., Any]]:
@@ -117,7 +118,7 @@ def _of_queues_and_events(prefix: str) -> dict[str, Callable[..., Any]]:
     return {prefix + name: function for name, function in functions.items()}
 
 
-def _replace(module: ModuleType, success: object, functions: dict[str, Callable[..., Any]]) -> None:
+def _replace(module: ModuleType, success: Any, functions: dict[str, Callable[..., Any]]) -> None:
     """Give a module of cuda.bindings functions in its convention: they return a tuple of the status and the result, if
     there is one. Instead of another status they raise EmulatorError, which says what is wrong.
     """

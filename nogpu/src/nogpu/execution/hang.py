@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nogpu.errors import EmulatorError
+from nogpu.errors import EmulatorError, Fault
 from nogpu.hardware.barriers import ClusterBarrier, NamedBarrier
 from nogpu.hardware.mbarriers import MBarrier
 from nogpu.ptx.ir import located
@@ -28,9 +28,10 @@ def error_at(grid: Grid, cta: tuple[int, int, int], warp: int, instruction: int 
     return located(reason, grid.entry, found, cta=cta, warp=warp)
 
 
-def error_of(warp: Warp, reason: str) -> EmulatorError:
-    """Error at the instruction that a warp executes."""
-    return error_at(warp.cta.grid, warp.cta.index, warp.index, warp.registers.context.pc, reason)
+def error_of(warp: Warp, fault: Fault) -> EmulatorError:
+    """Error at the instruction that a warp executes, or at that of a fault."""
+    cta, index, pc = fault.place or (warp.cta.index, warp.index, warp.registers.context.pc)
+    return error_at(warp.cta.grid, cta, index, pc, fault.reason)
 
 
 def report(headline: str, resident: list[Cluster], notes: list[str]) -> EmulatorError:

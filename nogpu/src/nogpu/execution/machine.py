@@ -349,11 +349,11 @@ class Machine:
         try:
             return turn()
         except Fault as fault:
-            raise hang.error_of(warp, fault.reason) from fault
+            raise hang.error_of(warp, fault) from fault
         except EmulatorError:
             raise
         except Exception as error:
-            raise hang.error_of(warp, _unforeseen(error)) from error
+            raise hang.error_of(warp, Fault(_unforeseen(error))) from error
 
     # Time
 
@@ -456,7 +456,7 @@ class Machine:
         try:
             action()
         except Fault as fault:
-            raise hang.error_at(async_op.grid, *async_op.origin, fault.reason) from fault
+            raise hang.error_at(async_op.grid, *(fault.place or async_op.origin), fault.reason) from fault
         except EmulatorError:
             raise
         except Exception as error:
@@ -487,7 +487,7 @@ class Machine:
                 try:
                     cluster.events.settle(warp)
                 except Fault as fault:
-                    return hang.error_of(warp, fault.reason)
+                    return hang.error_of(warp, fault)
         return hang.report(headline, self.resident, self._admission.notes())
 
 

@@ -29,6 +29,8 @@ Edges. A release passes a clock on, an acquire joins it (`hardware/events.py`):
 | a bulk store's read of shared memory | cp.async.bulk.wait_group{.read} of its thread |
 | a copy of cp.async | cp.async.wait_group, or the arrival of cp.async.mbarrier.arrive |
 | a store or an atomic with an order | a load or an atomic with an order of the word, until another thread stores it |
+| a strong write of a word | what follows a strong read that observes it |
+| a fence.sc of the device, ahead of such a write | a fence.sc of the device behind such a read |
 | a bulk store's write to global memory | cp.async.bulk.wait_group of its thread |
 | a copy's read of its tensor map | cp.async.bulk.wait_group{.read} of its thread; the copy's completion |
 | the end of a launch | griddepcontrol.wait of the next |
@@ -56,10 +58,12 @@ only (PTX ISA, "Morally Strong Operations"). Further rows of a clock leave out o
 name the rule.
 
 Exit of a CTA. When its last thread exits, the end of all copies, bulk stores and arrivals of other CTAs that concern
-its memory must happen before that, and no barrier may be half arrived on (`left_behind.py`).
+its memory must happen before that, and no barrier may be half arrived on (`left_behind.py`). An arrival on a named
+barrier must be ordered behind the use before.
 
-Uninitialised data. Shadows of a CTA's memories (`origins.py`) have a byte 0xFF where nobody has written; registers have
-uninitialised bits (`registers.py`), which instructions spread (`propagate.py`, `between_lanes.py`) and MMAs pass on
+Uninitialised data. Shadows of a CTA's and a warp's memories (`origins.py`) have a byte 0xFF where nobody has written;
+registers have uninitialised bits (`registers.py`), which instructions spread (`propagate.py`, `between_lanes.py`) and
+MMAs pass on
 (`products.py`, `tensors.py`). They are reported where they count (`effects.py`). An uninitialised word of global memory
 is found by its value (`uninitialised.py`).
 

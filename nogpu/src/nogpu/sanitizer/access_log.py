@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nogpu.sanitizer.shadow import Shadow
 
 ROOM = 64  # accesses
+WIDEST = 32  # bytes of the largest access by a lane
 _HEAD, _RECORD = 2, 2 + LANES  # words (native/engine.h, AccessLog)
 _WARP = 32  # bits below the warp's index in the second word of a record
 
@@ -28,11 +29,26 @@ def lanes_meet(addresses: np.ndarray) -> bool:
     """True if a lane has an address by one instruction that another lane has by another. addresses: of words of one
     size, [instructions, lanes].
     """
+    first = addresses[0]
+    if (first[1:] > first[:-1]).all() and not (addresses - addresses[:, :1] != first - first[0]).any():  # rows alike
+        starts = np.sort(addresses[:, 0])
+        if (starts[1:] - starts[:-1] > first[-1] - first[0]).all():  # and one behind the other
+            return False
     if len(set(addresses.ravel().tolist())) == addresses.size:
         return False
     order = np.argsort(addresses, axis=None, kind="stable")
     found, lanes = addresses.ravel()[order], order % addresses.shape[1]
     return bool(((found[1:] == found[:-1]) & (lanes[1:] != lanes[:-1])).any())
+
+
+def _may_meet(records: np.ndarray) -> bool:
+    """True if a load and a store of these records may have bytes in common."""
+    stores = (records[:, 1] & np.uint64(1)).astype(bool)
+    by_lane = (records[:, 1] & np.uint64(2)).astype(bool)
+    ends = np.where(by_lane, np.maximum.reduce(records[:, 2:], axis=1), records[:, 2]) + np.uint64(WIDEST)
+    firsts = np.where(by_lane, np.minimum.reduce(records[:, 2:], axis=1), records[:, 2])
+    loads = ~stores
+    return bool(((firsts[stores, None] < ends[loads]) & (firsts[loads] < ends[stores, None])).any())
 
 
 class _Log:
@@ -113,9 +129,9 @@ class AccessLog:
             self._note(head & FULL, how, [each >> 32 for each, _ in heads], records[:, 2:].copy())
             return
         groups: dict[tuple[int, int], list[int]] = {}  # (mask, second word) -> records
-        is_store = 0
+        is_store, in_order = 0, _may_meet(records)
         for i, (head, how) in enumerate(heads):
-            if how & 1 != is_store:  # The order among loads does not matter, nor among stores.
+            if in_order and how & 1 != is_store:  # The order among loads does not matter, nor among stores.
                 self._check(groups, heads)
                 groups, is_store = {}, how & 1
             groups.setdefault((head & FULL, how), []).append(i)

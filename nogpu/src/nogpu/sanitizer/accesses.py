@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nogpu.hardware.shared_memory import RANK_SHIFT
+from nogpu.hardware.memory import RANK_SHIFT
 from nogpu.sanitizer.access_log import lanes_meet
 from nogpu.sanitizer.clocks import FULL, LANES, Cause, lanes_of, repeated
 from nogpu.sanitizer.cluster_state import ClusterState, opcode, running_lanes

@@ -19,9 +19,10 @@ from nogpu.sanitizer.clocks import (
     Clock,
     lanes_of,
 )
-from nogpu.sanitizer.cluster_state import ClusterState, is_global, opcode, running, running_lanes
+from nogpu.sanitizer.cluster_state import ClusterState, is_global, opcode, remnant, running, running_lanes
 from nogpu.sanitizer.observed import Observed, both
 from nogpu.sanitizer.orders import is_of_device, is_wide, word_size
+from nogpu.sanitizer.relaxed import Weak
 from nogpu.sanitizer.rules import SCOPE
 from nogpu.sanitizer.words import Word, add, of_others
 
@@ -78,6 +79,8 @@ class Barriers:
     def mbarrier_arrived(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
         """Handler of `Events.mbarrier_arrived`."""
         clocks, by_thread = self._mbarrier_state(barrier).clocks, opcode(issuer).startswith("mbarrier.arrive")
+        if by_thread:
+            self._note_weak(issuer, barrier.name, True)
         if running is not None and running.cause is not None:
             running.cause.completes_on = None if by_thread else barrier.name
             add(clocks, self._source(issuer) if by_thread else _OPERATION, running.cause.clock)
@@ -89,7 +92,17 @@ class Barriers:
 
     def passed(self, barrier: MBarrier, warp: Warp) -> None:
         """Handler of `Events.passed`."""
+        self._note_weak(running(warp), barrier.name, False)
         self._acquire(running(warp), running_lanes(warp), self._mbarrier_state(barrier).over)
+
+    def _note_weak(self, issuer: Issuer, place: str, releases: bool) -> None:
+        """Notes a release or an acquire that is relaxed, or has the scope of a CTA."""
+        name = opcode(issuer)
+        has_order = self._state.releases(issuer) if releases else self._state.acquires(issuer)
+        is_narrow = not is_wide(name) and (issuer[0].cta.cluster.size > 1 or place.startswith("word"))
+        if not has_order or is_narrow:
+            count = self._warps[issuer[0].warp].now
+            self._state.reporter.relaxed.note(Weak(count, not has_order, is_narrow, remnant(issuer), place), releases)
 
     def _source(self, issuer: Issuer) -> _Source:
         """Source of a release by an instruction: threads; an operation where scopes are waived."""
@@ -144,6 +157,8 @@ class Barriers:
     def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
         """Handler of `Events.arrived`."""
         scope = OF_CLUSTER if isinstance(barrier, ClusterBarrier) else OF_CTA
+        if scope == OF_CLUSTER:
+            self._note_weak(running(warp), "barrier of the cluster", True)
         if isinstance(barrier, NamedBarrier) and barrier.machine is not None:  # no bar.warp.sync
             self._check_use(barrier, generation, warp, mask)
         self._use(barrier, generation, self._released(running(warp), mask, scope))
@@ -216,6 +231,7 @@ class Barriers:
         issuer, base = running(warp), self._warps[warp].base
         stores, releases = opcode(issuer).startswith("st."), self._state.releases(issuer)
         self._note_write(warp, mask, key, stores)
+        self._note_weak(issuer, f"word at {key:#x}", True)
         word = self._word(key)
         if stores:
             word.store(base, mask)
@@ -259,6 +275,7 @@ class Barriers:
         if seen == version and not mask & ~lanes:
             return
         self._seen[place] = version, mask
+        self._note_weak(issuer, f"word at {key:#x}", False)
         observed = self._state.words.observed(self._observed(key, issuer))
         if observed is not None and (is_of_device(opcode(issuer)) or not is_global(key)):
             self._warps[warp].observe(mask | running_lanes(warp), observed)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nogpu.sanitizer.clocks import ANYWAY, FENCED, LANES, ORDERED, ROWS, UNSCOPED, lanes_of
-from nogpu.sanitizer.shadow_tables import Cells
+from nogpu.sanitizer.shadow_tables import GROUPS, Cells
 
 if TYPE_CHECKING:
     from nogpu.execution.replay import Step
@@ -77,7 +77,9 @@ class Access:
     def is_fenced(self, other: Access) -> bool:
         """True if the other's proxy sees this write behind a fence only."""
         if other.fence == READ_ONLY:
-            return self.home is other.home or other.started is None or not _is_covered(self, other, other.started, ORDERED)
+            return (
+                self.home is other.home or other.started is None or not _is_covered(self, other, other.started, ORDERED)
+            )
         return other.is_async and not self.is_async
 
 
@@ -222,6 +224,8 @@ def _uncovered(before: Access, view: View, row: int, of_before: np.ndarray, lane
         everybody = everybody or not view.lanes & ~before.lanes
     by_lane = np.append(known, np.zeros(ALL + 1 - LANES, bool))
     by_lane[ALL] = everybody
+    for count, first in GROUPS.items():
+        by_lane[first : first + LANES // count] = known.reshape(-1, count).all(axis=1)
     fine = by_lane[of_before]
     if own and lanes is not None:
         fine = fine | (of_before == lanes[:, None])

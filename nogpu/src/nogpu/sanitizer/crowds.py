@@ -16,10 +16,11 @@ class Crowd:
 
     def __init__(self, access: Access, older: Crowd | None = None) -> None:
         self._access, self._older = access, older
-        self._size, self._room = (1, FEW) if older is None else (older._size + 1, older._room)
-        self.has_writes = access.is_write or (older is not None and older.has_writes)
+        self._size: int = 1 if older is None else older._size + 1
+        self._room: int = FEW if older is None else older._room
+        self.has_writes: bool = access.is_write or (older is not None and older.has_writes)
         # The bytes of each word if all are strong, with the scope of the device; else 0
-        self.is_strong = access.size if access.is_strong and access.reach == GRID else 0
+        self.is_strong: int = access.size if access.is_strong and access.reach == GRID else 0
         if older is not None and older.is_strong != self.is_strong:
             self.is_strong = 0
 

@@ -34,6 +34,13 @@ def _registers_of(address: Address) -> list[Register]:
     return [item for operand in found for item in items_of(operand) if isinstance(item, Register)]
 
 
+def _finish(issuer: Issuer) -> None:
+    """Lets asynchronous operations happen that may: one that should have been waited for reports that it was not."""
+    queues = issuer[0].cta.machine.queues
+    while ready := [(queue, n) for queue, n in queues.heads() if not (waits := queue[n].waits) or not waits()]:
+        queues.run_at(*ready[0])
+
+
 class Stored:
     """Uninitialised bits that the store which a warp executes, or has left behind, writes."""
 
@@ -130,6 +137,8 @@ class Effects:
     def report(self, what: str, issuer: Issuer, lanes: np.ndarray | None, origin: Origin, is_doubt: bool) -> None:
         """Reports a use of uninitialised bits. what: the use in words. lanes: bool[32] of the lanes it concerns."""
         mask = 0 if lanes is None else sum(1 << lane for lane in np.flatnonzero(lanes).tolist())
+        if not is_doubt and not origin.is_global:
+            _finish(issuer)
         self._reporter.report_uninitialised(what, issuer, mask, origin, is_doubt)
 
     def _data(self, registers: WarpRegisters, operand: object, nbytes: int) -> np.ndarray:

@@ -11,11 +11,12 @@ from nogpu.sanitizer.access_log import lanes_meet
 from nogpu.sanitizer.clocks import FENCED_GLOBAL, FULL, MAPPED, Cause, lanes_of, repeated
 from nogpu.sanitizer.cluster_state import ClusterState, remnant, running_lanes
 from nogpu.sanitizer.conflicts import READ_ONLY, Access, View
-from nogpu.sanitizer.global_tables import Tables
+from nogpu.sanitizer.global_tables import CHUNK, Tables
 from nogpu.sanitizer.history import History
 from nogpu.sanitizer.operations import slot
 from nogpu.sanitizer.orders import is_read_only, is_strong, reach, word_size
 from nogpu.sanitizer.report import spread
+from nogpu.sanitizer.shadow_tables import group_of
 from nogpu.sanitizer.touched import touched
 from nogpu.sanitizer.words import Words
 
@@ -115,7 +116,8 @@ class GlobalAccesses:
             addresses = addresses[:, :1]
         elif mask != FULL:
             addresses = addresses[:, lanes_of(mask)]
-        low, high = int(np.minimum.reduce(addresses, axis=None)), int(np.maximum.reduce(addresses, axis=None))
+        places = addresses.ravel()
+        low, high = int(np.minimum.reduce(places)), int(np.maximum.reduce(places))
         tables = self._tables_at(low)
         parts = [(indices, addresses)]
         instructions = warp.cta.grid.entry.instructions
@@ -132,26 +134,40 @@ class GlobalAccesses:
                 rows.setdefault(self._tables_at(address), []).append(i)
             parts = [([indices[i] for i in of], addresses[of]) for of in rows.values()]
         for of_part, places in parts:
-            access = Access(
-                clock.base, clock.now, mask, kind == "store", False, False, remnant((warp.first_group, of_part[0]))
-            )
-            access.home, access.several = state.home, (of_part, places, width)
+            if clock.identity is None:
+                clock.identity, _ = remnant((warp.first_group, 0))
+            issuer = clock.identity, of_part[0]
+            access = Access(clock.base, clock.now, mask, kind == "store", False, False, issuer)
+            access.home = state.home
+            if len(of_part) > 1:
+                access.several = (of_part, *_runs(places, width))
             if read_only and of_part[0] in read_only:
                 access.fence, access.started = READ_ONLY, state.started
             views = [View(None, part, known) for part, known in clock.parts(mask)]
-            self._by_lane(access, places.ravel(), width, mask if by_lane else 0, views)
+            extent = (low, high, tables) if len(parts) == 1 else None
+            self._by_lane(access, places.ravel(), width, mask if by_lane else 0, views, extent)
 
-    def _by_lane(self, access: Access, addresses: np.ndarray, width: int, mask: int, views: list[View]) -> None:
+    def _by_lane(
+        self,
+        access: Access,
+        addresses: np.ndarray,
+        width: int,
+        mask: int,
+        views: list[View],
+        extent: tuple[int, int, Tables | None] | None = None,
+    ) -> None:
         """Handles accesses by lane: addresses uint64[n] of the lanes of a mask, perhaps several times in a row; or of
-        no lane in particular.
+        no lane in particular. extent: the lowest and the highest of them, and the lowest one's tables.
         """
         lanes, times = None, len(addresses) // (mask.bit_count() or 1)
         if mask and times * mask.bit_count() == len(addresses):
             lanes = repeated(mask, times)
             if len(views) > 1:
                 views = [View((view.lanes >> lanes.astype(np.int64) & 1).astype(bool), *view[1:]) for view in views]
-        low, high = int(np.minimum.reduce(addresses)), int(np.maximum.reduce(addresses))
-        tables = self._tables_at(low)
+        if extent is None:
+            low = int(np.minimum.reduce(addresses))
+            extent = low, int(np.maximum.reduce(addresses)), self._tables_at(low)
+        low, high, tables = extent
         if tables is not None and high < tables.end:
             tables.reach(low, high + width)
             self._check(access, tables, addresses, (width,), (1,), lanes, views)
@@ -257,6 +273,14 @@ class GlobalAccesses:
         return access, [View(None, 0, clock)]
 
 
+def _runs(addresses: np.ndarray, width: int) -> tuple[np.ndarray, int]:
+    """Addresses of words of `width` bytes by instruction, and their bytes; those that form a run are one."""
+    count = addresses.shape[1]
+    if (addresses - addresses[:, :1] == np.arange(0, count * width, width, dtype=np.uint64)).all():
+        return addresses[:, :1].copy(), count * width
+    return addresses, width
+
+
 def _cells(
     tables: Tables,
     access: Access,
@@ -269,5 +293,10 @@ def _cells(
     """Items of an access, and their lanes. parts: number of clocks that its warp's lanes have."""
     if not isinstance(address, np.ndarray):
         return tables.box(address, shape, strides), None
-    chunks = None if access.is_write or parts > 1 else tables.chunks(address, shape[0])
-    return (tables.lanes(address, shape[0]), lanes) if chunks is None else (chunks, None)
+    if parts == 1:
+        chunks = tables.chunks(address, shape[0])
+        if chunks is not None:
+            groups = None if lanes is None else group_of(lanes.reshape(-1, CHUNK // shape[0]))
+            if groups is not None or not access.is_write:  # of a load the lanes may be lost
+                return chunks, groups
+    return tables.lanes(address, shape[0]), lanes

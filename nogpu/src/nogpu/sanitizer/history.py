@@ -8,7 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from nogpu.sanitizer.conflicts import ALL, GRID, Access, Conflict, Lanes, View, are_strong, conflicts, follows, is_ordered
+from nogpu.sanitizer.conflicts import (
+    ALL,
+    GRID,
+    Access,
+    Conflict,
+    Lanes,
+    View,
+    are_strong,
+    conflicts,
+    follows,
+    is_ordered,
+)
 from nogpu.sanitizer.crowds import Crowd
 from nogpu.sanitizer.shadow_tables import Cells, Items, distinct_in, is_zero, replaced
 

@@ -3,7 +3,9 @@
 | of the memory model | here |
 |---|---|
 | causality order: a write that a read observes precedes all that follows the read, whatever their orders | `seen` |
-| fence.sc X precedes fence.sc Y if what X precedes is observed by what precedes Y; then X synchronizes with Y | `fenced`: before each X; `heard`: before those X that precede observed writes |
+| fence.sc X precedes Y if what X precedes is observed by what precedes Y, and synchronizes with it | the next two |
+| what is before each X | `fenced` |
+| what is before those X that precede observed writes | `heard` |
 
 A read observes the write whose value it has, and those before it whose values atomics have changed in between (PTX ISA,
 "Observation Order", "Causality Order", "Fence-SC").

@@ -24,6 +24,7 @@ from nogpu.sanitizer.initialisations import Initialisations
 from nogpu.sanitizer.left_behind import LeftBehind
 from nogpu.sanitizer.operations import Operations
 from nogpu.sanitizer.queues import Queues
+from nogpu.sanitizer.relaxed import Relaxed
 from nogpu.sanitizer.report import Reporter
 from nogpu.sanitizer.shadow import Shadow
 from nogpu.sanitizer.uninitialised import Uninitialised
@@ -166,6 +167,7 @@ class Sanitizer(launch.Sanitizer):
     def following(self, memory: GlobalMemory) -> Iterator[None]:
         """Follows the launches that run inside (`GridObserver.following`)."""
         self._accesses = GlobalAccesses(memory, self._reporter, self._kept_reads)
+        self._reporter.relaxed = Relaxed()
         memory.observer, memory.notes_only = self._accesses.observe, True
         try:
             with _seldom_collected():

@@ -15,7 +15,8 @@ from nogpu.compiler.tmem_uses import first_uses
 from nogpu.errors import EmulatorError, Fault, doubt, ordering_fault
 from nogpu.hardware.barriers import NamedBarrier, label
 from nogpu.hardware.properties import WARP_THREADS
-from nogpu.sanitizer.clocks import MAPPED, Cause
+from nogpu.sanitizer.clocks import ANYWAY, MAPPED, UNSCOPED, Cause
+from nogpu.sanitizer.relaxed import Relaxed
 from nogpu.sanitizer.rules import (
     COMPLETION,
     FRAGMENT,
@@ -58,6 +59,7 @@ class Reporter:
         """
         self.waivers = Waivers(parse(text, RULES) for text in allowed)
         self._unscoped: set[str] = set()
+        self.relaxed = Relaxed()
         self._log = os.environ.get("NOGPU_SANITIZE_LOG")
         self._logged: set[tuple[object, ...]] = set()
         self._early: dict[int, tuple[Entry, dict[int, int]]] = {}  # by id: the entry, and `_early_uses`
@@ -68,7 +70,8 @@ class Reporter:
         place = entry.name, rule.name, *(index for _, index in issuers)
         if self._log is None:
             if how is None:
-                raise Fault(text)
+                group, index = issuers[0]
+                raise Fault(text, (group.cta.index, group.warp.index, index))
             how()
         else:
             self._write(rule, entry.name, text, place)
@@ -197,7 +200,7 @@ class Reporter:
         self._report_pair(REUSE, issuer, user, f", which ends the {barrier.name}", "")
 
     def report_named(self, barrier: NamedBarrier, issuer: Issuer, before: Issuer) -> None:
-        """Raises Fault for an arrival on a named barrier that nothing orders behind its last use; a lenient run warns."""
+        """Raises Fault for an arrival on a named barrier that is unordered with its last use; a lenient run warns."""
         self._report_pair(NAMED, issuer, before, f", which arrives on barrier {barrier.number}", ", of its last use")
 
     def _report_pair(self, rule: Rule, now: Issuer, before: Issuer, of_now: str, of_before: str) -> None:
@@ -219,19 +222,24 @@ class Reporter:
         """Raises Fault for an access that is not ordered behind an earlier one. place: of a byte of both, in words.
         memory: "shared", "tensor" or "global".
 
-        Kernels that ship for B200s leave scopes out, and pass on by a relaxed access that an operation is complete:
-        those are doubts (`errors.doubt`).
+        Kernels that ship for B200s leave scopes out, pass on by a relaxed access that an operation is complete, and
+        load by .nc what the launch ahead has written: those are doubts (`errors.doubt`).
         """
         rule, before = rule_of(conflict, now, memory), conflict.before
         if self.allows(rule, before.issuer, now.issuer):
             return
+        weak = None
+        if conflict.missing in (UNSCOPED, ANYWAY):
+            weak = self.relaxed.between(before, now, by_scope=conflict.missing == UNSCOPED)
+        at = "" if weak is None else f"\n  namely {_instruction(weak.issuer)}, on the {weak.place}"
         text = (
             f"sanitizer, rule {rule.name}: nothing orders\n"
             f"    {_text(now)}\n  behind\n    {_text(before)}\n"
-            f"  at {place}: {rule.missing}.\n"
+            f"  at {place}: {rule.missing}{at}.\n"
             f"  The usual way: {_usual(rule, now.issuer)} (PTX ISA, {rule.section}){self._waived}"
         )
-        if rule in (SCOPE, COMPLETION) or (rule is READS and before.home is not now.home and before.home.grid != now.home.grid):
+        launches = {home.grid for home in (before.home, now.home) if home is not None}
+        if rule in (SCOPE, COMPLETION) or (rule is READS and len(launches) > 1):
             kernel = now.issuer[0].grid.entry.name
             self._fail(rule, text, now.issuer, before.issuer, how=lambda: doubt(text, (kernel, rule.name)))
             if rule is SCOPE:

@@ -160,8 +160,7 @@ MAP = Rule(
 )
 READS = Rule(
     "read-only",
-    "they are ordered, but .nc loads through a cache that does not see writes of its launch, nor of one that the launch "
-    "may overlap",
+    "they are ordered, but .nc loads through a cache that does not see writes of its launch, or of one that overlaps",
     "ld.global without .nc: no const __restrict__ and no __ldg for what a launch writes",
     "ld.global.nc",
 )
@@ -202,7 +201,20 @@ RULES = {
     rule.name: rule
     for rule in (
         *(THREADS, LANES, CLUSTERS, LAUNCH, COPY, STAGING, BULK_STORE, TENSOR, COLUMNS, FRAGMENT, MAP, PROXY),
-        *(PROXY_GLOBAL, MAP_FENCE, INITIALISATION, NAMED, SCOPE, ORDER, SIZES, READS, COMPLETION, LEFT, UNINITIALISED, QUEUES),
+        *(
+            PROXY_GLOBAL,
+            MAP_FENCE,
+            INITIALISATION,
+            NAMED,
+            SCOPE,
+            ORDER,
+            SIZES,
+            READS,
+            COMPLETION,
+            LEFT,
+            UNINITIALISED,
+            QUEUES,
+        ),
     )
 }
 _OF_MISSING = {FENCED: PROXY, FENCED_GLOBAL: PROXY_GLOBAL, MAPPED: MAP_FENCE, UNSCOPED: SCOPE, ANYWAY: ORDER}

@@ -12,14 +12,41 @@ _KINDS = 16  # number of different numbers that are found one by one
 _HALF = 4  # bytes of a number
 
 
+GROUPS = {4: 64, 2: 96, 8: 128, 16: 144}
+"""Number of lanes, in a row, that share the 16 bytes of an item -> what stands for the first such group of a warp."""
+
+
+def _lanes_of() -> np.ndarray:
+    """uint8[256, 16]: lane of each byte of an item, by what stands for its lane or lanes."""
+    found = np.repeat(np.arange(256, dtype=np.uint8)[:, None], 16, axis=1)
+    for count, first in GROUPS.items():
+        for n in range(32 // count):
+            found[first + n] = np.arange(count * n, count * (n + 1)).repeat(16 // count)
+    return found
+
+
+LANES_OF = _lanes_of()
+
+
+def group_of(lanes: np.ndarray) -> np.ndarray | None:
+    """uint8[n]: what stands for the lanes uint8[n, count] of 16 bytes each; None if something else than such groups has
+    them.
+    """
+    count = lanes.shape[1]
+    first = lanes[:, :1]
+    if (first % count).any() or (lanes != first + np.arange(count, dtype=np.uint8)).any():
+        return None
+    return GROUPS[count] + first[:, 0] // count
+
+
 class Items(NamedTuple):
     """Tables of a memory, or the parts of them that an access touches."""
 
     pairs: np.ndarray  # int64: writes (the low half) and reads, which lie side by side
     writes: np.ndarray  # int32: number of an access; 0: none
     reads: np.ndarray  # int32: number of a set of accesses; 0: the empty one
-    writers: np.ndarray  # uint8: lane of the write, or `history.ALL`
-    readers: np.ndarray  # uint8: lane of the last read, or `history.ALL`
+    writers: np.ndarray  # uint8: lane of the write, `conflicts.ALL`, or `group_of` of several
+    readers: np.ndarray  # uint8: the same of the last read
 
     @staticmethod
     def of(count: int) -> Items:
@@ -54,8 +81,9 @@ class Items(NamedTuple):
 
     def spread(self, whole: Items, rows: np.ndarray, width: int) -> None:
         """Copies an item of another table to `width` items of each of these rows."""
-        for table, source in ((self.pairs, whole.pairs), (self.writers, whole.writers), (self.readers, whole.readers)):
-            table.reshape(-1, width)[rows] = source[rows, None]
+        self.pairs.reshape(-1, width)[rows] = whole.pairs[rows, None]
+        for table, source in ((self.writers, whole.writers), (self.readers, whole.readers)):
+            table.reshape(-1, width)[rows] = LANES_OF[source[rows]]
 
 
 class Cells(NamedTuple):

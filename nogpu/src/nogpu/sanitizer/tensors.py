@@ -25,12 +25,20 @@ if TYPE_CHECKING:
 _PRODUCTS = Products()
 
 
+class _Shadows(dict["Cta", TensorShadow]):
+    """Shadow of each CTA, made when it is first used: many kernels use no tensor memory."""
+
+    def __missing__(self, cta: Cta) -> TensorShadow:
+        found = self[cta] = TensorShadow(cta)
+        return found
+
+
 class Tensors:
     """Uninitialised bits in the tensor memories of a cluster. It implements `hardware.tensor.tmem.TensorValues`."""
 
     def __init__(self, files: Files, shared: dict[Cta, SharedShadow]) -> None:
         self._files, self._entry, self._shared = files, files.entry, shared
-        self._tensor = {cta: TensorShadow(cta) for cta in shared}
+        self._tensor = _Shadows()
         self._of_tmem = {cta.tmem: cta for cta in shared}
         # Operations of the tensor core that have made nothing invalid, with the versions of the shadows at that time.
         self._clean: dict[tuple[int, Cta], tuple[object, tuple[int, ...]]] = {}

@@ -48,8 +48,8 @@ class Uninitialised:
         for cta, shadow in self._shared.items():  # Compiled code reads and writes the shadow, too.
             for warp in cta.warps:
                 warp.registers.context.unwritten = shadow.data.ctypes.data
-                unwritten = LocalShadow(len(warp.local.data[0]))
-                warp.local.observer = partial(self._local, warp, unwritten)
+                if warp.local.data.size:
+                    warp.local.observer = partial(self._local, warp, LocalShadow(len(warp.local.data[0])))
 
     @property
     def observers(self) -> tuple[Uninitialised, Effects, Tensors]:
@@ -153,7 +153,12 @@ class Uninitialised:
         if instruction.opcode.startswith("ld."):
             invalid = shadow.found(places, nbytes)
             if invalid is not None:
-                self._load(instruction, invalid[chosen(running_lanes(warp))], issuer, shadow.origin or local_origin(warp, issuer))
+                self._load(
+                    instruction,
+                    invalid[chosen(running_lanes(warp))],
+                    issuer,
+                    shadow.origin or local_origin(warp, issuer),
+                )
 
     # Global memory
 

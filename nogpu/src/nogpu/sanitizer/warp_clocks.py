@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -68,6 +68,7 @@ class WarpClock:
         self.base = base
         self.now = 1  # count of all of its lanes
         self.log: AccessLog | None = None  # accesses under this clock that are still to be checked
+        self.identity: Any = None  # its warp in reports (`cluster_state.remnant`), once that is needed
         # by word: numbers of the strong writes of the instruction that runs, or ran last; True once it has accessed it
         self.writes: dict[Word, int] = {}
         self.has_written = True

@@ -118,7 +118,7 @@ class Words:
         return self._writes
 
     def observed(self, word: ObservedWord) -> Observed | None:
-        """What a strong read of a word observes, if anybody has written it."""
+        """Observations of a strong read of a word, if anybody has written it."""
         found = self._chains.get(word)
         return None if found is None else Observed({word: found[0]}, None, found[1])
 
