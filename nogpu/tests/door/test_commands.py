@@ -157,8 +157,8 @@ def test_a_terminal_is_told_what_takes_so_long(seconds, progress, told):
 @pytest.mark.parametrize("own", [False, True])
 def test_the_contests_utils_are_there_unless_a_program_has_its_own(tmp_path, own):
     pytest.importorskip("torch")
-    (tmp_path / "program.py").write_text("from utils import make_match_reference; print(make_match_reference.__module__)\n")
+    (tmp_path / "program.py").write_text("from utils import set_seed\nprint(set_seed.__module__)\n")
     if own:
-        (tmp_path / "utils.py").write_text("class make_match_reference:\n    __module__ = 'own'\n")
+        (tmp_path / "utils.py").write_text("class set_seed:\n    __module__ = 'own'\n")
     done = run("run", tmp_path / "program.py")
     assert done.stdout == ("own\n" if own else "utils\n"), done.stderr
