@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # an import of torch, which takes seconds
     from harness.shared_memory import SharedMemory
     from nogpu.clock import Loop, Study, Trace
 
-CONTEST = str(ROOT / "harness" / "contest")
+CONTEST = str(ROOT / "nogpu" / "src" / "nogpu" / "contest")
 
 
 def load_submission(path: str) -> ModuleType:

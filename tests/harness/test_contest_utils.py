@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from harness.contest import utils
+from nogpu.contest import utils
 from tests.support.commands import ROOT, run_eval
 
 NAN, INF = float("nan"), float("inf")

@@ -153,3 +153,13 @@ def test_a_terminal_is_told_what_takes_so_long(seconds, progress, told):
     os.close(master)
     assert done.stdout == "done\n" and ("compiling a.cu: 1 s" in shown) == told, shown
     assert not told or shown.endswith("\r\x1b[K")
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_the_contests_utils_are_there_unless_a_program_has_its_own(tmp_path, own):
+    pytest.importorskip("torch")
+    (tmp_path / "program.py").write_text("from utils import set_seed\nprint(set_seed.__module__)\n")
+    if own:
+        (tmp_path / "utils.py").write_text("class set_seed:\n    __module__ = 'own'\n")
+    done = run("run", tmp_path / "program.py")
+    assert done.stdout == ("own\n" if own else "utils\n"), done.stderr

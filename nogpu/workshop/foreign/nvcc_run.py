@@ -18,7 +18,7 @@ from pathlib import Path
 
 OPTIONS = ("-O2", "-lineinfo", "-lcuda")
 STANDARD = "-std=c++17"  # of a program that names none: nvcc takes one
-SOURCES = (".cu", ".cpp", ".c")
+SOURCES = (".cu", ".cpp", ".cc", ".c")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -43,7 +43,7 @@ def integer(value: Any, what: str, low: int = 0, high: int = (1 << 64) - 1) -> i
 
 
 class Guard(NamedTuple):
-    """What keeps the host's code off device memory: functions of (address, bytes), and of the address."""
+    """Functions that keep the host's code off device memory: of (address, bytes), and of the address."""
 
     begin: Callable[[int, int], None]
     end: Callable[[int], None]

@@ -1,7 +1,7 @@
 """malloc, free and what C++ makes of them in device code: a heap in each module that calls them.
 
-The functions are PTX at the end of the module, so that lines keep their numbers. A place is taken at the heap's end; the
-heap is empty again when all of its places have been freed.
+The functions are PTX at the end of the module, so that lines keep their numbers. A place is taken at the heap's end;
+the heap is empty again when all of its places have been freed.
 """
 
 from __future__ import annotations

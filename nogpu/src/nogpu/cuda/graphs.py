@@ -1,8 +1,8 @@
 """CUDA graphs: work is recorded instead of done, and every replay does it in the order of the calls. What events and
 waits order among it is recorded, too.
 
-A capture by torch takes the launches of all queues; a torch operation on the device raises NotImplementedError meanwhile.
-A capture by the CUDA runtime takes the work of the queue that it names, and of those that wait for an event of it.
+A capture by torch takes the launches of all queues; a torch operation on the device raises NotImplementedError. A
+capture by the CUDA runtime takes the work of the queue that it names, and of those that wait for an event of it.
 """
 
 from __future__ import annotations

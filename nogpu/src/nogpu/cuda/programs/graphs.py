@@ -136,14 +136,18 @@ def begin_capture(queue: int, mode: int) -> None:
         raise status.Refused(status.CAPTURE_UNSUPPORTED, str(error)) from None
 
 
+def _in_own_queue(work: Work) -> Run:
+    return lambda queue: work.run()
+
+
 @entry("cudaStreamEndCapture", QUEUE, ADDRESS)
 def end_capture(queue: int, result: int) -> None:
     if not graphs.capturing(queue):
         raise status.Refused(status.CAPTURE_UNMATCHED, f"queue {queue:#x} is not captured")
     graph = Graph()
     for work in graphs.end():
-        # Work of a capture has its own queue, and order among queues is no node of the program's.
-        node = Node(EMPTY if work.kind is None else work.kind, lambda queue, run=work.run: run(), graph.nodes[-1:])
+        # What orders queues is no node of the program's.
+        node = Node(EMPTY if work.kind is None else work.kind, _in_own_queue(work), graph.nodes[-1:])
         graph.nodes.append(node)
     _added(result, graph)
 

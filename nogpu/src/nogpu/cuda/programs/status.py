@@ -106,7 +106,8 @@ ERRORS: dict[int, tuple[str, str, str]] = {
     910: (
         "cudaErrorGraphExecUpdateFailure",
         "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE",
-        "the graph update was not performed because it included changes which violated constraints specific to instantiated graph update",
+        "the graph update was not performed because it included changes which violated constraints specific to "
+        "instantiated graph update",
     ),
     912: (
         "cudaErrorInvalidClusterSize",
