@@ -25,22 +25,6 @@ _HEAD, _RECORD = 2, 2 + LANES  # words (native/engine.h, AccessLog)
 _WARP = 32  # bits below the warp's index in the second word of a record
 
 
-def lanes_meet(addresses: np.ndarray) -> bool:
-    """True if a lane has an address by one instruction that another lane has by another. addresses: of words of one
-    size, [instructions, lanes].
-    """
-    first = addresses[0]
-    if (first[1:] > first[:-1]).all() and not (addresses - addresses[:, :1] != first - first[0]).any():  # rows alike
-        starts = np.sort(addresses[:, 0])
-        if (starts[1:] - starts[:-1] > first[-1] - first[0]).all():  # and one behind the other
-            return False
-    if len(set(addresses.ravel().tolist())) == addresses.size:
-        return False
-    order = np.argsort(addresses, axis=None, kind="stable")
-    found, lanes = addresses.ravel()[order], order % addresses.shape[1]
-    return bool(((found[1:] == found[:-1]) & (lanes[1:] != lanes[:-1])).any())
-
-
 def _may_meet(records: np.ndarray) -> bool:
     """True if a load and a store of these records may have bytes in common."""
     stores = (records[:, 1] & np.uint64(1)).astype(bool)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nogpu.hardware.memory import RANK_SHIFT
-from nogpu.sanitizer.access_log import lanes_meet
-from nogpu.sanitizer.clocks import FULL, LANES, Cause, lanes_of, repeated
+from nogpu.sanitizer.clocks import FULL, LANES, Cause, lanes_meet, lanes_of, repeated
 from nogpu.sanitizer.cluster_state import ClusterState, opcode, running_lanes
 from nogpu.sanitizer.conflicts import Access, View
 from nogpu.sanitizer.orders import is_strong, word_size

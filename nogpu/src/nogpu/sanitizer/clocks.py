@@ -32,6 +32,22 @@ def repeated(mask: int, times: int) -> np.ndarray:
     return np.array(lanes_of(mask) * times, np.uint8)
 
 
+def lanes_meet(addresses: np.ndarray) -> bool:
+    """True if a lane has an address by one instruction that another lane has by another. addresses: of words of one
+    size, [instructions, lanes].
+    """
+    first = addresses[0]
+    if (first[1:] > first[:-1]).all() and not (addresses - addresses[:, :1] != first - first[0]).any():  # rows alike
+        starts = np.sort(addresses[:, 0])
+        if (starts[1:] - starts[:-1] > first[-1] - first[0]).all():  # and one behind the other
+            return False
+    if len(set(addresses.ravel().tolist())) == addresses.size:
+        return False
+    order = np.argsort(addresses, axis=None, kind="stable")
+    found, lanes = addresses.ravel()[order], order % addresses.shape[1]
+    return bool(((found[1:] == found[:-1]) & (lanes[1:] != lanes[:-1])).any())
+
+
 ORDERED, FENCED, FENCED_GLOBAL, UNSCOPED, ANYWAY = range(5)
 ROWS = 5
 OF_CTA, OF_CLUSTER, OF_DEVICE = range(3)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nogpu.hardware.traffic import extent
-from nogpu.sanitizer.access_log import lanes_meet
-from nogpu.sanitizer.clocks import FENCED_GLOBAL, FULL, MAPPED, Cause, lanes_of, repeated
+from nogpu.sanitizer.clocks import FENCED_GLOBAL, FULL, MAPPED, Cause, lanes_meet, lanes_of, repeated
 from nogpu.sanitizer.cluster_state import ClusterState, remnant, running_lanes
 from nogpu.sanitizer.conflicts import READ_ONLY, Access, View
 from nogpu.sanitizer.global_tables import CHUNK, Tables
