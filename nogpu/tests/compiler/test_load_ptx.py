@@ -152,9 +152,12 @@ def test_targets_that_run(target):
     assert list(nogpu.load_ptx(HEADER.replace("sm_100a", target) + ".entry k() { ret; }")) == ["k"]
 
 
-@pytest.mark.parametrize("target", ["sm_90a", "sm_103", "sm_103a", "sm_120a"])
+OTHERS = {"sm_90a": "Hopper", "sm_103": "B300", "sm_103a": "B300", "sm_120a": "RTX Blackwell"}
+
+
+@pytest.mark.parametrize("target", OTHERS)
 def test_targets_that_do_not(target):
-    with pytest.raises(EmulatorError, match=f"PTX for {target}: .*10.0"):
+    with pytest.raises(EmulatorError, match=rf"PTX for {target} \({OTHERS[target]}\): .*10.0"):
         nogpu.load_ptx(HEADER.replace("sm_100a", target))
 
 
