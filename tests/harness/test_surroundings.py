@@ -95,7 +95,7 @@ def evaluate_as_nobody(tmp_path, home):
         os.chown(path, NOBODY, NOBODY)
     (tmp_path / "submission.py").write_bytes(BEHAVIOURS.read_bytes())
     (tmp_path / "mounts").mkdir()
-    below = [place for place in PLACES if place.startswith("/root/")]
+    below = [place for place in PLACES if Path("/root") in Path(place).parents]
     before = "unshare", "--mount", "sh", "-c", AS_NOBODY, "sh", tmp_path / "mounts", *below, "--"
     process = evaluate(
         tmp_path / "specs.txt", "--submission", tmp_path / "submission.py", before=before, cwd="/",

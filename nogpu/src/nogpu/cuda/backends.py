@@ -53,7 +53,7 @@ class Emulated:
     """The emulated B200. Pointers and handles may be those of cuda.bindings."""
 
     guard: Guard | None = None
-    """Of allocations that are not the host's, too; their last page then has nothing else."""
+    """Guard of allocations that are not the host's; with one, nothing else lies in their last page."""
 
     def __init__(self) -> None:
         self._buffers: dict[int, tuple[np.ndarray, int]] = {}

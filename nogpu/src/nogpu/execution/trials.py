@@ -42,7 +42,7 @@ class Tried:
     failure: EmulatorError | None
     """An error, or other bytes than the first run's."""
     found: Any
-    """As `Follower.found`; None if the run has not ended."""
+    """Findings, of `Follower.found`; None if the run has not ended."""
     stores: list[Journal]
     """Bytes that each launch has left."""
 

@@ -136,7 +136,7 @@ class Columns:
         found = shadow.access(access, _cells(columns), 1, None, views, records)
         for conflict in found if reports else ():
             before, frees = conflict.before, access.is_strong
-            # What a warp has waited for counts for its lanes.
+            # A wait of a warp counts for its lanes.
             if before.lanes and not access.cause and not frees and before.issuer[0].warp is access.issuer[0].warp:
                 continue
             # Threads that have exited release nothing, but a barrier that does not wait for them is ordered after their

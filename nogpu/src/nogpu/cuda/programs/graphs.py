@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nogpu.cuda.modules import Kernel
 
 Run = Callable[[int], None]
-"""What a node does in a queue."""
+"""Work of a node, in the queue of that number."""
 
 _handles = itertools.count(1)
 _graphs: dict[int, Graph] = {}
@@ -146,7 +146,7 @@ def end_capture(queue: int, result: int) -> None:
         raise status.Refused(status.CAPTURE_UNMATCHED, f"queue {queue:#x} is not captured")
     graph = Graph()
     for work in graphs.end():
-        # What orders queues is no node of the program's.
+        # Waits between queues are no nodes of the program's.
         node = Node(EMPTY if work.kind is None else work.kind, _in_own_queue(work), graph.nodes[-1:])
         graph.nodes.append(node)
     _added(result, graph)
