@@ -56,7 +56,7 @@ def test_the_restart_names_the_device(monkeypatch, capsys):
     monkeypatch.delenv(RESTARTED, raising=False)
     restart_under_emulator(None, HOPPER)
     ((_, command, _),) = restarts
-    assert command[1:] == ["-m", "nogpu", "--device", "hopper", str(ROOT / "eval.py"), "test", "--case", "3"]
+    assert command[1:] == ["-P", "-m", "nogpu", "--device", "hopper", str(ROOT / "eval.py"), "test", "--case", "3"]
     assert "restarting on a Hopper GPU" in capsys.readouterr().err
 
 
