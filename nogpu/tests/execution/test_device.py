@@ -38,6 +38,11 @@ ONE_WORD = """
 {{ .reg .b32 %r<2>; .reg .b64 %rd<2>; ld.param.b64 %rd1, [out]; {} ret; }}
 """
 CLASH = ONE_WORD.format("mov.u32 %r1, %ctaid.x; st.global.b32 [%rd1], %r1;")  # every CTA writes its index
+BY_SM = """
+.visible .entry k(.param .u64 out) .reqntid 32, 1, 1
+{ .reg .b32 %r<2>; .reg .b64 %rd<3>; ld.param.b64 %rd1, [out]; mov.u32 %r1, %smid; mul.wide.u32 %rd2, %r1, 4;
+  add.s64 %rd1, %rd1, %rd2; ld.global.b32 %r1, [%rd1]; add.u32 %r1, %r1, 1; st.global.b32 [%rd1], %r1; ret; }
+"""  # counts, without atomics, the CTAs of each SM
 COUNT = ONE_WORD.format("atom.global.add.u32 %r1, [%rd1], 1;")  # counts threads
 FAULTY = ONE_WORD.format("st.global.b32 [%rd1], 7; st.global.b32 [%rd1+4096], 7;")  # writes beyond the array, too
 
@@ -403,6 +408,14 @@ class TestLaunches:
         with pytest.raises(EmulatorError, match=f"different clusters write different bytes to {out.ctypes.data:#x}"):
             device.launch(entry(CLASH), config(2, 32), [u64(out.ctypes.data)])
         assert out[0] == 0
+
+    def test_ctas_that_take_turns_on_an_sm_stay_together(self):
+        """Slots by %smid, as of the tensor maps of CUTLASS's arrays of GEMMs, have one CTA at a time."""
+        device, out = make_device(count=3)
+        count = 2 * device.properties.sm_count + 5
+        device.launch(entry(BY_SM), config(count, 32), [u64(out.ctypes.data)])
+        turns = np.bincount(np.arange(count) % device.properties.sm_count)
+        assert np.array_equal(out[: len(turns)], turns)
 
     def test_ctas_that_talk_to_each_other_stay_together(self):
         device, out = make_device(("late", "random:1"), 2)

@@ -116,14 +116,6 @@ F16 = {"kind": "f16", "group": 1, "block": None, "idesc": instruction("f16", 128
             {"kind": "mxf8f6f4", "block": 32, "idesc": instruction("mxf8f6f4", 128, 64, scale="ue8m0") | 1 << 31},
             r"reserved bit 31",
         ),
-        (
-            {
-                "kind": "mxf8f6f4",
-                "block": 32,
-                "idesc": instruction("mxf8f6f4", 128, 64, "e2m3", scale="ue8m0") | 1 << 15,
-            },
-            r"transposed A \(bit 15\) of type e2m3",
-        ),
         (F16 | {"block": 16}, r"kind::f16 with block16; allowed: no block scaling"),
         (F16 | {"idesc": instruction("f16", 128, 64, "bf16", "bf16", "f16")}, r"D of type f16 with A of type bf16"),
         (F16 | {"idesc": instruction("f16", 128, 64, "f16", "bf16", "f16")}, r"D of type f16 .* B of type bf16"),

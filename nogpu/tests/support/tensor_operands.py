@@ -104,7 +104,7 @@ def put_operand(shared, start, rows: np.ndarray, mode=128, leading=None, base=0)
     return descriptor(start, stride, mode, leading, base)
 
 
-def put_transposed(shared, start, elements: np.ndarray, mode=128) -> int:
+def put_transposed(shared, start, elements: np.ndarray, element, mode=128) -> int:
     """Write elements[rows, k] MN-major, atoms adjacent along K first; returns the descriptor."""
     rows, k = elements.shape
     depth = 4 if mode == "128 of 32" else 8
@@ -113,6 +113,8 @@ def put_transposed(shared, start, elements: np.ndarray, mode=128) -> int:
     stride, leading = (along_k, along_mn) if mode else (along_mn, along_k)
     width = elements.itemsize
     by_k = np.ascontiguousarray(elements.T).view(np.uint8)
+    if element in NARROW_BITS:
+        by_k = padded(by_k, element)
     i, byte = np.indices(by_k.shape)
     shared.data[mn_major_address(start, byte, i, mode, stride, leading)] = by_k
     assert by_k.shape == (k, rows * width)
@@ -172,13 +174,16 @@ def packed_rows(elements: np.ndarray, kind, element) -> np.ndarray:
         return elements.view(np.uint8).reshape(len(elements), 32)
     if kind in ("mxf4", "mxf4nvf4"):
         return elements[:, ::2] | elements[:, 1::2] << 4
+    return padded(elements, element)
+
+
+def padded(codes: np.ndarray, element) -> np.ndarray:
+    """uint8, as `codes`: 16 codes of 4 or 6 bits, then padding of 0xA5, in 16 bytes."""
     bits = NARROW_BITS[element]
-    packed = np.full((len(elements), 32), 0xA5, np.uint8)
-    digits = np.unpackbits(elements.reshape(-1, 2, 16, 1), axis=-1, bitorder="little")[..., :bits]
-    packed.reshape(-1, 2, 16)[..., : 2 * bits] = np.packbits(
-        digits.reshape(-1, 2, 16 * bits), axis=-1, bitorder="little"
-    )
-    return packed
+    packed = np.full((codes.size // 16, 16), 0xA5, np.uint8)
+    digits = np.unpackbits(codes.reshape(-1, 16, 1), axis=-1, bitorder="little")[..., :bits]
+    packed[:, : 2 * bits] = np.packbits(digits.reshape(-1, 16 * bits), axis=-1, bitorder="little")
+    return packed.reshape(codes.shape)
 
 
 def scale_values(codes, scale, block) -> np.ndarray:

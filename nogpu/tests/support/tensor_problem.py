@@ -83,7 +83,7 @@ class Problem:
 
     def _put(self, shared, start, elements, element, mode, transposed):
         if transposed:
-            return put_transposed(shared, start, elements, mode)
+            return put_transposed(shared, start, elements, element, mode)
         return put_operand(
             shared, start, packed_rows(elements, self.kind, element), mode, 0x4000 if mode == 0 else None
         )

@@ -1,5 +1,6 @@
 """workshop.foreign on programs of our own: one of each fate, and what is published of them."""
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -212,6 +213,12 @@ def test_the_environment_of_a_list(places):
     assert code == 0 and include in output and f"'{checkout}/more'" in output and f"'{foreign.ROOT}'" in output
 
 
+@pytest.mark.parametrize("expects, cases", [("result", 1), (r"result \[(?P<cases>\d)", 7)])
+def test_cases_of_a_program_are_counted(places, expects, cases):
+    program = dataclasses.replace(listed(places)["right"], expects=expects)
+    assert foreign.run(program, "late", 60.0, Sessions()).cases == cases
+
+
 @pytest.mark.parametrize("jobs, met", [("1", False), ("2", True)])
 def test_programs_run_side_by_side(places, capsys, jobs, met):
     arguments = [str(places), "--lists", str(places), "--only", "meets_", "--schedule", "late", "--jobs", jobs]
@@ -365,7 +372,7 @@ def test_the_table_of_measurements(tmp_path):
 
 def test_the_table_of_lists(tmp_path):
     first = [
-        *(entry("x/one.py", schedule, "pass", note="a doubt") for schedule in ("late", "eager")),
+        *(entry("x/one.py", schedule, "pass", note="a doubt", cases=5) for schedule in ("late", "eager")),
         entry("x/two.py --size 3", "late", "pass"),
         entry("x/two.py --size 3", "eager", "error", lenient="pass", reason="a rule | broken"),
     ]
@@ -377,8 +384,10 @@ def test_the_table_of_lists(tmp_path):
         (tmp_path / f"foreign-{name}.json").write_text(json.dumps({"command": ["f"], "torch": "1", "runs": runs}))
     counts, _, rows = foreign_lists(tmp_path, "").partition("\n\n")
     assert counts.splitlines() == [
-        *("| list | programs | late | eager | under each of them |", "| --- | ---: | ---: | ---: | ---: |"),
-        *("| x | 2 | 2 of 2 | 1 of 2 | 1 |", "| y | 2 | 1 of 2 | - | - |", "| **all** | 4 | 3 of 4 | 1 of 2 | - |"),
+        "| list | programs | late | eager | under each of them | cases that are right |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        *("| x | 2 | 2 of 2 | 1 of 2 | 1 | 5 |", "| y | 2 | 1 of 2 | - | - | 1 |"),
+        "| **all** | 4 | 3 of 4 | 1 of 2 | - | 6 |",
     ]
     assert rows.splitlines()[2:] == [
         "| two.py --size 3 | x | pass | error, lenient pass | a rule \\| broken |",

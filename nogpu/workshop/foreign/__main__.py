@@ -28,6 +28,7 @@ compared with nothing. Exit codes: 0 every report is judged, 1 one is not, 2 usa
 from __future__ import annotations
 
 import functools
+import os
 import signal
 import sys
 from argparse import Namespace
@@ -39,7 +40,7 @@ from typing import TYPE_CHECKING, Any
 from workshop import records
 from workshop.console import command_parser, make_console, make_table
 from workshop.foreign import runs, sanitized
-from workshop.foreign.runs import LISTS, SCHEDULES, TIME_LIMIT, Program, Run
+from workshop.foreign.runs import LISTS, SCHEDULES, TIME_LIMIT, WORKERS, Program, Run
 from workshop.foreign.sanitized import Sanitized
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     show = functools.partial(console.print, markup=False, soft_wrap=True)
     for repository in sorted(missing):
         show(f"not there: git clone https://github.com/{repository} {options.folder / repository.replace('/', '+')}")
+    os.environ.setdefault(WORKERS, str(max(1, len(os.sched_getaffinity(0)) // options.jobs)))
     schedules = (options.schedule or (SCHEDULES[0] if options.sanitize else ",".join(SCHEDULES))).split(",")
     # All programs under the first schedule come before the second one.
     wanted = [(program, schedule) for schedule in schedules for program in chosen]

@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]  # on the path of programs, for works
 LISTS = Path(__file__).with_name("lists")  # one .toml for each family of programs
 SCHEDULES = ("late", "eager", "random:1")
 TIME_LIMIT = 900.0  # seconds of a run
+WORKERS = "NOGPU_WORKERS"  # the one setting that programs inherit
 
 # What a B200 did, by a pattern of the published text -> the verdicts that agree with it.
 _AGREE = ((r"[\d.]", {PASS}), (r"(?i)hang", {HANG, ERROR}), (r"(?i)fault", {ERROR}), (r"(?i).*correct", {WRONG, ERROR}))
@@ -47,7 +48,7 @@ class Program:
     folder: Path  # in which it runs
     lists: Path  # folder of its list
     environment: Mapping[str, str]  # variables that its list sets
-    expects: str  # a regular expression that its output must match
+    expects: str  # a regular expression that its output must match; its group `cases`, if any, counts those that passed
     silicon: str  # what has been published of it on a B200: a time, or what happened; "" if nothing
     note: str  # why it fails, or why the B200 did not notice
 
@@ -67,6 +68,7 @@ class Run:
     note: str
     lenient: str = ""  # the verdict with NOGPU_LENIENT=1, after an error, wrong results or a hang
     lenient_reason: str = ""
+    cases: int = 1  # that passed
 
     @property
     def outcome(self) -> str:
@@ -145,14 +147,14 @@ def run(program: Program, schedule: str, limit: float, sessions: Sessions) -> Ru
     A strict run may come to wrong results or hang by an order of events that is legal and that hardware never shows.
     """
     started = time.monotonic()
-    verdict, reason = attempt(program, schedule, limit, sessions, {})
-    lenient = "", ""
+    verdict, reason, cases = attempt(program, schedule, limit, sessions, {})
+    lenient, lenient_reason = "", ""
     if verdict in (ERROR, WRONG, HANG):
-        lenient = attempt(program, schedule, limit, sessions, {"NOGPU_LENIENT": "1"})
+        lenient, lenient_reason, cases = attempt(program, schedule, limit, sessions, {"NOGPU_LENIENT": "1"})
     seconds = round(time.monotonic() - started, 1)
     return Run(
         *(program.repository, program.name, program.framework, schedule, verdict, seconds, reason),
-        *(program.silicon, program.note, *lenient),
+        *(program.silicon, program.note, lenient, lenient_reason, cases),
     )
 
 
@@ -161,7 +163,7 @@ def follow(program: Program, schedule: str, limit: float, sessions: Sessions) ->
     started = time.monotonic()
     with tempfile.NamedTemporaryFile("r", prefix="sanitizer-") as log:
         settings = {"NOGPU_SANITIZE": "1", "NOGPU_SANITIZE_LOG": log.name, "NOGPU_LENIENT": "1"}
-        verdict, reason = attempt(program, schedule, limit, sessions, settings)
+        verdict, reason, _ = attempt(program, schedule, limit, sessions, settings)
         reports = sanitized.reports(log)
     seconds = round(time.monotonic() - started, 1)
     return sanitized.Sanitized(
@@ -171,10 +173,12 @@ def follow(program: Program, schedule: str, limit: float, sessions: Sessions) ->
 
 def attempt(
     program: Program, schedule: str, limit: float, sessions: Sessions, settings: Mapping[str, str]
-) -> tuple[str, str]:
-    """(verdict, reason) of one process. settings: the emulator's variables."""
+) -> tuple[str, str, int]:
+    """(verdict, reason, number of cases that passed) of one process. settings: the emulator's variables."""
     output, code = execute(program, schedule, limit, sessions, settings)
-    return judge(output.replace(f"{program.folder}/", ""), code, program.expects)
+    verdict, reason = judge(output.replace(f"{program.folder}/", ""), code, program.expects)
+    counted = re.search(program.expects, output) if verdict == PASS else None
+    return verdict, reason, int(counted.groupdict().get("cases", 1)) if counted else 0
 
 
 def execute(
@@ -183,7 +187,7 @@ def execute(
     """(output, exit code) of one process; None if it was stopped. settings: the emulator's variables."""
     places = {"file": program.file, "folder": program.folder, "lists": program.lists, "schedule": schedule}
     words = [word.format(**places) for word in shlex.split(program.command)]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("NOGPU")}
+    environment = {k: v for k, v in os.environ.items() if k == WORKERS or not k.startswith("NOGPU")}
     own = dict(program.environment)
     # A contest's file finds its `utils` beside it, as the contest's runner has it.
     paths = str(ROOT), str(program.folder), str(program.file.parent), own.pop("PYTHONPATH", ""), os.getenv("PYTHONPATH")

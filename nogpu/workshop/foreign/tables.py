@@ -62,7 +62,8 @@ def foreign_lists(results: Path, _: str) -> str:
                 why = next(filter(None, (text for run in own.values() for text in (run.note, run.reason))), "")
                 verdicts = [_verdict(own.get(schedule)) for schedule in schedules]
                 refused.append([_short(program), name, *verdicts, _cell(why)])
-    passing = markdown(["list", "programs", *schedules, "under each of them"], [*counted, everything])
+    header = ["list", "programs", *schedules, "under each of them", "cases that are right"]
+    passing = markdown(header, [*counted, everything])
     return f"{passing}\n\n{markdown(['program', 'list', *schedules, 'why'], refused)}"
 
 
@@ -114,7 +115,9 @@ def _cell(text: str) -> str:
 
 
 def _counts(runs: Sequence[Run], schedules: Sequence[str]) -> list[str]:
-    """Number of programs; how many pass under each schedule, of those that ran; how many under all, if all ran."""
+    """Number of programs; how many pass under each schedule, of those that ran; how many under all, if all ran; cases
+    of those that pass wherever they ran.
+    """
     programs = {(run.repository, run.name): set[str]() for run in runs}
     for run in runs:
         if run.verdict == PASS:
@@ -124,7 +127,11 @@ def _counts(runs: Sequence[Run], schedules: Sequence[str]) -> list[str]:
     texts = [f"{passed[each]} of {tried[each]}" if tried[each] else "-" for each in schedules]
     complete = all(count == len(programs) for count in tried.values())
     under_all = str(sum(passes >= set(schedules) for passes in programs.values())) if complete else "-"
-    return [str(len(programs)), *texts, under_all]
+    cases: dict[tuple[str, str], int] = {}
+    for run in runs:
+        key = run.repository, run.name
+        cases[key] = min(cases.get(key, run.cases), run.cases if run.verdict == PASS else 0)
+    return [str(len(programs)), *texts, under_all, str(sum(cases.values()))]
 
 
 def _verdict(run: Run | None) -> str:

@@ -101,4 +101,4 @@ def _clusters_at_once(grid: Grid) -> tuple[int, int]:
         return 1, 1
     threads = config.block[0] * config.block[1] * config.block[2]
     room = grid.sm_count * ctas_per_sm(threads, grid.shared_bytes, grid.properties) // size
-    return max(1, grid.sm_count // size), room
+    return grid.wave, room

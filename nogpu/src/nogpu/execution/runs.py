@@ -21,7 +21,7 @@ from nogpu.execution.workers import Report, Task, run_forked
 from nogpu.hardware.counters import LaunchCounters
 from nogpu.hardware.grid import Grid
 from nogpu.hardware.memory import GlobalMemory
-from nogpu.hardware.properties import DeviceProperties
+from nogpu.hardware.properties import DeviceProperties, clusters_per_wave
 from nogpu.hardware.traffic import PackedLoads, Traffic
 
 SNAPSHOT_BYTES = 1 << 24  # bytes of memory that is copied and restored at most: two milliseconds
@@ -131,7 +131,7 @@ class Runner:
         def sent(report: Report, schedule: str, tally: Tally, part: int) -> list[_Sent]:
             return [
                 _Sent(r.counters, r.traffic.packed_loads(), journal(r.traffic), r.seconds, r.records, r.touched)
-                for r in self.execute(chain, schedule, Meter(tally, part, report), slice(part, None, shares))
+                for r in self.execute(chain, schedule, Meter(tally, part, report), (part, shares))
             ]
 
         tasks = []
@@ -167,14 +167,17 @@ class Runner:
                 self.memory.put_back(before)
         return results
 
-    def execute(self, chain: Sequence[Launch], schedule: str, meter: Meter, share: slice = slice(None)) -> list[Ran]:
-        """Runs launches together under one schedule. share: of the clusters of each."""
+    def execute(
+        self, chain: Sequence[Launch], schedule: str, meter: Meter, share: tuple[int, int] = (0, 1)
+    ) -> list[Ran]:
+        """Runs launches together under one schedule. share: (part, parts) of the clusters of each."""
         grids, recorders = [], []
         for number, launch in enumerate(chain):
             config = launch.config
             counters = LaunchCounters(launch.kernel, config.grid, config.cluster, schedule)
             grid = Grid(launch.program, config, launch.parameters, self.memory, counters, self.properties)
-            grid.number, grid.numbers, grid.traffic = number, grid.numbers[share], Traffic()
+            grid.number, grid.traffic = number, Traffic()
+            grid.keep_part(*share)
             grid.title = f"launch {number} ({launch.kernel})" if len(chain) > 1 else ""
             recorder = None if launch.recording is None else launch.recording.begin(launch)
             if recorder is not None:
@@ -212,7 +215,7 @@ class Runner:
         seconds = self.cluster_seconds.get(id(program))
         if seconds is not None and seconds * clusters < SPLIT_SECONDS:
             return 1
-        return min(self.workers, clusters)
+        return min(self.workers, clusters, clusters_per_wave(launch.config, self.properties))
 
     def _reporter(self, chain: list[Launch], tallies: list[Tally]) -> Report | None:
         """Report that adds CTAs to those that are done, and passes the state of the runs on. tallies: of each

@@ -236,7 +236,7 @@ class Cluster:
         self.events = Events()
         self.told: dict[int, int] = {}  # address of a word that warps pass on -> join of their `Warp.known`
         self.allocations = [PairedAllocation() for _ in range(self.size // 2)]
-        first = number * self.size
+        first = number % grid.wave * self.size
         self.sms = sms or [Sm((first + rank) % grid.sm_count, grid.properties) for rank in range(self.size)]
         self.ctas: list[Cta] = []
         self.windows = (ctypes.c_void_p * self.size)()  # CTAs' shared memory, for compiled code

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nogpu.hardware.barriers import wake
 from nogpu.hardware.mbarriers import MBarrier
 from nogpu.hardware.native import AllocationTable
-from nogpu.hardware.properties import DeviceProperties
+from nogpu.hardware.properties import DeviceProperties, clusters_per_wave
 from nogpu.hardware.warp import ActiveGroup
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class Grid:
             config.grid[2] // config.cluster[2],
         )
         self.cluster_size = config.cluster[0] * config.cluster[1] * config.cluster[2]
+        self.wave = clusters_per_wave(config, self.properties)
         self.numbers: Sequence[int] = range(config.clusters)  # clusters that run, x fastest
         self.predecessors: list[Grid] = []  # grids that griddepcontrol.wait waits for
         self.waiters: list[ActiveGroup] = []  # groups that wait for the end of this grid
@@ -85,6 +86,11 @@ class Grid:
     def clusters_left(self) -> int:
         """Number of clusters that have not started."""
         return len(self.numbers) - self._taken
+
+    def keep_part(self, part: int, parts: int) -> None:
+        """Leaves the clusters of a part, out of so many: those that take turns on an SM are in one part."""
+        if parts > 1:
+            self.numbers = [number for number in self.numbers if number % self.wave % parts == part]
 
     def take_cluster(self) -> int | None:
         """Number of the next cluster to start, or to be cancelled; None if there is none left."""

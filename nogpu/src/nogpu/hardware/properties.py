@@ -169,6 +169,11 @@ def shared_per_cta(ctas: int, properties: DeviceProperties) -> int:
     return min(properties.shared_memory_per_block_optin, share)
 
 
+def clusters_per_wave(config: LaunchConfig, properties: DeviceProperties) -> int:
+    """Number of clusters that have SMs of their own at one time."""
+    return max(1, properties.sm_count // math.prod(config.cluster))
+
+
 def ctas_per_sm(threads: int, shared_bytes: int, properties: DeviceProperties) -> int:
     """Number of CTAs that fit on one SM by threads and shared memory; PTX does not say how many registers they take."""
     return min(

@@ -27,7 +27,7 @@ enum {
 
 enum {
     PAIRS,   // two 4-bit codes a byte
-    BYTES,   // a code a byte
+    BYTES,   // a code a byte, also of fewer than 8 bits after they are transposed
     PADDED,  // 16 codes of `bits` bits, then padding, in 16 bytes
     HELD,    // a code of `bits` bits in the middle of a byte
     F16,
@@ -46,7 +46,7 @@ typedef struct {
     const f32 *scales;    // values of scale factors' 256 codes; 0: none
     const u16 *products;  // bfloat16[256][16]: a scale factor's code, times a 4-bit element's; else 0
     s32 format;           // PAIRS to TF32
-    s32 bits;             // of codes that are PADDED or HELD
+    s32 bits;             // of codes
     s32 width;            // bytes of an element that is transposed; 0: rows are along K
     s32 rows;             // in one CTA
     s32 column;           // of tensor memory, where the operand is there

@@ -7,6 +7,15 @@ static void fetch_rows(const Operand *operand, const u8 *shared, u8 *packed) {
     for (int i = 0; i < 2 * operand->rows; i++) memcpy(packed + CHUNK * i, shared + CHUNK * operand->chunks[i], CHUNK);
 }
 
+// 16 bytes hold 16 codes of 4 or 6 bits, then padding; eight codes begin at a byte.
+static void unpack_chunk(const u8 *chunk, int bits, u8 *codes) {
+    for (int start = 0; start < CHUNK; start += 8) {
+        u64 word;
+        memcpy(&word, chunk + start / 8 * bits, sizeof word);
+        for (int i = 0; i < 8; i++) codes[start + i] = word >> bits * i & ((1 << bits) - 1);
+    }
+}
+
 // Rows along M or N, `k` of them, whose elements of `width` bytes become rows along K.
 #define TRANSPOSE(type)                                                                                \
     for (int row = 0; row < per_chunk; row++) {                                                        \
@@ -21,7 +30,11 @@ static void fetch_transposed(const Operand *operand, int k, const u8 *shared, u8
     for (int i = 0; i < k; i++)
         for (int chunk = 0; chunk < chunks; chunk++) {
             const u8 *item = shared + CHUNK * *place++;
-            u8 *to = packed + chunk * per_chunk * ROW_BYTES + i * width;
+            u8 *to = packed + chunk * per_chunk * ROW_BYTES + i * width, codes[CHUNK];
+            if (operand->format == BYTES && operand->bits < 8) {
+                unpack_chunk(item, operand->bits, codes);
+                item = codes;
+            }
             if (width == 1)
                 TRANSPOSE(u8)
             else if (width == 2)
@@ -70,15 +83,6 @@ int fetch_scales(const Operand *operand, const Cta *cta, u32 *codes) {
             }
     }
     return 0;
-}
-
-// 16 bytes hold 16 codes of 4 or 6 bits, then padding; eight codes begin at a byte.
-static void unpack_chunk(const u8 *chunk, int bits, u8 *codes) {
-    for (int start = 0; start < CHUNK; start += 8) {
-        u64 word;
-        memcpy(&word, chunk + start / 8 * bits, sizeof word);
-        for (int i = 0; i < 8; i++) codes[start + i] = word >> bits * i & ((1 << bits) - 1);
-    }
 }
 
 static void look_up(const f32 *values, const u8 *codes, f32 *out) {

@@ -48,7 +48,7 @@ def _operand_chunks(name: str, descriptor: int, rows: int, element: str, transpo
     try:
         if transposed:
             _check_transposed_swizzle(descriptor, name, element)
-            return mn_major(descriptor, k, rows * WIDTHS[element] // CHUNK)
+            return mn_major(descriptor, k, rows * WIDTHS.get(element, 1) // CHUNK)
         return k_major(descriptor, rows, _ROW_CHUNKS)
     except Fault as fault:
         raise Fault(f"tcgen05.mma {name}, {fault}") from None
@@ -58,7 +58,7 @@ def _check_transposed_swizzle(descriptor: int, name: str, element: str) -> None:
     """Raises Fault for an illegal swizzle (PTX ISA, "Valid Combinations of Type-Size, Major-ness and Swizzling")."""
     matrix = SmemDescriptor.decode(descriptor)
     wide = matrix.atom > CHUNK
-    if wide != (WIDTHS[element] == 4):
+    if wide != (WIDTHS.get(element) == 4):
         raise matrix.refuse(
             f"transposed {name} of type {element} {'must not' if wide else 'must'} have 128-byte swizzling with "
             "32-byte atoms (mode 1)",

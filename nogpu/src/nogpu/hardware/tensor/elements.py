@@ -31,5 +31,5 @@ def hold(codes: np.ndarray, bits: int) -> np.ndarray:
     return codes << _HELD_SHIFT[bits]
 
 
-WIDTHS = {"f16": 2, "bf16": 2, "tf32": 4, "u8": 1, "s8": 1, "e4m3": 1, "e5m2": 1}
-"""Bytes of the elements that may be transposed."""
+WIDTHS = {"f16": 2, "bf16": 2, "tf32": 4}
+"""Bytes of the elements that take more than one in kinds that transpose."""

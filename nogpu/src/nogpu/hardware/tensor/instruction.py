@@ -15,6 +15,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from nogpu.errors import Fault
+from nogpu.hardware.tensor.elements import WIDTHS
 
 INSTRUCTION_DESCRIPTOR = "PTX ISA, tcgen05: Instruction Descriptor"
 MATRIX_SHAPE = "PTX ISA, tcgen05: Matrix Shape"
@@ -30,7 +31,6 @@ _SCALED_M = {1: (128,), 2: (128, 256)}
 _EIGHTS = {1: range(8, 257, 8), 2: range(16, 257, 16)}
 _SIXTEENS = {1: range(16, 257, 16), 2: range(32, 257, 32)}
 _NARROW_TYPES = {0: "e4m3", 1: "e5m2", 3: "e2m3", 4: "e3m2", 5: "e2m1"}
-_TRANSPOSABLE_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "u8": 8, "s8": 8}
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,11 @@ KINDS = {
         64, _E2M1, _F32, _SCALED_M, _EIGHTS, {16: ("ue4m3", "ue8m0"), 32: ("ue8m0",)}, b_format_bits=2, transposes=False
     ),
 }
-"""The kinds, dense and without .ws (PTX ISA, "Matrix Shape", "Valid combinations of scale_vectorsize ...")."""
+"""The kinds, dense and without .ws (PTX ISA, "Matrix Shape", "Valid combinations of scale_vectorsize ...").
+
+Kinds f8f6f4 and mxf8f6f4 transpose types of 4 and 6 bits, too: the ISA's table names 8 bits alone, but CUTLASS
+documents and tests all layouts of them (blackwell_functionality.md, tables 2 and 3).
+"""
 
 SCALE_BLOCKS: dict[str, dict[str | None, int]] = {
     "mxf8f6f4": {None: 32, "scale_vec::1X": 32, "block32": 32},
@@ -208,7 +212,7 @@ def _shape(idesc: int, kind: str, cta_group: int, rules: Kind, b_transposed: boo
         raise _refuse(idesc, f"M is {m}, must be {_listed(rules.m[cta_group])} {where}", MATRIX_SHAPE)
     if n not in rules.n[cta_group]:
         raise _refuse(idesc, f"N is {n}, must be {_listed(rules.n[cta_group])} {where}", MATRIX_SHAPE)
-    if b_transposed and _TRANSPOSABLE_BITS[b_type] == 8 and n not in _SIXTEENS[cta_group]:
+    if b_transposed and b_type not in WIDTHS and n not in _SIXTEENS[cta_group]:
         raise _refuse(
             idesc, f"N is {n}, must be {_listed(_SIXTEENS[cta_group])} {where} and an N-major B of 8 bits", TRANSPOSE
         )
@@ -223,7 +227,7 @@ def _operand_types(idesc: int, kind: str, rules: Kind) -> list[str]:
             legal = ", ".join(f"{legal} ({element})" for legal, element in rules.types.items())
             raise _refuse(idesc, f"format of {name} is {code}; kind::{kind} has {legal}")
         element = rules.types[code]
-        if idesc >> transpose & 1 and not (rules.transposes and element in _TRANSPOSABLE_BITS):
+        if idesc >> transpose & 1 and not rules.transposes:
             raise _refuse(
                 idesc,
                 f"transposed {name} (bit {transpose}) of type {element}, not supported by kind::{kind}",

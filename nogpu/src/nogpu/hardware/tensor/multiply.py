@@ -158,8 +158,10 @@ def _operand(element: str, op: MmaInstruction, place: Place, scales: ScaleFactor
     operand.bits = NARROW_BITS.get(element, 8)
     if op.k * operand.bits == OPERAND_ROW_BYTES * 8:
         operand.format = _BYTES if operand.bits == 8 else _PAIRS
+    elif place.chunks is None:
+        operand.format = _HELD
     else:
-        operand.format = _HELD if place.chunks is None else _PADDED
+        operand.format = _BYTES if place.transposed else _PADDED
     if scales is not None:
         operand.scales = _SCALES[scales.scale_type].ctypes.data
         if operand.format == _PAIRS:
