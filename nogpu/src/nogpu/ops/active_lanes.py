@@ -52,6 +52,13 @@ def whole_warp(g: ActiveGroup, mask: int, instruction: str) -> None:
         raise Fault(_parted(g, mask, instruction))
 
 
+def all_lanes(g: ActiveGroup, mask: int, instruction: str) -> None:
+    """Does as `whole_warp`, and raises Fault for a warp with less than 32 live lanes."""
+    whole_warp(g, mask, instruction)
+    if mask != FULL:
+        raise Fault(f"{instruction} needs all 32 lanes, {mask:#010x} are live")
+
+
 def _parted(g: ActiveGroup, mask: int, instruction: str) -> str:
     return (
         f"{instruction} is executed by lanes {mask:#010x} of {g.warp.live:#010x}: the warp has diverged, and all of "

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nogpu.arithmetic.lanes import FULL, row_of
-from nogpu.errors import Fault
+from nogpu.arithmetic.lanes import row_of
 from nogpu.hardware.memory import RANK_SHIFT
-from nogpu.ops.active_lanes import whole_warp
+from nogpu.ops.active_lanes import all_lanes
 from nogpu.ops.memory import shared_target
 
 if TYPE_CHECKING:
@@ -31,9 +30,7 @@ ROW_BYTES = 16
 
 def _places(g: ActiveGroup, mask: int, address: Operand, rows: int, instruction: str) -> np.ndarray:
     """uint32[rows]: the rows' 32-bit addresses in this CTA's shared memory. address: 32-bit or generic addresses."""
-    whole_warp(g, mask, instruction)
-    if mask != FULL:
-        raise Fault(f"{instruction} needs all 32 lanes, {mask:#010x} are live")
+    all_lanes(g, mask, instruction)
     places = row_of(address, 64)[:rows]
     if places.dtype == np.uint32:
         return places
@@ -76,9 +73,7 @@ def store_matrix(
 
 def move_matrix(g: ActiveGroup, mask: int, value: Operand) -> np.ndarray:
     """movmatrix.m8n8.trans.b16: uint32[32], the transpose of an 8x8 matrix in registers."""
-    whole_warp(g, mask, "movmatrix")
-    if mask != FULL:
-        raise Fault(f"movmatrix needs all 32 lanes, {mask:#010x} are live")
+    all_lanes(g, mask, "movmatrix")
     halves = np.ascontiguousarray(row_of(value, 32)).view(np.uint16).reshape(8, 8)
     return np.ascontiguousarray(halves.T).reshape(64).view(np.uint32)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 
 from nogpu.compiler.code import Code
-from nogpu.compiler.opcodes.rows import Row, row
+from nogpu.compiler.opcodes.rows import Row, refused, row
 from nogpu.ptx.ir import Instruction, Vector
 from nogpu.ptx.types import type_width
 
@@ -61,13 +61,6 @@ def _clear(code: Code, instruction: Instruction, match: re.Match) -> None:
     code.line(f"async_stores.clear(g, {code.mask}, {code.address(address)}, {code.value(size, 64)}, (g, {code.pc}))")
 
 
-def _refused(pattern: str, reason: str) -> Row:
-    def emit(code: Code, instruction: Instruction, match: re.Match) -> None:
-        raise code.fail(f"instruction {instruction.opcode} is not modelled: {reason}")
-
-    return row(pattern, emit, writes=0, refuses=True)
-
-
 ROWS: list[Row] = [
     row(
         rf"st\.async(?:\.weak)?{_COUNTED}(?:\.v(?P<count>2|4))?\.(?P<type>{_TYPES})", _store, writes=0, takes="[] . []"
@@ -79,8 +72,8 @@ ROWS: list[Row] = [
         takes="[] {type} []",
     ),
     row(r"st\.bulk(?:\.weak)?(?:\.shared::cta)?", _clear, writes=0, takes="[] u64 #"),
-    _refused(
+    refused(
         r"(?:st|red)\.async\.(?:mmio\.)?release\..+", "asynchronous stores to global memory are for devices' registers"
     ),
-    _refused(r"multimem\..+", "a multimem address stands for the memory of several devices, and there is one"),
+    refused(r"multimem\..+", "a multimem address stands for the memory of several devices, and there is one"),
 ]

@@ -8,17 +8,13 @@ import re
 
 from nogpu import headers
 from nogpu.compiler.code import Code
-from nogpu.compiler.opcodes.rows import KindOf, Row, always_lanes, always_uniform, called, row
+from nogpu.compiler.opcodes.rows import KindOf, Row, always_bits, always_lanes, always_uniform, called, row
 from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
 from nogpu.ptx.ir import SINK, Immediate, Instruction, Pair, Register
 from nogpu.ptx.literals import literal_bits
 
 _MODES = ("up", "down", "bfly", "idx")
 _SHUFFLE = headers.packer("native/exchange.c", "Shuffle")
-
-
-def _elect_kind(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
-    return "bits"
 
 
 def _elect(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -153,7 +149,7 @@ def _match_all(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 
 ROWS: list[Row] = [
-    row(r"elect\.sync", _elect, kind=_elect_kind, kernels=_elect_kernels, takes="b32|p b32"),
+    row(r"elect\.sync", _elect, kind=always_bits, kernels=_elect_kernels, takes="b32|p b32"),
     row(
         r"shfl\.sync\.(?P<mode>idx|up|down|bfly)\.b32",
         _shuffle,

@@ -172,8 +172,9 @@ def _load(code: Code, instruction: Instruction, match: re.Match) -> None:
         code.assign(item, text, code.kind)
 
 
-def _plain(code: Assembler, instruction: Instruction, match: re.Match, store: bool) -> None:
+def _kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
     """The kernel of a weak access. Its modifiers are legal: the call has been written."""
+    store = match.group("name") == "st"
     parts = match.group("modifiers")[1:].split(".")
     found = {kind: part for part in parts for kind, names in _CLASSES[match.group("name")].items() if part in names}
     address, items = instruction.operands[0 if store else 1], instruction.operands[1 if store else 0]
@@ -182,14 +183,6 @@ def _plain(code: Assembler, instruction: Instruction, match: re.Match, store: bo
     if found.get("order", "weak") != "weak" or (store and SINK in items):
         raise Unsupported
     access(code, store, _SPACES.get(declared, declared), address, items, found["type"])
-
-
-def _load_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
-    _plain(code, instruction, match, store=False)
-
-
-def _store_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
-    _plain(code, instruction, match, store=True)
 
 
 def _load_kind(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
@@ -257,6 +250,6 @@ def _truncated(code: Code, item: object, type_name: str) -> str:
 
 
 ROWS: list[Row] = [
-    row(r"(?P<name>ldu?)(?P<modifiers>\.(?!param::func).+)", _load, kind=_load_kind, kernels=_load_kernels),
-    row(r"(?P<name>st)(?P<modifiers>\.(?!async|bulk|param).+)", _store, writes=0, kernels=_store_kernels),
+    row(r"(?P<name>ldu?)(?P<modifiers>\.(?!param::func).+)", _load, kind=_load_kind, kernels=_kernels),
+    row(r"(?P<name>st)(?P<modifiers>\.(?!async|bulk|param).+)", _store, writes=0, kernels=_kernels),
 ]

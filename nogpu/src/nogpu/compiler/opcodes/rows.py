@@ -39,12 +39,11 @@ def widest_source(instruction: Instruction, writes: int, kind_of: KindOf) -> str
     return max((kind_of(operand) for operand in instruction.operands[writes:]), key=("uniform", "bits", "lanes").index)
 
 
-def always_uniform(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
-    return "uniform"
+def _always(kind: str) -> Kind:
+    return lambda instruction, writes, kind_of: kind
 
 
-def always_lanes(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
-    return "lanes"
+always_uniform, always_bits, always_lanes = map(_always, ("uniform", "bits", "lanes"))
 
 
 @dataclass(frozen=True)
@@ -146,3 +145,12 @@ def ignored(pattern: str, takes: str = "") -> Row:
     def nothing(code: object, instruction: Instruction, match: re.Match) -> None: ...
 
     return row(pattern, writes=0, takes=takes, kernels=nothing)
+
+
+def refused(pattern: str, reason: str) -> Row:
+    """Instructions that are not modelled, with the reason."""
+
+    def emit(code: Code, instruction: Instruction, match: re.Match) -> None:
+        raise code.fail(f"instruction {instruction.opcode} is not modelled: {reason}")
+
+    return row(pattern, emit, writes=0, refuses=True)
