@@ -12,7 +12,7 @@ from nogpu import headers
 from nogpu.arithmetic.numerics import DECODED
 from nogpu.compiler.opcodes.rows import Row, always_lanes, called, refused
 from nogpu.compiler.rowcode.assembler import Assembler
-from nogpu.ptx.ir import Instruction, Register, Vector
+from nogpu.ptx.ir import Instruction, Register, items_of
 
 # Type of A -> (types of B, types of D and C, shapes).
 _BYTES, _NIBBLES, _FP8 = ("s8", "u8"), ("s4", "u4"), ("e4m3", "e5m2")
@@ -48,7 +48,7 @@ def _parsed(code: Assembler, instruction: Instruction, match: re.Match) -> tuple
     widths = ["b64" if result == "f64" else "b32", f"b{unit}", f"b{unit}"]
     found = []
     for name, operand, count, width in zip("DABC", instruction.operands, counts, [*widths, widths[0]]):
-        items = operand.items if isinstance(operand, Vector) else (operand,)
+        items = items_of(operand)
         if len(items) != count:
             raise code.fail(f"{instruction.opcode}: {name} is {len(items)} registers, {count} expected")
         for item in items:
