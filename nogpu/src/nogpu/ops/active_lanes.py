@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nogpu.arithmetic.lanes import FULL, bits_of, lanes
+from nogpu.arithmetic.lanes import FULL, lanes, sharers
 from nogpu.errors import Fault, ordering_fault
 
 if TYPE_CHECKING:
@@ -75,9 +75,7 @@ def aligned_or_lenient(issuer: Issuer, mask: int, instruction: str) -> None:
 
 def parties(mask: int, membermask: Operand) -> list[tuple[int, int]]:
     """(lanes, their membermask) for each membermask that active lanes name, as tiles that run together do."""
-    if isinstance(membermask, int):
-        return [(mask, membermask)]
-    return [(mask & bits_of(membermask == value), int(value)) for value in np.unique(membermask[lanes(mask)])]
+    return [(lanes, named) for named, lanes in sorted(sharers(mask, membermask).items())]
 
 
 def members(g: ActiveGroup, mask: int, membermask: Operand, instruction: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nogpu.arithmetic.lanes import lane_list
+from nogpu.arithmetic.lanes import sharers
 from nogpu.ops.memory import SHARED_TAG, TAG_SHIFT
 
 if TYPE_CHECKING:
@@ -19,13 +19,7 @@ _SHARED_MASK = (1 << 32) - 1
 
 def _keys(mask: int, address: Operand) -> dict[int, int]:
     """Address -> the lanes that have it; those of shared memory without a tag."""
-    if isinstance(address, int):
-        return {_untagged(address): mask}
-    found: dict[int, int] = {}
-    for lane in lane_list(mask):
-        key = _untagged(int(address[lane]))
-        found[key] = found.get(key, 0) | 1 << lane
-    return found
+    return {_untagged(place): lanes for place, lanes in sharers(mask, address).items()}
 
 
 def _untagged(place: int) -> int:

@@ -75,7 +75,7 @@ def _shuffle_kernels(code: Assembler, instruction: Instruction, match: re.Match)
     if code.kind == "uniform":
         source, lane = code.source(a, "b32"), code.source(b, "b32")
         members = literal_bits(membermask, "b32")
-        code.shared_result("broadcast", destination, source.offset, lane.offset, flags=int(not source.row), x=members)
+        code.shared_result("broadcast", destination, source, lane.offset, x=members)
         return
     places = [code.slots[x.name].offset for x in (a, target, holds) if isinstance(x, Register) and code.is_row(x)]
     if len(places) < 3 - (holds == SINK):
@@ -108,7 +108,7 @@ def _elect_kernels(code: Assembler, instruction: Instruction, match: re.Match) -
 def _vote_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
     destination, predicate, membermask = instruction.operands
     held, members = code.source(predicate, "pred"), _members(membermask)
-    code.shared_result(f"vote_{match.group('mode')}", destination, held.offset, flags=int(not held.row), x=members)
+    code.shared_result(f"vote_{match.group('mode')}", destination, held, x=members)
 
 
 def _reduce_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
@@ -117,7 +117,7 @@ def _reduce_kernels(code: Assembler, instruction: Instruction, match: re.Match) 
     signed = type_name == "s32" and operation in ("min", "max")
     source, members = code.source(value, type_name), _members(membermask)
     kernel = f"redux_{operation}_{'s32' if signed else 'u32'}"
-    code.shared_result(kernel, destination, source.offset, flags=int(not source.row), x=members)
+    code.shared_result(kernel, destination, source, x=members)
 
 
 def _active_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
