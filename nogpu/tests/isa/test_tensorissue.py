@@ -6,10 +6,9 @@ A kernel that must be refused goes on to a trap: an error found only when the op
 import numpy as np
 import pytest
 
-from nogpu.compiler import translate
 from nogpu.errors import EmulatorError
 from nogpu.hardware.memory import SHARED_BASE
-from tests.support.small_kernels import entry, launch
+from tests.support.small_kernels import launch
 from tests.support.tensor_kernels import A_TILE, B_TILE, CLUSTER_SYNC, COPY, END, OTHER, TILE, WAIT, body, image
 from tests.support.tensor_operands import K, descriptor, instruction, random_elements
 
@@ -174,54 +173,6 @@ def test_refused_at_issue(text, idesc, a, b, message, schedule):
     with pytest.raises(EmulatorError, match=message) as caught:
         launch(body(f"{text} trap;", idesc, a, b), np.zeros(4, np.uint32), threads=64, shared=0x8000, schedule=schedule)
     assert caught.value.ptx_text.startswith(text.split(" ")[0]) and caught.value.warp == 0
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("tcgen05.mma.cta_group::1.kind::mxf4 [%tmem], %a, %b, %idesc, %zero;", "kind::mxf4 needs .block_scale"),
-        (
-            "tcgen05.mma.cta_group::1.kind::f16.block_scale [%tmem], %a, %b, %idesc, [%sfa], [%sfb], %zero;",
-            "kind::f16 has no .block_scale",
-        ),
-        (
-            "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale [%tmem], %a, %b, %idesc, [%sfa], [%sfb], %zero;",
-            "mxf4nvf4 with no .scale_vectorsize; must be .scale_vec::2X, .block32, .scale_vec::4X, .block16",
-        ),
-        (
-            "tcgen05.mma.cta_group::1.kind::mxf4.block_scale.block16 [%tmem], %a, %b, %idesc, [%sfa], [%sfb], %zero;",
-            "mxf4 with .block16; must be .scale_vec::2X, .block32",
-        ),
-        (
-            "tcgen05.mma.cta_group::1.kind::mxf4.block_scale.block32 [%tmem], %a, %b, %idesc, %zero;",
-            r"ends in \[scale-A\], \[scale-B\], enable-input-d",
-        ),
-        (
-            "tcgen05.mma.cta_group::1.kind::f16 [%tmem], %a, %b, %idesc, {%r2, %r2, %r2}, %zero;",
-            "disable-output-lane of 3 words; it has 4 for cta_group::1",
-        ),
-        (
-            "tcgen05.mma.cta_group::2.kind::f16 [%tmem], %a, %b, %idesc, {%r2, %r2, %r2, %r2}, %zero;",
-            "disable-output-lane of 4 words; it has 8 for cta_group::2",
-        ),
-        (
-            "tcgen05.mma.cta_group::1.kind::f16 [%tmem], %a, %b, %idesc, %zero, 16;",
-            "scale-input-d is 16, must be 0 to 15",
-        ),
-        (
-            "tcgen05.mma.cta_group::1.kind::f8f6f4 [%tmem], %a, %b, %idesc, %zero, 1;",
-            "for kinds f16 and tf32, an immediate scale-input-d",
-        ),
-        (
-            "tcgen05.mma.cta_group::1.kind::f16.ashift.collector::a::use [%tmem], [%tmem], %b, %idesc, %zero;",
-            "ashift with .* .collector::a::use",
-        ),
-        ("tcgen05.shift.cta_group::1.down [%tmem];", "tcgen05.shift"),
-    ],
-)
-def test_refused_at_translation(text, message):
-    with pytest.raises(EmulatorError, match=message):
-        translate.translate(entry(body(text)))
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

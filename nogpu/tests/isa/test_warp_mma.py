@@ -212,31 +212,6 @@ def test_sums_of_integers_that_overflow(saturates):
     assert set(found.view(np.int32).ravel().tolist()) == {(1 << 31) - 1 if saturates else total - (1 << 32)}
 
 
-FOUR, TWO = "{%r1, %r2, %r3, %r4}", "{%r5, %r6}"
-
-
-@pytest.mark.parametrize(
-    "form,operands,reason",
-    [
-        ("m16n8k16.row.col.f32.f16.f16.f32", ("{%r1, %r2, %r3}", FOUR, TWO, FOUR), "D is 3 registers, 4 expected"),
-        ("m16n8k8.row.col.f32.f16.f16.f32", (FOUR, FOUR, "{%r8}", FOUR), "A is 4 registers, 2 expected"),
-        ("m16n8k16.row.col.f32.f16.bf16.f32", (FOUR, FOUR, TWO, FOUR), "no combination of shape and types"),
-        ("m16n8k32.row.col.f32.f16.f16.f32", (FOUR, FOUR, TWO, FOUR), "no combination of shape and types"),
-        ("m16n8k16.row.col.satfinite.f32.f16.f16.f32", (FOUR, FOUR, TWO, FOUR), ".satfinite is for integers"),
-        ("m16n8k16.row.col.f32.f16.f16.f32", (FOUR, "{%rd4, %r5, %r6, %r7}", TWO, FOUR), "register %rd4 has 64 bits"),
-        (
-            "m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3",
-            (FOUR, FOUR, TWO, FOUR),
-            "is not modelled",
-        ),
-    ],
-)
-def test_forms_that_are_refused(form, operands, reason):
-    text = f"mov.u32 %r1, 0; mma.sync.aligned.{form} {', '.join(operands)};"
-    with pytest.raises(EmulatorError, match=reason):
-        launch(text, np.zeros(1, np.uint32))
-
-
 def test_all_lanes_take_part():
     text = "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%r1,%r2,%r3,%r4}, {%r5,%r6}, {%r7}, {%r1,%r2,%r3,%r4};"
     with pytest.raises(EmulatorError, match="needs all 32 lanes"):

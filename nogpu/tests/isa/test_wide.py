@@ -79,21 +79,3 @@ def test_pairs(kernels):
 def test_accesses_that_are_not_legal(kernels, text, reason):
     with pytest.raises(EmulatorError, match=reason):
         launch(DECLARED + text, empty(), empty(), kernels=kernels)
-
-
-@pytest.mark.parametrize(
-    "text,reason",
-    [
-        ("mov.b128 %w, %a0;", "a 128-bit register is expected, not %a0"),
-        ("mov.b128 %w, {%a0, %a0, %a0};", "two of 64 bits are expected"),
-        ("mov.b128 %w, {%tid, %a0};", "register %tid has 32 bits"),
-        ("mov.b128 {%rd1, %rd2}, {%a0, %a0};", "takes a 128-bit register and another"),
-        ("mov.b128 %w, %v, %v;", "takes a 128-bit register and another"),
-        ("st.global.b128 [%a0], {%w, %v};", "4 elements|2 expected"),
-        ("st.global.b128 [%a0], 5;", "a 128-bit register is expected, not 5"),
-        ("add.u64 %w, %a0, %a0;", "register %w has 128 bits"),
-    ],
-)
-def test_operands_that_do_not_fit(text, reason):
-    with pytest.raises(EmulatorError, match=reason):
-        launch(DECLARED + text, empty(), empty())
