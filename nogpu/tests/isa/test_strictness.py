@@ -542,7 +542,6 @@ OTHER: bar.sync 1, 64; setp.ne.u32 %p4, %tid, 32; @%p4 bra END; mbarrier.arrive.
 """
 EXPECT = "@!%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r11], {};"
 EXPECT_128 = EXPECT.format(128)
-COMPLETE = "@!%p1 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r11], {};"
 FILL, EMPTY = f"@!%p1 {BULK} [%r10], [%a0], 128, [%r11];", f"@!%p1 {BULK_STORE} [%a0], [%r10], 128;"
 COMMIT = f"@!%p1 {T_COMMIT} [%r11];"
 CP_ASYNC = "@!%p1 cp.async.cg.shared.global [%r10], [%a0], 16; @!%p1 cp.async.mbarrier.arrive.noinc.shared.b64 [%r11];"

@@ -138,9 +138,6 @@ def test_products(shape, d, a, b):
     )
 
 
-SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-7, 6e-8, 448.0, 57344.0, 65504.0, 1e-40, 1e38, -1e38]
-
-
 def numbers(words, type_name, shape, bits, place):
     """float64 of a matrix in registers, whose NaNs are any."""
     values, found = np.zeros(shape), words.astype(np.uint64)

@@ -84,12 +84,17 @@ def members(g: ActiveGroup, mask: int, membermask: Operand, instruction: str) ->
         _members(g, party, named, instruction)
 
 
-def _members(g: ActiveGroup, mask: int, membermask: int, instruction: str) -> None:
+def check_named(mask: int, membermask: int, instruction: str) -> None:
+    """Raises Fault unless the membermask of a `.sync` instruction names the lanes that execute it."""
     if mask & ~membermask:
         raise Fault(
             f"{instruction}: lanes {mask & ~membermask:#010x} execute it but are not in its membermask "
             f"{membermask:#010x}"
         )
+
+
+def _members(g: ActiveGroup, mask: int, membermask: int, instruction: str) -> None:
+    check_named(mask, membermask, instruction)
     missing = membermask & g.warp.live & ~mask
     if missing:
         raise Fault(

@@ -13,7 +13,7 @@ from nogpu.errors import Fault
 from nogpu.hardware.barriers import ClusterBarrier, NamedBarrier
 from nogpu.hardware.properties import WARP_THREADS
 from nogpu.hardware.tensor.order import arrives
-from nogpu.ops.active_lanes import aligned_or_lenient, members, parties, whole_warp
+from nogpu.ops.active_lanes import aligned_or_lenient, check_named, members, parties, whole_warp
 from nogpu.ops.fences import publish
 
 if TYPE_CHECKING:
@@ -129,11 +129,7 @@ def wait_warp(g: ActiveGroup, mask: int, membermask: Operand, issuer: Issuer) ->
                 events.joined(g.warp, lanes)
             return True
         mask, membermask = first, named
-    if mask & ~membermask:
-        raise Fault(
-            f"bar.warp.sync: lanes {mask & ~membermask:#010x} execute it but are not in its membermask "
-            f"{membermask:#010x}"
-        )
+    check_named(mask, membermask, "bar.warp.sync")
     barrier = g.warp.barrier(membermask)
     if g.waiting is not None:
         generation = g.waiting[2]

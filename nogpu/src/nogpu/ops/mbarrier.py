@@ -52,7 +52,7 @@ def barrier_at(g: ActiveGroup, space: str | None, address: int) -> MBarrier:
     return cta.mbarrier(offset)
 
 
-def init(g: ActiveGroup, mask: int, space: str | None, address: Operand, count: Operand, issuer: Issuer) -> None:
+def init(g: ActiveGroup, mask: int, address: Operand, count: Operand, issuer: Issuer) -> None:
     """mbarrier.init. Lanes may name the same barrier if they give it the same count."""
     counts: dict[int, int] = {}
     places = sharers(mask, address)
@@ -93,7 +93,7 @@ def init(g: ActiveGroup, mask: int, space: str | None, address: Operand, count: 
             cta.shared.place_barrier(offset, barrier)
 
 
-def invalidate(g: ActiveGroup, mask: int, space: str | None, address: int, issuer: Issuer) -> None:
+def invalidate(g: ActiveGroup, mask: int, address: int, issuer: Issuer) -> None:
     """mbarrier.inval."""
     cta, offset = _place(g, "shared", address)
     barrier = cta.mbarrier(offset)
@@ -217,7 +217,7 @@ def _check_parity(parity: int) -> None:
         raise Fault(f"phase parity {parity}: must be 0 or 1 (PTX ISA, mbarrier.test_wait)")
 
 
-def test_parity(g: ActiveGroup, mask: int, space: str | None, address: int, parity: int, issuer: Issuer) -> bool:
+def test_parity(g: ActiveGroup, mask: int, address: int, parity: int, issuer: Issuer) -> bool:
     """mbarrier.test_wait.parity or try_wait.parity, once.
 
     Raises Fault if the lanes have tested for this phase before, in vain, and are two phases late: they have missed it.
@@ -248,7 +248,7 @@ def state_of(token: int | np.ndarray, mask: int) -> int:
     return token & bits if isinstance(token, int) else pick(token & np.uint64(bits), mask)
 
 
-def test_state(g: ActiveGroup, mask: int, space: str | None, address: int, state: int, issuer: Issuer) -> bool:
+def test_state(g: ActiveGroup, mask: int, address: int, state: int, issuer: Issuer) -> bool:
     """mbarrier.test_wait or try_wait with a state token, once. state: the token's phase."""
     barrier = _waited_for(g, address)
     if barrier.phase - state not in (0, 1):
@@ -263,7 +263,7 @@ def test_state(g: ActiveGroup, mask: int, space: str | None, address: int, state
     return False
 
 
-def wait_parity(g: ActiveGroup, mask: int, space: str | None, address: int, parity: int, issuer: Issuer) -> bool:
+def wait_parity(g: ActiveGroup, mask: int, address: int, parity: int, issuer: Issuer) -> bool:
     """A loop around mbarrier.try_wait.parity or test_wait.parity that does nothing else."""
     barrier = _waited_for(g, address)
     phase = barrier.phase
@@ -285,10 +285,10 @@ def wait_parity(g: ActiveGroup, mask: int, space: str | None, address: int, pari
     return False
 
 
-def wait_state(g: ActiveGroup, mask: int, space: str | None, address: int, state: int, issuer: Issuer) -> bool:
+def wait_state(g: ActiveGroup, mask: int, address: int, state: int, issuer: Issuer) -> bool:
     """A loop around mbarrier.try_wait or test_wait with a state token that does nothing else."""
     g.waiting = None
-    if test_state(g, mask, space, address, state, issuer):
+    if test_state(g, mask, address, state, issuer):
         return True
     barrier = _waited_for(g, address)
     g.waiting = (f"phase {barrier.phase}", barrier, barrier.phase)

@@ -133,13 +133,13 @@ def _wait_kernels(code: Assembler, instruction: Instruction, match: re.Match) ->
 MBARRIERS = [
     called(
         rf"mbarrier\.init{_BARRIER_SPACE}\.b64",
-        "mbarrier.init(g, {m}, {space}, {0:x}, {1:v}, {issuer})",
+        "mbarrier.init(g, {m}, {0:x}, {1:v}, {issuer})",
         writes=0,
         takes="[] u32",
     ),
     called(
         rf"mbarrier\.inval{_BARRIER_SPACE}\.b64",
-        "mbarrier.invalidate(g, {m}, {space}, {0:a}, {issuer})",
+        "mbarrier.invalidate(g, {m}, {0:a}, {issuer})",
         writes=0,
         takes="[]",
     ),
@@ -178,14 +178,14 @@ MBARRIERS = [
     ),
     called(
         rf"mbarrier\.(?P<mode>test|try)_wait\.parity{_WAIT_ORDER}{_BARRIER_SPACE}\.b64",
-        "mbarrier.test_parity(g, {m}, {space}, {1:a}, {2:i}, {issuer})",
+        "mbarrier.test_parity(g, {m}, {1:a}, {2:i}, {issuer})",
         kind=always_uniform,
         kernels=_wait_kernels,
         takes="p [] u32 u32?",
     ),
     called(
         rf"mbarrier\.(?P<mode>test|try)_wait{_WAIT_ORDER}{_BARRIER_SPACE}\.b64",
-        "mbarrier.test_state(g, {m}, {space}, {1:a}, mbarrier.state_of({2:v}, {m}), {issuer})",
+        "mbarrier.test_state(g, {m}, {1:a}, mbarrier.state_of({2:v}, {m}), {issuer})",
         kind=always_uniform,
         takes="p [] b64 u32?",
     ),

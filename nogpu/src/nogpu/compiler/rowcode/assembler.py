@@ -10,7 +10,7 @@ import numpy as np
 
 from nogpu import headers
 from nogpu.compiler.flow import Flow
-from nogpu.compiler.operands import PARAMETER_BYTES, PARAMETERS, SHARED_BASE
+from nogpu.compiler.operands import CLOCKS, PARAMETER_BYTES, PARAMETERS, SHARED_BASE
 from nogpu.compiler.rowcode.image import OP
 from nogpu.compiler.rowcode.registers import Slots
 from nogpu.compiler.signatures import misfit, shown
@@ -22,12 +22,6 @@ from nogpu.ptx.types import type_width
 KEEPS, TO_ROW = headers.constants("native/engine.h", "KEEPS", "TO_ROW")
 FOURTH = 32  # flag of an operation with four sources, of which x is the last one's slot: that is one value
 _BASES = {"shared": SHARED_BASE, "param": PARAMETERS}
-CLOCKS = {
-    **dict.fromkeys(("%clock64", "%globaltimer"), (64, 0)),
-    **dict.fromkeys(("%clock", "%globaltimer_lo"), (32, 0)),
-    **dict.fromkeys(("%clock_hi", "%globaltimer_hi"), (32, 32)),
-}
-"""Special register -> its bits, and the lowest of them in the clock."""
 
 
 class Unsupported(Exception):
