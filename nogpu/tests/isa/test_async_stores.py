@@ -115,11 +115,6 @@ def test_bytes_that_nobody_waits_for():
         words(f"{ST}.b32 [%r6], %r8, [%r7]; ret;", 4)
 
 
-def test_a_cluster_of_one():
-    with pytest.raises(EmulatorError, match="in a cluster of 1 CTA"):
-        launch(f"mov.u32 %r2, smem; {ST}.b32 [%r2], 1, [%r2+8];", np.zeros(32, np.uint32))
-
-
 @pytest.mark.parametrize(
     "modifiers,place", [("", "%rd2"), (".weak", "%rd2"), (".shared::cta", "%r2"), (".weak.shared::cta", "%r2")]
 )
