@@ -140,11 +140,9 @@ SWIZZLED = descriptor(SHARED_BASE + OTHER, 1024, 128)
             B_TILE,
             r"M is 96, must be 64 or 128 .*\(PTX ISA, tcgen05: Matrix Shape\)",
         ),
-        (MMA, GOOD, A_TILE, SWIZZLED | 3 << 49 | 1 << 52, "absolute leading address"),
         (MMA, GOOD, A_TILE, SWIZZLED + 7, "tcgen05.mma B, .* cross its end"),
         (MMA, GOOD, A_TILE + 0x800, B_TILE, r"tcgen05.mma A, shared memory descriptor .* shared offset"),
         (MMA.replace("[%tmem]", "[%tmem+250]"), GOOD, A_TILE, B_TILE, "tcgen05.mma D: tensor memory column 256"),
-        (MMA.replace("[%tmem]", "[%tmem+1048576]"), GOOD, A_TILE, B_TILE, "D at lane 16, not allowed for M = 128"),
         (
             MMA.replace("::f16", "::f16.ashift"),
             GOOD,
@@ -156,16 +154,6 @@ SWIZZLED = descriptor(SHARED_BASE + OTHER, 1024, 128)
         ("tcgen05.cp.cta_group::1.128x256b [%tmem], %a;", 0, SWIZZLED + 7, 0, "tcgen05.cp, .* cross its end"),
         ("tcgen05.cp.cta_group::1.128x256b [%tmem+252], %a;", 0, A_TILE, 0, "tcgen05.cp: tensor memory column 256"),
         ("tcgen05.cp.cta_group::1.64x128b [%tmem], %a;", 0, A_TILE, 0, "tcgen05.cp.64x128b; must be "),
-        (
-            (
-                "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.block16 [%tmem], %a, %b, %idesc, [%sfa], "
-                "[%sfb+54], %zero;"
-            ),
-            instruction("mxf4nvf4", 128, 96),
-            A_TILE,
-            B_TILE,
-            "tcgen05.mma SFB: tensor memory column 256",
-        ),
     ],
 )
 @pytest.mark.parametrize("schedule", SCHEDULES)
