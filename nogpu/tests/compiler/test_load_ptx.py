@@ -100,8 +100,6 @@ def test_launches_that_are_refused():
         module["k"].launch(1, (1, 2, 3, 4), [0])
     with pytest.raises(EmulatorError, match=r"grid \(1.5,\): one to three integers"):
         module["k"].launch((1.5,), 32, [0])
-    with pytest.raises(EmulatorError, match="has 2048 threads, the limit is 1024"):
-        module["k"].launch(1, (64, 32), [0])
     with pytest.raises(KeyError, match="no kernel 'other'; it has k"):
         module["other"]
 

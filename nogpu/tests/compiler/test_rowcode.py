@@ -123,12 +123,6 @@ def test_accesses_at_the_end_of_the_address_space(kernels, body, reason):
         launch(body, np.zeros(32, np.uint32), kernels=kernels)
 
 
-@pytest.mark.parametrize("text", ["ld.global.b64 %q, [%a0];", "st.global.b64 [%a0], %q;"])
-def test_wide_registers_are_refused_in_accesses(text):
-    with pytest.raises(EmulatorError, match="register %q has 128 bits, the access 64"):
-        launch(f".reg .b128 %q; mov.b128 %q, {{%a0, %a0}}; {text}", np.zeros(4, np.uint32))
-
-
 @BOTH
 def test_every_special_register_can_be_read(kernels):
     """The kernel reads the modelled registers in a CTA whose warps do not all exist when the first one starts."""

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from nogpu.errors import EmulatorError
 from tests.support.encoding import tensor_map
 from tests.support.small_kernels import aligned, launch
 
@@ -273,91 +272,6 @@ def test_stores_with_a_byte_mask(hint):
     launch(body, out, data, shared=16384)
     kept = np.array([i % 16 in (0, 4, 5, 6, 7) for i in range(128)])
     assert np.array_equal(out, np.where(kept, data, 0xEE))
-
-
-BULK, TILE = "cp.async.bulk.shared::cta.global", "cp.async.bulk.tensor.2d"
-REDUCE, BYTES = "cp.reduce.async.bulk.global.shared::cta.bulk_group", "mbarrier::complete_tx::bytes"
-
-
-@pytest.mark.parametrize(
-    ("instruction", "reason"),
-    [
-        (f"{BULK}.{BYTES} [%r10], [%a1], 24, [%r11];", "size 0x18 is not a multiple of 16"),
-        (f"{TILE}.shared::cta.global.tile.{BYTES} [%r10+72], [%a0, {{%r1, %r2}}], [%r11];", "0x448 is not a multiple"),
-        (f"{TILE}.shared::cta.global.tile.{BYTES} [%r10+16384], [%a0, {{%r1, %r2}}], [%r11];", "offset 0x4400"),
-        (
-            f"{TILE}.global.shared::cta.tile.bulk_group [%a0, {{%r1, %r2}}], [%r10+16384];",
-            "load of 128 bytes at .* 0x4400",
-        ),
-        (
-            "cp.async.bulk.global.shared::cta.bulk_group [%a1], [%r10+16352], 64;",
-            "load of 64 bytes at shared offset 0x43e0",
-        ),
-        (
-            "cp.async.bulk.global.shared::cta.bulk_group [%a1], [%r10], 512;",
-            "store of 512 bytes at .*past the end of a1",
-        ),
-        (f"cp.async.bulk.shared::cluster.shared::cta.{BYTES} [%r10], [%r10+8], 16, [%r11];", "source 0x408 is not"),
-        (f"{TILE}.global.shared::cta.tile.bulk_group [%a0, {{%r1, -3}}], [%r10];", "coordinates .0, -3., must not be"),
-        (
-            "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%a2, {%r1, %r2}], [%r10];",
-            "s64 elements",
-        ),
-        (
-            f"mov.b16 %h1, 2; cp.async.bulk.shared::cluster.global.{BYTES}.multicast::cluster "
-            "[%r10], [%a1], 16, [%r11], %h1;",
-            "multicast mask 0x0002",
-        ),
-        ("cp.async.bulk.prefetch.L2.global [%a1+4], 64;", "prefetch: global address .* is not a multiple of 16"),
-        ("cp.async.bulk.prefetch.L2.global [%a1], 512;", "load of 512 bytes"),
-        ("prefetch.tensormap [%a0+16];", "prefetch.tensormap of .* must be a 64-byte aligned"),
-        ("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%a1, {%r1, %r2}];", "tensor map rank 8"),
-    ],
-)
-def test_what_is_known_at_issue_is_checked_then(instruction, reason):
-    """The kernel ends at once, before the copy happens, but the error still names the copy."""
-    tensor, wide = aligned(np.zeros((4, 16), np.uint32)), aligned(np.zeros((4, 16), np.int64))
-    signed = aligned(tensor_map(wide.ctypes.data, (16, 4), (128,), (16, 1), "s64"))
-    bulk = aligned(np.full(256, 0xFF, np.uint8))
-    body = f"{SETUP} @%p1 bra A; mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 128; {instruction}\nA:"
-    with pytest.raises(EmulatorError, match=reason) as error:
-        launch(body, map_of(tensor, (2, 16)), bulk, signed, tensor, wide, shared=16384)
-    assert error.value.ptx_text.startswith(("cp.", "prefetch"))
-    assert error.value.cta == (0, 0, 0) and error.value.warp == 0
-
-
-@pytest.mark.parametrize(
-    ("instruction", "reason"),
-    [
-        (
-            f"{REDUCE}.add.s64 [%a0], [%r10], 16;",
-            r"\.add\.s64 is no reduction .*; types of \.add: u32, s32, u64, f32, f64",
-        ),
-        (f"{REDUCE}.add.f16 [%a0], [%r10], 16;", ".add.f16 is no reduction"),
-        (f"{REDUCE}.min.noftz.f16 [%a0], [%r10], 16;", ".min.noftz.f16 is no"),
-        (
-            f"cp.reduce.async.bulk.shared::cluster.shared::cta.{BYTES}.add.f32 [%r10], [%r10], 16, [%r11];",
-            ".add.f32 is no reduction in shared::cluster memory",
-        ),
-        (
-            "cp.async.bulk.tensor.3d.global.shared::cta.tile::scatter4.bulk_group "
-            "[%a0, {%r1, %r1, %r1, %r1, %r1}], [%r10];",
-            "tile::scatter4 of 3 dimensions: there are two",
-        ),
-        (
-            f"{TILE}.global.shared::cta.tile::scatter4.bulk_group [%a0, {{%r1, %r1}}], [%r10];",
-            "2 coordinates in a copy of",
-        ),
-        (
-            "cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%a0], [%r10], 16;",
-            "0 optional operands where .* ask for 1",
-        ),
-    ],
-)
-def test_copies_that_are_refused_at_translation(instruction, reason):
-    with pytest.raises(EmulatorError, match=reason) as error:
-        launch(SETUP + instruction, np.zeros(1, np.uint32), shared=16384)
-    assert error.value.ptx_text.startswith("cp.")
 
 
 def test_prefetches_have_no_effect():

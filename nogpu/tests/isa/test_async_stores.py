@@ -1,4 +1,4 @@
-"""st.async, red.async and st.bulk: results, barriers that count the bytes, refused operands."""
+"""st.async, red.async and st.bulk: results, and barriers that count the bytes."""
 
 import numpy as np
 import pytest
@@ -105,31 +105,6 @@ def test_signed_and_wide_reductions():
     np.testing.assert_array_equal(got[:, :, 0], total.astype(np.uint64))
 
 
-@pytest.mark.parametrize(
-    "instruction,reason",
-    [
-        (f"{ST}.b32 [%r6], %r8, [%r4];", "the barrier is in CTA rank [01], the destination in rank [01]"),
-        (f"{ST}.v2.b32 [%r6+4], {{%r8, %r8}}, [%r7];", "misaligned, 8 bytes"),
-        (f"{ST}.b32 [%r6+4096], %r8, [%r7];", "st.async of 4 bytes at shared offset 0x1400"),
-        (f"{ST}.b32 [%r6], %r8, [%r7+8];", "there is no mbarrier at"),
-        (f"{ST}.b32 [%r7], %r8, [%r7];", "touches a live barrier"),
-        (f"{ST}.v4.b64 [%r6], {{%rd4, %rd4, %rd4, %rd4}}, [%r7];", "the limit is 128 bits"),
-        (f"{ST}.v2.b32 [%r6], %r8, [%r7];", "st.async of 1 elements"),
-        (
-            "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.max.u64 [%r6], %rd4, [%r7];",
-            "red.async.max.u64 does not exist: .max takes u32, s32",
-        ),
-        ("st.async.mmio.release.sys.global.b32 [%a0], %r8;", "is not modelled: asynchronous stores to global"),
-        ("multimem.red.release.sys.global.add.u32 [%a0], 1;", "is not modelled: a multimem address stands for"),
-        ("multimem.st.relaxed.sys.global.f32 [%a0], %r8;", "is not modelled: a multimem address stands for"),
-    ],
-)
-def test_what_is_refused(instruction, reason):
-    with pytest.raises(EmulatorError, match=reason) as error:
-        words(instruction, 4)
-    assert error.value.ptx_text == instruction.rstrip(";")
-
-
 def test_bytes_that_do_not_come():
     with pytest.raises(EmulatorError, match="128 bytes outstanding, last: complete_tx of"):
         words(f"{ST}.b32 [%r6], %r8, [%r7];", 8)
@@ -138,11 +113,6 @@ def test_bytes_that_do_not_come():
 def test_bytes_that_nobody_waits_for():
     with pytest.raises(EmulatorError, match="reaches CTA .* which has exited"):
         words(f"{ST}.b32 [%r6], %r8, [%r7]; ret;", 4)
-
-
-def test_a_cluster_of_one():
-    with pytest.raises(EmulatorError, match="in a cluster of 1 CTA"):
-        launch(f"mov.u32 %r2, smem; {ST}.b32 [%r2], 1, [%r2+8];", np.zeros(32, np.uint32))
 
 
 @pytest.mark.parametrize(
@@ -160,20 +130,3 @@ def test_bulk_zeros(modifiers, place, size):
     launch(body + store("%r1"), out)
     count = 10 if size == "%rd3" else int(size) // 4
     assert out.tolist() == [0 if 4 <= i < 4 + count else 9 for i in range(32)]
-
-
-@pytest.mark.parametrize(
-    "instruction,reason",
-    [
-        ("st.bulk.shared::cta [%r2+4], 8, 0;", "address 0x404 is not a multiple of 8"),
-        ("st.bulk.shared::cta [%r2], 12, 0;", "size 0xc is not a multiple of 8"),
-        ("st.bulk.shared::cta [%r2], 16777224, 0;", "the limit is 16777216"),
-        ("st.bulk.shared::cta [%r2], 4104, 0;", "store of 4104 bytes at shared offset"),
-        ("st.bulk.shared::cta [%r2], 8, 1;", "initval must be 0"),
-        ("st.bulk [%a0], 8, 0;", "is not in shared memory"),
-    ],
-)
-def test_bulk_zeros_that_are_refused(instruction, reason):
-    with pytest.raises(EmulatorError, match=reason) as error:
-        launch(f"mov.u32 %r2, smem; {instruction}", np.zeros(32, np.uint32))
-    assert error.value.ptx_text == instruction.rstrip(";")

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from nogpu.errors import EmulatorError
 from nogpu.execution.device import Device, LaunchConfig
 from nogpu.hardware.properties import DeviceProperties
 from tests.support.small_kernels import entry, launch
@@ -25,36 +24,6 @@ def test_every_cta_runs_or_is_taken_over(cluster, schedule):
     assert (started + taken).tolist() == [1] * 12
     # One cluster is resident at a time, and the first takes all of the others over.
     assert started.sum() == counters.ctas == cluster
-
-
-REFUSED = {
-    "response at shared offset 0x408, must be a multiple of 16": "[%r10+8], [%r11]",
-    "was not initialised": "[%r10], [%r11+8]",
-    "store of 16 bytes at shared offset 0x800": "[%r10+1024], [%r11]",
-}
-
-
-@pytest.mark.parametrize("reason", REFUSED)
-def test_requests_that_are_refused(reason):
-    body = f"""mov.u32 %r10, smem; add.u32 %r11, %r10, 16; setp.ne.u32 %p1, %tid, 0; @%p1 bra END;
-        mbarrier.init.shared.b64 [%r11], 1; mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 16;
-        clusterlaunchcontrol.try_cancel.async.mbarrier::complete_tx::bytes.b128 {REFUSED[reason]};
-    END:"""
-    with pytest.raises(EmulatorError, match=reason):
-        launch(body, np.zeros(1, np.uint32), shared=1024)
-
-
-def test_one_thread_asks():
-    body = "mov.u32 %r10, smem; clusterlaunchcontrol.try_cancel.async.mbarrier::complete_tx::bytes.b128 [%r10], [%r10];"
-    with pytest.raises(EmulatorError, match="is executed by 32 lanes"):
-        launch(body, np.zeros(1, np.uint32))
-
-
-def test_what_is_no_response():
-    body = """.reg .b128 %w; mov.u64 %rd1, 5; mov.b128 %w, {%rd1, %rd1};
-        clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p1, %w;"""
-    with pytest.raises(EmulatorError, match="the operand is no response"):
-        launch(body, np.zeros(1, np.uint32))
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

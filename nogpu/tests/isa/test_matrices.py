@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from nogpu.errors import EmulatorError
 from tests.support.small_kernels import aligned, launch, store
 
 
@@ -135,28 +134,3 @@ def test_a_matrix_in_registers():
     body = "mad.wide.u32 %rd1, %tid, 4, %a1; ld.global.b32 %r2, [%rd1]; movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r2;"
     launch(body + store("%r1"), out, matrix)
     np.testing.assert_array_equal(out.view(np.uint16).reshape(8, 8), matrix.T)
-
-
-@pytest.mark.parametrize(
-    "instruction,reason",
-    [
-        ("ldmatrix.sync.aligned.m16n16.x1.shared.b8 {%r1, %r3}, [%r2];", "is not modelled"),
-        ("ldmatrix.sync.aligned.m16n16.x4.trans.b8 {%r1, %r3}, [%r2];", "is not modelled"),
-        ("ldmatrix.sync.aligned.m8n16.x1.trans.b8x16.b4x16_p64 {%r1}, [%r2];", "is not modelled"),
-        ("ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r1}, [%r2];", "1 registers for .m16n16.x1, 2 expected"),
-        (
-            "ldmatrix.sync.aligned.m8n16.x2.shared.b8x16.b4x16_p64 {%r1}, [%r2];",
-            "1 registers for .m8n16.x2, 2 expected",
-        ),
-        ("stmatrix.sync.aligned.m16n8.x2.trans.shared.b8 [%r2], {%r1};", "1 registers for .m16n8.x2, 2 expected"),
-        ("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2+8];", "misaligned by 8 bytes"),
-        ("ldmatrix.sync.aligned.m8n8.x1.b16 {%r1}, [%a0];", "is not in shared memory"),
-        ("@%p1 ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r1, %r3}, [%r2];", "the warp has diverged"),
-        ("@%p1 movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r3;", "the warp has diverged"),
-        ("add.u32 %r2, %r2, 0x1000000; stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r2], {%r1};", "names CTA rank 1"),
-    ],
-)
-def test_what_is_refused(instruction, reason):
-    with pytest.raises(EmulatorError, match=reason) as error:
-        launch(f"mov.u32 %r2, smem; mov.u32 %r1, 0; setp.lt.u32 %p1, %tid, 5; {instruction}", np.zeros(32, np.uint32))
-    assert error.value.ptx_text == instruction.split("; ")[-1].rstrip(";")

@@ -38,9 +38,7 @@ def test_stores_that_are_fenced(schedule, store, fence, where):
 @pytest.mark.parametrize(
     "store,writer",
     [
-        (PLAIN, ""),
         (ATOMIC, ""),
-        (PLAIN, "fence.acq_rel.cluster;"),
         (f"fence.proxy.async; {PLAIN}", ""),
         (PLAIN, "fence.proxy.async.global;"),
     ],

@@ -542,7 +542,6 @@ OTHER: bar.sync 1, 64; setp.ne.u32 %p4, %tid, 32; @%p4 bra END; mbarrier.arrive.
 """
 EXPECT = "@!%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r11], {};"
 EXPECT_128 = EXPECT.format(128)
-COMPLETE = "@!%p1 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r11], {};"
 FILL, EMPTY = f"@!%p1 {BULK} [%r10], [%a0], 128, [%r11];", f"@!%p1 {BULK_STORE} [%a0], [%r10], 128;"
 COMMIT = f"@!%p1 {T_COMMIT} [%r11];"
 CP_ASYNC = "@!%p1 cp.async.cg.shared.global [%r10], [%a0], 16; @!%p1 cp.async.mbarrier.arrive.noinc.shared.b64 [%r11];"
@@ -803,11 +802,11 @@ TRANSLATION = Family(
         *rules(r"""
 an instruction that is not modelled | wgmma.fence | <wgmma.fence.sync.aligned; -> >
 a modifier that does not exist | ld has no .release | ld.<release -> acquire>.gpu.global.b32 %r1, [%a0];
-too many operands | add.f32 | add.f32 %r3, %r1, %r1<, %r1 -> >;
+too many operands | add.f32 with 4 operands; it takes 3 | add.f32 %r3, %r1, %r1<, %r1 -> >;
 register sizes | register %h1 has 16 bits, the access 32 | ld.global.<b32 -> b16> %h1, [%a0];
 vector sizes | .v8 of 16 bits
     | ld.global.<v8.b16 {%h1, %h2, %h3, %h4, %h5, %h6, %h7, %h8 -> v4.b16 {%h1, %h2, %h3, %h4>}, [%a0];
-cp.async size | cp.async | <$CP_ASYNC_CG -> $CP_ASYNC_CA> [%r10], [%a0], 8; cp.async.wait_all;
+cp.async size | cp-size 8: must be 16 | <$CP_ASYNC_CG -> $CP_ASYNC_CA> [%r10], [%a0], 8; cp.async.wait_all;
 setmaxnreg count | an immediate from 24 to 256 in steps of 8 | setmaxnreg.dec.sync.aligned.u32 <20 -> 24>;
 types of a bulk reduction | add.s64 is no reduction in global memory
     | @!%p1 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.<s64 -> u64> [%a0], [%r10], 128; $DRAIN
@@ -815,7 +814,7 @@ shape of a tensor memory load | is not modelled | $T_LD.32x32b.x3.b32 {%r3, %r4,
     | $ALLOC $T_LD.32x32b.x2.b32 {%r3, %r4}, [%r12]; $T_WAIT $DEALLOC
 kinds with block scaling | kind::mxf4 needs .block_scale
     | <tcgen05.mma.cta_group::1.kind::mxf4 [%r1], %rd3, %rd3, %r1, %p1; -> >
-scale vector of a kind | mxf4 with .block16; must be
+scale vector of a kind | mxf4 with .block16; must be .scale_vec::2X, .block32
     | <tcgen05.mma.cta_group::1.kind::mxf4.block_scale.block16 [%r1], %rd3, %rd3, %r1, [%r1], [%r1], %p1; -> >
 """)
     ],

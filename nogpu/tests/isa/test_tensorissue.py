@@ -6,10 +6,9 @@ A kernel that must be refused goes on to a trap: an error found only when the op
 import numpy as np
 import pytest
 
-from nogpu.compiler import translate
 from nogpu.errors import EmulatorError
 from nogpu.hardware.memory import SHARED_BASE
-from tests.support.small_kernels import entry, launch
+from tests.support.small_kernels import launch
 from tests.support.tensor_kernels import A_TILE, B_TILE, CLUSTER_SYNC, COPY, END, OTHER, TILE, WAIT, body, image
 from tests.support.tensor_operands import K, descriptor, instruction, random_elements
 
@@ -141,11 +140,9 @@ SWIZZLED = descriptor(SHARED_BASE + OTHER, 1024, 128)
             B_TILE,
             r"M is 96, must be 64 or 128 .*\(PTX ISA, tcgen05: Matrix Shape\)",
         ),
-        (MMA, GOOD, A_TILE, SWIZZLED | 3 << 49 | 1 << 52, "absolute leading address"),
         (MMA, GOOD, A_TILE, SWIZZLED + 7, "tcgen05.mma B, .* cross its end"),
         (MMA, GOOD, A_TILE + 0x800, B_TILE, r"tcgen05.mma A, shared memory descriptor .* shared offset"),
         (MMA.replace("[%tmem]", "[%tmem+250]"), GOOD, A_TILE, B_TILE, "tcgen05.mma D: tensor memory column 256"),
-        (MMA.replace("[%tmem]", "[%tmem+1048576]"), GOOD, A_TILE, B_TILE, "D at lane 16, not allowed for M = 128"),
         (
             MMA.replace("::f16", "::f16.ashift"),
             GOOD,
@@ -157,16 +154,6 @@ SWIZZLED = descriptor(SHARED_BASE + OTHER, 1024, 128)
         ("tcgen05.cp.cta_group::1.128x256b [%tmem], %a;", 0, SWIZZLED + 7, 0, "tcgen05.cp, .* cross its end"),
         ("tcgen05.cp.cta_group::1.128x256b [%tmem+252], %a;", 0, A_TILE, 0, "tcgen05.cp: tensor memory column 256"),
         ("tcgen05.cp.cta_group::1.64x128b [%tmem], %a;", 0, A_TILE, 0, "tcgen05.cp.64x128b; must be "),
-        (
-            (
-                "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.block16 [%tmem], %a, %b, %idesc, [%sfa], "
-                "[%sfb+54], %zero;"
-            ),
-            instruction("mxf4nvf4", 128, 96),
-            A_TILE,
-            B_TILE,
-            "tcgen05.mma SFB: tensor memory column 256",
-        ),
     ],
 )
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -174,54 +161,6 @@ def test_refused_at_issue(text, idesc, a, b, message, schedule):
     with pytest.raises(EmulatorError, match=message) as caught:
         launch(body(f"{text} trap;", idesc, a, b), np.zeros(4, np.uint32), threads=64, shared=0x8000, schedule=schedule)
     assert caught.value.ptx_text.startswith(text.split(" ")[0]) and caught.value.warp == 0
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("tcgen05.mma.cta_group::1.kind::mxf4 [%tmem], %a, %b, %idesc, %zero;", "kind::mxf4 needs .block_scale"),
-        (
-            "tcgen05.mma.cta_group::1.kind::f16.block_scale [%tmem], %a, %b, %idesc, [%sfa], [%sfb], %zero;",
-            "kind::f16 has no .block_scale",
-        ),
-        (
-            "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale [%tmem], %a, %b, %idesc, [%sfa], [%sfb], %zero;",
-            "mxf4nvf4 with no .scale_vectorsize; must be .scale_vec::2X, .block32, .scale_vec::4X, .block16",
-        ),
-        (
-            "tcgen05.mma.cta_group::1.kind::mxf4.block_scale.block16 [%tmem], %a, %b, %idesc, [%sfa], [%sfb], %zero;",
-            "mxf4 with .block16; must be .scale_vec::2X, .block32",
-        ),
-        (
-            "tcgen05.mma.cta_group::1.kind::mxf4.block_scale.block32 [%tmem], %a, %b, %idesc, %zero;",
-            r"ends in \[scale-A\], \[scale-B\], enable-input-d",
-        ),
-        (
-            "tcgen05.mma.cta_group::1.kind::f16 [%tmem], %a, %b, %idesc, {%r2, %r2, %r2}, %zero;",
-            "disable-output-lane of 3 words; it has 4 for cta_group::1",
-        ),
-        (
-            "tcgen05.mma.cta_group::2.kind::f16 [%tmem], %a, %b, %idesc, {%r2, %r2, %r2, %r2}, %zero;",
-            "disable-output-lane of 4 words; it has 8 for cta_group::2",
-        ),
-        (
-            "tcgen05.mma.cta_group::1.kind::f16 [%tmem], %a, %b, %idesc, %zero, 16;",
-            "scale-input-d is 16, must be 0 to 15",
-        ),
-        (
-            "tcgen05.mma.cta_group::1.kind::f8f6f4 [%tmem], %a, %b, %idesc, %zero, 1;",
-            "for kinds f16 and tf32, an immediate scale-input-d",
-        ),
-        (
-            "tcgen05.mma.cta_group::1.kind::f16.ashift.collector::a::use [%tmem], [%tmem], %b, %idesc, %zero;",
-            "ashift with .* .collector::a::use",
-        ),
-        ("tcgen05.shift.cta_group::1.down [%tmem];", "tcgen05.shift"),
-    ],
-)
-def test_refused_at_translation(text, message):
-    with pytest.raises(EmulatorError, match=message):
-        translate.translate(entry(body(text)))
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -130,19 +130,6 @@ def test_accesses_in_order(schedule):
     assert read_then_copy(schedule) == list(range(32))
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize(
-    "missing,reason", [("before", "before_thread_sync since"), ("copier_after", "after_thread_sync is missing")]
-)
-def test_missing_fences(monkeypatch, schedule, missing, reason):
-    monkeypatch.setenv("NOGPU_LENIENT", "0")
-    with pytest.raises(
-        EmulatorError, match=f"tcgen05.cp.* touches .* of the tcgen05.ld.* by warp 0 .*{reason}"
-    ) as error:
-        read_then_copy(schedule, **{missing: ""})
-    assert error.value.ptx_text.startswith("tcgen05.cp") and error.value.warp == 1
-
-
 @pytest.mark.parametrize("schedule", ["late", "random:1"])
 @pytest.mark.parametrize("fenced", [True, False])
 def test_a_load_that_is_given_back_before_it_is_complete(schedule, fenced):
@@ -156,17 +143,3 @@ def test_a_load_that_is_given_back_before_it_is_complete(schedule, fenced):
 
 def test_kernels_without_fences_are_not_held_to_them():
     assert read_then_copy(before="", copier_after="", setup="bar.sync 0;") == list(range(32))
-
-
-def test_results_of_work_that_is_not_committed():
-    """Warp 0 reads the columns of warp 1's copy after a barrier, but without a commit."""
-    body = """
-        setp.ne.u32 %p2, %tid, 32; @%p2 bra TOLD; add.u32 %r14, %r10, 2048; shr.u32 %r14, %r14, 4;
-        cvt.u64.u32 %rd2, %r14;
-        or.b64 %rd2, %rd2, 0x0000400800000000; ld.shared.b32 %r15, [%r10];
-        tcgen05.cp.cta_group::1.32x128b.warpx4 [%r15+8], %rd2;
-    TOLD: bar.sync 0; @%p1 bra END; tcgen05.ld.sync.aligned.32x32b.x1.b32 %r1, [%r12+8];
-    END:
-    """
-    with pytest.raises(EmulatorError, match="tcgen05.ld.* touches .* of the tcgen05.cp.*: no tcgen05.commit behind it"):
-        lanes(body, schedule="eager")

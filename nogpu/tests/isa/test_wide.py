@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from nogpu.errors import EmulatorError
 from tests.support.small_kernels import aligned, launch
 
 DECLARED = ".reg .b128 %w, %v; mad.wide.u32 %rd5, %tid, 16, %a0; mad.wide.u32 %rd6, %tid, 16, %a1;"
@@ -65,35 +64,3 @@ def test_pairs(kernels):
         @%p1 bra END; ld.global.v2.b128 {{%w, %v}}, [%rd6]; st.global.v2.b128 [%rd5], {{%v, %w}}; END:"""
     launch(body, out, source, kernels=kernels)
     assert np.array_equal(out.reshape(16, 2, 2), source.reshape(16, 2, 2)[:, ::-1])
-
-
-@BOTH
-@pytest.mark.parametrize(
-    "text,reason",
-    [
-        ("ld.global.b128 %w, [%a0+8];", "misaligned by 8 bytes"),
-        ("st.global.b128 [%a0+8], %w;", "misaligned by 8 bytes"),
-        ("ld.global.b128 %w, [%a0+512];", "past the end of a0"),
-    ],
-)
-def test_accesses_that_are_not_legal(kernels, text, reason):
-    with pytest.raises(EmulatorError, match=reason):
-        launch(DECLARED + text, empty(), empty(), kernels=kernels)
-
-
-@pytest.mark.parametrize(
-    "text,reason",
-    [
-        ("mov.b128 %w, %a0;", "a 128-bit register is expected, not %a0"),
-        ("mov.b128 %w, {%a0, %a0, %a0};", "two of 64 bits are expected"),
-        ("mov.b128 %w, {%tid, %a0};", "register %tid has 32 bits"),
-        ("mov.b128 {%rd1, %rd2}, {%a0, %a0};", "takes a 128-bit register and another"),
-        ("mov.b128 %w, %v, %v;", "takes a 128-bit register and another"),
-        ("st.global.b128 [%a0], {%w, %v};", "4 elements|2 expected"),
-        ("st.global.b128 [%a0], 5;", "a 128-bit register is expected, not 5"),
-        ("add.u64 %w, %a0, %a0;", "register %w has 128 bits"),
-    ],
-)
-def test_operands_that_do_not_fit(text, reason):
-    with pytest.raises(EmulatorError, match=reason):
-        launch(DECLARED + text, empty(), empty())

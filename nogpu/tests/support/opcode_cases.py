@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from nogpu.compiler.carry import FLAG
-from nogpu.compiler.opcodes import addresses, carry, comparisons, conversions, floats, halves, integers, packed
+from nogpu.compiler.opcodes import addresses, carry, comparisons, conversions, floats, integers
 from nogpu.compiler.opcodes.rows import Row
 from nogpu.compiler.operands import PARAMETERS, SHARED_BASE
 from nogpu.compiler.rowcode.assembler import Assembler
@@ -22,9 +22,10 @@ from nogpu.compiler.rowcode.registers import Slots
 from nogpu.errors import EmulatorError
 from nogpu.ptx.ir import Immediate, Instruction, Pair, Register, Vector
 
-MODULES = (integers, carry, comparisons, floats, halves, conversions, packed, addresses)
+MODULES = (integers, carry, comparisons, floats, addresses)
 ARITHMETIC = {module.__name__.rpartition(".")[2]: [row for row in module.ROWS if row.writes] for module in MODULES}
-"""Module of the table -> its arithmetic rows."""
+ARITHMETIC |= {"conversions": conversions.PLAIN, "packed": conversions.PACKED}
+"""Family of rows of the table -> its arithmetic rows."""
 WIDTHS = (1, 8, 16, 32, 64)
 LITERALS = {"5": Immediate(5), "-3": Immediate(-3), "0f3FC00000": Immediate(0x3FC00000, 32)}
 POOL = 28  # registers of each width and kind

@@ -53,6 +53,17 @@ def lane_list(bits: int) -> list[int]:
     return [lane for lane in range(32) if bits >> lane & 1]
 
 
+def sharers(mask: int, values: int | np.ndarray) -> dict[int, int]:
+    """Value -> mask of the lanes that hold it; the lowest lane's first."""
+    if isinstance(values, int):
+        return {values: mask}
+    found: dict[int, int] = {}
+    for lane in lane_list(mask):
+        value = int(values[lane])
+        found[value] = found.get(value, 0) | 1 << lane
+    return found
+
+
 def signed(value: int, width: int) -> int:
     """The low `width` bits as a two's complement number."""
     half = 1 << width - 1

@@ -11,7 +11,8 @@ import re
 
 from nogpu.compiler.flow import Flow
 from nogpu.compiler.sources import Sources
-from nogpu.ptx.ir import SINK, Instruction, Register, Vector
+from nogpu.ptx.ir import SINK, Instruction, Pair, Register, items_of
+from nogpu.ptx.types import type_width
 
 # A test becomes a wait if its loop does nothing else.
 WAITING_FORMS = {"mbarrier.test_parity(": "mbarrier.wait_parity(", "mbarrier.test_state(": "mbarrier.wait_state("}
@@ -72,8 +73,8 @@ class Code(Sources):
         self.defined.add(register.name)
 
     def assign_parts(self, operand: object, expression: str, kind: str) -> None:
-        """Emits the assignment of a sequence to the items of a vector operand, or of its only item to a register."""
-        items = operand.items if isinstance(operand, Vector) else (operand,)
+        """Emits the assignment of a sequence to the items of a vector or pair, or of its first item to a register."""
+        items = (operand.first, operand.second) if isinstance(operand, Pair) else items_of(operand)
         source = self.temporary()
         self.line(f"{source} = {expression}")
         for i, item in enumerate(items):
@@ -82,15 +83,17 @@ class Code(Sources):
 
     # Whole instructions
 
-    def call(self, instruction: Instruction, match: re.Match, template: str) -> None:
+    def call(self, instruction: Instruction, match: re.Match, template: str, parts: bool = False) -> None:
         """Emits an expression as a call. The template names in braces
 
         - `{g}`, `{m}` (the mask), `{pc}`, `{issuer}`;
         - groups of the opcode's match, as Python literals: `{name}`, or `{name:b}`, whether the group is there;
-        - operands by index, with a form: `{1:v}` an integer or a row, `{1:i}` one 32-bit integer for the active lanes,
-          `{1:l}` one 64-bit integer, `{1:x}` an address as an integer or a row, `{1:a}` an address as one integer.
+        - operands by index, with a form: `{1:v}` an integer or a row of 32 bits, `{1:q}` of 64, `{1:t}` of the
+          opcode's type, `{1:s}` the items of a vector as rows of that type, `{1:p}` a predicate as a mask, `{1:i}` one
+          32-bit integer for the active lanes, `{1:l}` one 64-bit integer, `{1:x}` an address as an integer or a row,
+          `{1:a}` an address as one integer.
 
-        Operands that the instruction does not have are None.
+        Operands that the instruction does not have are None. parts: the result is a sequence, as in `assign_parts`.
         """
         destination = instruction.operands[0] if instruction.operands else None
         expression = self.fill(instruction, match, template)
@@ -99,7 +102,9 @@ class Code(Sources):
                 expression = expression.replace(test, waiting)
             self.line(f"if not {expression}: return {~self.pc}")
             expression = "True"
-        if self.writes and isinstance(destination, Register):
+        if parts:
+            self.assign_parts(destination, expression, self.kind)
+        elif self.writes and isinstance(destination, Register):
             self.assign(destination, expression, self.kind)
         elif not self.waits:
             self.line(expression)
@@ -117,18 +122,24 @@ class Code(Sources):
                 return str(text is not None) if form == "b" else text if text and text.isdigit() else repr(text)
             index = int(name)
             operand = instruction.operands[index] if index < len(instruction.operands) else None
-            return self.form(operand, form)
+            return self.form(operand, form, match.groupdict().get("type") or "b32")
 
         return re.sub(r"\{(\w+)(?::(\w))?\}", replace, template)
 
-    def form(self, operand: object, form: str) -> str:
-        """The text of an operand in a form that `call` names."""
+    def form(self, operand: object, form: str, type_name: str) -> str:
+        """The text of an operand in a form that `call` names. type_name: of the opcode."""
         if operand is None:
             return "None"
         if form in "il":
             return self.single(operand, 32 if form == "i" else 64)
-        if form == "v":
-            return self.value(operand)
+        if form in "vq":
+            return self.value(operand, 32 if form == "v" else 64)
+        if form == "t":
+            return self.value(operand, type_width(type_name), type_name)
+        if form == "s":
+            return self.stack(items_of(operand), type_name)
+        if form == "p":
+            return self.predicate_bits(operand)
         if form in "ax":
             text = self.address(operand)
             return text if form == "x" or self.flow.kind_of(operand) == "uniform" else f"pick({text}, {self.mask})"

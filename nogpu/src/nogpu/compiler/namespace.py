@@ -31,12 +31,11 @@ from nogpu.ops import (
     tcgen05,
     tensor_maps,
     tmem,
-    warp_mma,
 )
 
 MODULES = (
     *(active_lanes, async_stores, atomics, barriers, bulk_stores, copies, cp_async, exchange, fences, launch_control),
-    *(matrices, mbarrier, memory, messages, setmaxnreg, system_calls, tcgen05, tensor_maps, tmem, warp_mma),
+    *(matrices, mbarrier, memory, messages, setmaxnreg, system_calls, tcgen05, tensor_maps, tmem),
 )
 
 _ROWS = {

@@ -23,6 +23,12 @@ _VECTORS = {
     "clusterid": "cta.cluster.index",
     "nclusterid": "grid.clusters",
 }
+CLOCKS = {
+    **dict.fromkeys(("%clock64", "%globaltimer"), (64, 0)),
+    **dict.fromkeys(("%clock", "%globaltimer_lo"), (32, 0)),
+    **dict.fromkeys(("%clock_hi", "%globaltimer_hi"), (32, 32)),
+}
+"""Special register -> its bits, and the lowest of them in the clock."""
 _RESERVED_BYTES = 0x400  # of shared memory
 _ONE_LANE = np.uint32(1) << LANE_ID
 _LANES_BELOW = _ONE_LANE - np.uint32(1)
@@ -31,6 +37,10 @@ _LANES_BELOW = _ONE_LANE - np.uint32(1)
 def _component(place: str, axis: int) -> Value:
     vector = attrgetter(place)
     return lambda g: vector(g)[axis]
+
+
+def _clock(bits: int, lowest: int) -> Value:
+    return lambda g: g.clock() >> lowest & (1 << bits) - 1
 
 
 def _warps(g: Any) -> int:
@@ -47,12 +57,7 @@ UNIFORM_SPECIALS: dict[str, Value] = {
     "%smid": lambda g: g.cta.sm,
     "%nsmid": lambda g: g.grid.sm_count,
     "%gridid": lambda g: g.grid.number,
-    "%clock": lambda g: g.clock() & 0xFFFFFFFF,
-    "%clock_hi": lambda g: g.clock() >> 32,
-    "%clock64": lambda g: g.clock(),
-    "%globaltimer": lambda g: g.clock(),
-    "%globaltimer_lo": lambda g: g.clock() & 0xFFFFFFFF,
-    "%globaltimer_hi": lambda g: g.clock() >> 32,
+    **{name: _clock(*place) for name, place in CLOCKS.items()},
     "%dynamic_smem_size": lambda g: g.grid.config.dynamic_shared_bytes,
     "%total_smem_size": lambda g: g.cta.shared.data.size - _RESERVED_BYTES,
     "%is_explicit_cluster": lambda g: int(g.cta.cluster.size > 1),

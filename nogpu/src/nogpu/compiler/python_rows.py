@@ -21,7 +21,7 @@ from nogpu.compiler.rowcode.registers import WORD, Slots
 from nogpu.errors import EmulatorError
 from nogpu.hardware.native import UNINITIALISED
 from nogpu.ops import tmem
-from nogpu.ptx.ir import Entry, Instruction, Register, Vector, located
+from nogpu.ptx.ir import Entry, Instruction, Register, items_of, located
 
 if TYPE_CHECKING:
     from nogpu.hardware.warp import ActiveGroup
@@ -59,7 +59,7 @@ class PythonTexts:
         for index, step in enumerate(self._plan.flow.steps):
             if step.instruction.opcode.startswith("tcgen05.ld"):
                 destination = step.instruction.operands[0]
-                items = destination.items if isinstance(destination, Vector) else (destination,)
+                items = items_of(destination)
                 found[index] = [self._slots[x.name].offset if isinstance(x, Register) else -1 for x in items]
         return found
 

@@ -24,7 +24,19 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-from nogpu.ptx.ir import SINK, Address, Immediate, Instruction, Negated, Pair, Register, Special, Symbol, Vector
+from nogpu.ptx.ir import (
+    SINK,
+    Address,
+    Immediate,
+    Instruction,
+    Negated,
+    Pair,
+    Register,
+    Special,
+    Symbol,
+    Vector,
+    items_of,
+)
 from nogpu.ptx.literals import literal_bits
 from nogpu.ptx.types import type_width
 
@@ -100,7 +112,7 @@ def _literal_check(operand: object) -> str | None:
 
 def _items_check(inner: Check) -> Check:
     def check(operand: object) -> str | None:
-        items = operand.items if isinstance(operand, Vector) else (operand,)
+        items = items_of(operand)
         return next((reason for item in items if item != SINK and (reason := inner(item))), None)
 
     return check

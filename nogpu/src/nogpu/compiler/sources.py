@@ -6,12 +6,15 @@ predicate of kind "bits" a mask.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from nogpu.compiler.flow import Flow
 from nogpu.compiler.operands import VALUES, special_is_uniform
 from nogpu.compiler.signatures import misfit, shown
 from nogpu.errors import EmulatorError
 from nogpu.ptx.ir import Address, Immediate, Negated, Register, Special, Symbol
 from nogpu.ptx.literals import literal_bits
+from nogpu.ptx.types import type_width
 
 
 class Sources:
@@ -63,6 +66,11 @@ class Sources:
                 raise self.fail(f"special register {operand.name} is not modelled")
             return f"specials[{operand.name!r}](g)"
         raise self.fail(f"operand {shown(operand)} can't be used as a value here")
+
+    def stack(self, items: Iterable[object], type_name: str = "b32") -> str:
+        """The items as uint[count, 32]. type_name: of each."""
+        width = type_width(type_name)
+        return f"stack([{', '.join(self.value(item, width, type_name) for item in items)}], {width})"
 
     def literal(self, operand: Immediate, type_name: str) -> int:
         """A literal's bits in a type. Raises EmulatorError if it does not fit."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nogpu.compiler.signatures import shown
-from nogpu.ptx.ir import SINK, Register, Vector
+from nogpu.ptx.ir import SINK, Register, Vector, items_of
 
 WIDE = 128  # bits
 _ACCESSES = ("ld", "ldu", "st")
@@ -47,7 +47,7 @@ def _access(name: str, modifiers: list[str], operands: tuple) -> Part:
     if len(operands) <= place:
         raise ValueError(f"{name} with {len(operands)} operands; it takes 2")
     data = operands[place]
-    items = data.items if isinstance(data, Vector) else (data,)
+    items = items_of(data)
     parts = Vector(tuple(half for item in items for half in _halves(item).items))
     kept = [modifier for modifier in modifiers if modifier not in (vector, "b128")]
     return ".".join((name, *kept, _VECTORS[vector], "b64")), (*operands[:place], parts, *operands[place + 1 :])

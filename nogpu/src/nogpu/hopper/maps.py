@@ -14,9 +14,10 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from nogpu.compiler.flow import written_operands
 from nogpu.errors import EmulatorError, Fault
 from nogpu.hardware.tma.tensor_map import SIGNIFICANT_BYTES, TensorMap
-from nogpu.ptx.ir import Address, Entry, Instruction, Param, Register, Symbol
+from nogpu.ptx.ir import Entry, Instruction, Param, Register, Symbol
 
 MAP_BYTES, MAP_ALIGNMENT = 128, 64
 MARK_OFFSET, MARK_4_BIT = 59, 0xB4  # byte and value in a map whose elements had 4 bits: box of dimension 4, minus 1
@@ -115,7 +116,7 @@ class Origins:
         self._params = {param.name for param in entry.params if is_map(param)}
         self._definitions: dict[str, list[Instruction]] = {}
         for instruction in entry.instructions:
-            for register in _registers(instruction.operands[:1]):
+            for register in written_operands(instruction, 1)[0]:
                 self._definitions.setdefault(register.name, []).append(instruction)
 
     def defined_once(self, register: Register) -> bool:
@@ -146,18 +147,3 @@ class Origins:
             if sources is None or not all(self._follow(source, found, seen) for source in sources):
                 return False
         return bool(definitions)
-
-
-def _registers(operands: tuple) -> list[Register]:
-    """The registers among operands, including those of vectors and pairs, but not those of addresses."""
-    registers = []
-    for operand in operands:
-        if isinstance(operand, Register):
-            registers.append(operand)
-        elif not isinstance(operand, Address):
-            parts = getattr(operand, "items", None) or (
-                getattr(operand, "first", None),
-                getattr(operand, "second", None),
-            )
-            registers += _registers(tuple(part for part in parts if part is not None))
-    return registers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from nogpu.hardware.tensor.tmem import COLUMNS, fragment
 from nogpu.hopper.context import Context, address, word
 from nogpu.hopper.statements import Block, Statement, split
 
@@ -94,17 +95,6 @@ SHAPES = {"32x32b": 0, "16x64b": 1, "16x128b": 2, "16x256b": 3, "16x32bx2": 4}
 """Shape of tcgen05.ld -> argument `shape` of hopper_tmem_address in tensorcore.cuh."""
 
 
-def fragment(shape: str, num: int) -> list[tuple[int, int]]:
-    """The (lanes, columns) from a thread's first element to each register's (PTX ISA, "Matrix fragments")."""
-    if shape in ("32x32b", "16x32bx2"):
-        return [(0, i) for i in range(num)]
-    if shape == "16x64b":
-        return [(0, 2 * i) for i in range(num)]
-    if shape == "16x128b":
-        return [(8 * half, 4 * i) for i in range(num) for half in range(2)]
-    return [(8 * half, 8 * i + pair) for i in range(num) for half in range(2) for pair in range(2)]
-
-
 def access(statement: Statement, context: Context) -> str:
     """Lower tcgen05.ld and tcgen05.st."""
     loads = statement.opcode.startswith("tcgen05.ld")
@@ -131,7 +121,9 @@ def access(statement: Statement, context: Context) -> str:
         ("b32", half_split),
         result=("b64", first),
     )
-    for register, (lanes, columns) in zip(registers, fragment(shape, int(form[2])), strict=True):
+    words = fragment(shape, int(form[2]), False, 0)
+    for register, distance in zip(registers, (words - words[0])[:, 0].tolist(), strict=True):
+        lanes, columns = divmod(distance, COLUMNS)
         place = 4 * (lanes + 128 * columns * (2 if packed else 1))
         if packed:
             _access_halves(block, register, first, place, loads)

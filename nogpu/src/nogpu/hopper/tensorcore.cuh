@@ -42,8 +42,8 @@ extern "C" __device__ void hopper_dealloc(uint32_t control, uint32_t columns) {
     if (threadIdx.x % 32 == 0) add(AT(columns), -columns);
 }
 
-/* Global address of the calling lane's first word of a tcgen05.ld or .st; `fragment` in rules_tcgen05.py gives the
- * distances of the registers, and its SHAPES the values of `shape` (PTX ISA, "Matrix fragments for shape .32x32b" and
+/* Global address of the calling lane's first word of a tcgen05.ld or .st; `fragment` in hardware/tensor/tmem.py gives the
+ * distances of the registers, SHAPES in rules_tcgen05.py the values of `shape` (PTX ISA, "Matrix fragments for shape .32x32b" and
  * the sections behind). */
 extern "C" __device__ uint64_t hopper_tmem_address(uint32_t control, uint32_t taddr, uint32_t shape, uint32_t packed,
                                                    uint32_t half_split) {

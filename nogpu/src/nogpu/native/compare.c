@@ -18,9 +18,7 @@ enum { INVERTED = 1, FLUSHED = 2 };
             y = y < tiny && y > -tiny ? 0 : y;                                                      \
             m |= (E) ? lane_bit(l) : 0;                                                             \
         }                                                                                           \
-        m ^= -(u32)(op->x & INVERTED);                                                              \
-        u32 *d = AT(u32, d);                                                                        \
-        *d = op->flags & KEEPS ? (m & ctx->mask) | (*d & ~ctx->mask) : m;                           \
+        write_mask(ctx, op, m ^ -(u32)(op->x & INVERTED));                                          \
         return op + 1;                                                                              \
     }
 #define COMPARISONS(NAME, T, F, LOAD, TINY)                                                         \
@@ -44,8 +42,7 @@ COMPARISONS(bf16, u16, f32, single_of_brain, 0)
             U x = a[l] << 1 >> 1;                                                                   \
             m |= (U)(x - (LOW)) < (U)((HIGH) - (LOW)) ? lane_bit(l) : 0;                            \
         }                                                                                           \
-        u32 *d = AT(u32, d);                                                                        \
-        *d = op->flags & KEEPS ? (m & ctx->mask) | (*d & ~ctx->mask) : m;                           \
+        write_mask(ctx, op, m);                                                                     \
         return op + 1;                                                                              \
     }
 #define PROPERTIES(NAME, U, TINY, INFINITE, END)                                                    \

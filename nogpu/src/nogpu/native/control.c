@@ -14,15 +14,18 @@ KERNEL(count) { ctx->issued += op->x; return op + 1; }
 // An instruction that has no kernel.
 KERNEL(python) { return to_python(ctx, op); }
 
-// Before an instruction of a watched program, whose Ops follow. Its lanes are those in which the predicate a holds, or with
-// b those in which it does not; c: it is the same in every lane. a of -1: it has none.
+// The active lanes in which the predicate a holds, or with b those in which it does not; c: it is the same in every lane.
+// a of -1: there is none.
+static inline u32 guarded(const Context *ctx, const Op *op) {
+    if (op->a < 0) return ctx->mask;
+    u32 bits = op->c ? -(*AT(u32, a) != 0) : *AT(u32, a);
+    return ctx->mask & (op->b ? ~bits : bits);
+}
+
+// Before an instruction of a watched program, whose Ops follow.
 KERNEL(watch) {
     u32 outer = ctx->mask;
-    if (op->a >= 0) {
-        u32 bits = *AT(u32, a);
-        if (op->c) bits = bits ? FULL : 0;
-        ctx->mask = outer & (op->b ? ~bits : bits);
-    }
+    ctx->mask = guarded(ctx, op);
     ctx->watch(ctx->watcher, ctx, op);
     ctx->mask = outer;
     return op + 1;
@@ -33,11 +36,7 @@ KERNEL(check_uninitialised) {
     u32 outer = ctx->mask;
     if (!ctx->uninitialised || !ctx->uninitialised[op->pc]) return op + 1;
     ctx->outer = outer;
-    if (op->a >= 0) {
-        u32 bits = *AT(u32, a);
-        if (op->c) bits = bits ? FULL : 0;
-        ctx->mask = outer & (op->b ? ~bits : bits);
-    }
+    ctx->mask = guarded(ctx, op);
     s32 answer = followed(ctx, op->pc);
     ctx->mask = outer;
     return after(ctx, op, answer);

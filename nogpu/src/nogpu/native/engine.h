@@ -299,8 +299,7 @@ COMMIT(8) COMMIT(16) COMMIT(32) COMMIT(64)
         SOURCE(A, a, 0, LANES) SOURCE(A, b, 1, LANES)                              \
         u32 m = 0;                                                                 \
         for (int l = 0; l < LANES; l++) { A x = a[l], y = b[l]; m |= (E) ? lane_bit(l) : 0; } \
-        u32 *d = AT(u32, d);                                                       \
-        *d = op->flags & KEEPS ? (m & ctx->mask) | (*d & ~ctx->mask) : m;          \
+        write_mask(ctx, op, m);                                                    \
         return op + 1;                                                             \
     }                                                                              \
     KERNEL(NAME##_s) { A x = *AT(A, a), y = *AT(A, b); *AT(u64, d) = (E) != 0; return op + 1; }

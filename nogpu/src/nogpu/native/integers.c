@@ -82,11 +82,9 @@ PARTS(16, 8)
 // Predicates: masks, or 0 and 1
 #define PREDICATE(NAME, E)                                                          \
     KERNEL(NAME) {                                                                  \
-        u32 x = *AT(u32, a), y = *AT(u32, b);                                       \
-        x = op->flags & 1 ? -x : x;                                                 \
-        y = op->flags & 2 ? -y : y;                                                 \
-        u32 r = E, *d = AT(u32, d), m = op->flags & KEEPS ? ctx->mask : FULL;       \
-        *d = (r & m) | (*d & ~m);                                                   \
+        u32 x = MASK_OF(a, 0), y = MASK_OF(b, 1);                                   \
+        (void)y;                                                                    \
+        write_mask(ctx, op, E);                                                     \
         return op + 1;                                                              \
     }                                                                               \
     KERNEL(NAME##_s) { u32 x = *AT(u32, a), y = *AT(u32, b); (void)y; *AT(u64, d) = (E) & 1; return op + 1; }

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nogpu.arithmetic.lanes import FULL, bits_of, lanes
+from nogpu.arithmetic.lanes import FULL, lanes, sharers
 from nogpu.errors import Fault, ordering_fault
 
 if TYPE_CHECKING:
@@ -52,6 +52,13 @@ def whole_warp(g: ActiveGroup, mask: int, instruction: str) -> None:
         raise Fault(_parted(g, mask, instruction))
 
 
+def all_lanes(g: ActiveGroup, mask: int, instruction: str) -> None:
+    """Does as `whole_warp`, and raises Fault for a warp with less than 32 live lanes."""
+    whole_warp(g, mask, instruction)
+    if mask != FULL:
+        raise Fault(f"{instruction} needs all 32 lanes, {mask:#010x} are live")
+
+
 def _parted(g: ActiveGroup, mask: int, instruction: str) -> str:
     return (
         f"{instruction} is executed by lanes {mask:#010x} of {g.warp.live:#010x}: the warp has diverged, and all of "
@@ -68,9 +75,7 @@ def aligned_or_lenient(issuer: Issuer, mask: int, instruction: str) -> None:
 
 def parties(mask: int, membermask: Operand) -> list[tuple[int, int]]:
     """(lanes, their membermask) for each membermask that active lanes name, as tiles that run together do."""
-    if isinstance(membermask, int):
-        return [(mask, membermask)]
-    return [(mask & bits_of(membermask == value), int(value)) for value in np.unique(membermask[lanes(mask)])]
+    return [(lanes, named) for named, lanes in sorted(sharers(mask, membermask).items())]
 
 
 def members(g: ActiveGroup, mask: int, membermask: Operand, instruction: str) -> None:
@@ -79,12 +84,17 @@ def members(g: ActiveGroup, mask: int, membermask: Operand, instruction: str) ->
         _members(g, party, named, instruction)
 
 
-def _members(g: ActiveGroup, mask: int, membermask: int, instruction: str) -> None:
+def check_named(mask: int, membermask: int, instruction: str) -> None:
+    """Raises Fault unless the membermask of a `.sync` instruction names the lanes that execute it."""
     if mask & ~membermask:
         raise Fault(
             f"{instruction}: lanes {mask & ~membermask:#010x} execute it but are not in its membermask "
             f"{membermask:#010x}"
         )
+
+
+def _members(g: ActiveGroup, mask: int, membermask: int, instruction: str) -> None:
+    check_named(mask, membermask, instruction)
     missing = membermask & g.warp.live & ~mask
     if missing:
         raise Fault(

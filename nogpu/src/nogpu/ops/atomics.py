@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nogpu.arithmetic.lanes import UINTS, bits_of, lane_list, row_of, signed
+from nogpu.arithmetic.lanes import UINTS, bits_of, lane_list, row_of, sharers, signed
 from nogpu.arithmetic.reductions import combined
 from nogpu.errors import Fault
 from nogpu.ops.memory import LOCAL_TAG, SHARED_TAG, TAG_SHIFT, load_lanes, memory_of, store_lanes
@@ -126,13 +126,7 @@ def _running(g: ActiveGroup, part: int) -> Iterator[None]:
 
 def _sharers(g: ActiveGroup, mask: int, address: np.ndarray) -> list[int]:
     """Masks of lanes with the same address, for whoever follows accesses by lane; else all in one."""
-    if not g.cta.cluster.events.is_observed:
-        return [mask]
-    found: dict[int, int] = {}
-    for lane in lane_list(mask):
-        place = int(address[lane])
-        found[place] = found.get(place, 0) | 1 << lane
-    return list(found.values())
+    return list(sharers(mask, address).values()) if g.cta.cluster.events.is_observed else [mask]
 
 
 def _floating(

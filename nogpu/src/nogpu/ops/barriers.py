@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nogpu.errors import Fault
-from nogpu.hardware.barriers import NamedBarrier
+from nogpu.hardware.barriers import ClusterBarrier, NamedBarrier
 from nogpu.hardware.properties import WARP_THREADS
 from nogpu.hardware.tensor.order import arrives
-from nogpu.ops.active_lanes import aligned_or_lenient, members, parties, whole_warp
+from nogpu.ops.active_lanes import aligned_or_lenient, check_named, members, parties, whole_warp
 from nogpu.ops.fences import publish
 
 if TYPE_CHECKING:
@@ -65,6 +65,13 @@ def arrive(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int, 
     _warp_arrives(issuer, mask, barrier, threads, needed)
 
 
+def _await(g: ActiveGroup, barrier: NamedBarrier | ClusterBarrier) -> bool:
+    """The group waits for the end of a barrier's generation; False."""
+    g.waiting = ("", barrier, barrier.generation)
+    barrier.waiters.append(g)
+    return False
+
+
 def wait(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, issuer: Issuer) -> bool:
     """bar.sync."""
     events = g.cta.cluster.events
@@ -87,9 +94,7 @@ def wait(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | N
         g.warp.known |= barrier.news
         events.met(barrier, generation, g.warp, mask)
         return True
-    g.waiting = ("", barrier, generation)
-    barrier.waiters.append(g)
-    return False
+    return _await(g, barrier)
 
 
 def wait_reduction(
@@ -124,11 +129,7 @@ def wait_warp(g: ActiveGroup, mask: int, membermask: Operand, issuer: Issuer) ->
                 events.joined(g.warp, lanes)
             return True
         mask, membermask = first, named
-    if mask & ~membermask:
-        raise Fault(
-            f"bar.warp.sync: lanes {mask & ~membermask:#010x} execute it but are not in its membermask "
-            f"{membermask:#010x}"
-        )
+    check_named(mask, membermask, "bar.warp.sync")
     barrier = g.warp.barrier(membermask)
     if g.waiting is not None:
         generation = g.waiting[2]
@@ -148,9 +149,7 @@ def wait_warp(g: ActiveGroup, mask: int, membermask: Operand, issuer: Issuer) ->
     if barrier.generation != generation:
         events.met(barrier, generation, g.warp, mask)
         return True
-    g.waiting = ("", barrier, generation)
-    barrier.waiters.append(g)
-    return False
+    return _await(g, barrier)
 
 
 # Clusters and grids
@@ -188,9 +187,7 @@ def wait_cluster(g: ActiveGroup, mask: int, aligned: bool, issuer: Issuer) -> bo
         raise Fault("barrier.cluster.wait without a barrier.cluster.arrive before it (PTX ISA, barrier.cluster)")
     barrier = g.cta.cluster.barrier
     if barrier.generation == g.warp.cluster_generation:
-        g.waiting = ("", barrier, barrier.generation)
-        barrier.waiters.append(g)
-        return False
+        return _await(g, barrier)
     g.waiting = None
     g.warp.synced = max(g.warp.synced, barrier.ended)
     g.warp.known |= (1 << g.cta.cluster.size) - 1

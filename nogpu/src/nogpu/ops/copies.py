@@ -115,17 +115,19 @@ def _tile_load(
         (first, offset), _ = places[0]
         first.alive("a tensor copy", issuer)
         boxes.load_tile(tensor_map, coords, g.grid.memory, first.shared, offset, issuer, rows)
-        for (cta, _), _ in places[1:]:
-            cta.alive("a tensor copy", issuer)
-            cta.shared.write(offset, first.shared.data[offset : offset + nbytes], issuer)
-        _tell_landed(places, nbytes, issuer)
+        _spread(places, nbytes, "a tensor copy", issuer)
         for _, barrier in places:
             barrier.complete(counted, TILE_LOAD, issuer)
 
     return run
 
 
-def _tell_landed(places: list[Destination], nbytes: int, issuer: Issuer) -> None:
+def _spread(places: list[Destination], nbytes: int, what: str, issuer: Issuer) -> None:
+    """Copies the bytes that have come to the first place to the others."""
+    (first, start), _ = places[0]
+    for (cta, _), _ in places[1:]:
+        cta.alive(what, issuer)
+        cta.shared.write(start, first.shared.data[start : start + nbytes], issuer)
     for (cta, offset), _ in places:
         cta.cluster.events.landed(cta, offset, nbytes, issuer)
 
@@ -141,10 +143,7 @@ def load_bulk(g: ActiveGroup, mask: int, operands: Operands, own_only: bool, iss
             (first, offset), _ = places[0]
             first.alive("a bulk copy", issuer)
             boxes.load_bulk(g.grid.memory, address, first.shared, offset, size, issuer)
-            for (cta, _), _ in places[1:]:
-                cta.alive("a bulk copy", issuer)
-                cta.shared.write(offset, first.shared.data[offset : offset + size], issuer)
-            _tell_landed(places, size, issuer)
+            _spread(places, size, "a bulk copy", issuer)
             for _, notified in places:
                 notified.complete(size, "bulk copy", issuer)
 

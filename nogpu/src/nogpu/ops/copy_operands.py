@@ -16,7 +16,7 @@ from nogpu.hardware.tma.known_maps import map_at
 from nogpu.hardware.tma.tensor_map import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, TensorMap
 from nogpu.ops.mbarrier import barrier_at
 from nogpu.ops.memory import SHARED_TAG, TAG_SHIFT, shared_target
-from nogpu.ops.peers import check_started
+from nogpu.ops.peers import multicast_ranks, started
 
 if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cta
@@ -163,13 +163,8 @@ def destinations(
             raise Fault(f"the barrier is in CTA rank {signalled.rank}, the destination in rank {target.rank}")
         live = None if signalled.exited else signalled.mbarriers.get(barrier_offset)
         return [((target, offset), live or barrier_at(g, None, barrier))]
-    if multicast >> g.cta.cluster.size or not multicast:
-        raise Fault(f"multicast mask {multicast:#06x} for a cluster of {g.cta.cluster.size} CTAs")
     found = []
-    for rank in lane_list(multicast):
-        receiver = g.cta.cluster.cta(rank, g.cta)
-        notified = g.cta.cluster.cta((rank & ~1) | (signalled.rank & 1) if pair else rank, g.cta)
-        check_started(g, receiver)
-        check_started(g, notified)
+    for rank in multicast_ranks(g, multicast):
+        receiver, notified = started(g, (rank, (rank & ~1) | (signalled.rank & 1) if pair else rank))
         found.append(((receiver, offset), _of_peer(g, notified, barrier_offset)))
     return found

@@ -34,7 +34,6 @@ class LaneCopies:
 
     def __init__(
         self,
-        g: ActiveGroup,
         mask: int,
         places: np.ndarray,
         sources: np.ndarray,
@@ -46,6 +45,7 @@ class LaneCopies:
 
         places, sources: uint32[32] in shared and uint64[32] in global memory. counts: uint32[32].
         """
+        g = issuer[0]
         self.cta, self.memory, self.issuer = g.cta, g.grid.memory, issuer
         self.places, self.sources, self.size, self.counts = places, sources, size, counts
         self.left = mask  # lanes whose copy is outstanding
@@ -97,7 +97,7 @@ def copy(
         counts = np.where(ignored, np.uint32(0), counts)
     _check(lanes(mask), places, sources, size, counts)
     g.cta.machine.progress += 1
-    copies = LaneCopies(g, mask, places, sources, size, counts, issuer)
+    copies = LaneCopies(mask, places, sources, size, counts, issuer)
     g.warp.lane_copies_open.append((mask, copies))
     g.cta.machine.queues.load(copies.async_op)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nogpu.arithmetic.lanes import bits_of, lanes
+from nogpu.arithmetic.lanes import sharers
 
 if TYPE_CHECKING:
     from nogpu.hardware.warp import ActiveGroup
@@ -58,9 +58,8 @@ def release_maps(g: ActiveGroup, mask: int) -> None:
 
 def acquire_map(g: ActiveGroup, mask: int, address: Operand) -> None:
     """fence.proxy.tensormap::generic.acquire: copies that follow see the tensor map at an address."""
-    for place in {address} if isinstance(address, int) else set(address[lanes(mask)].tolist()):
-        sharers = mask if isinstance(address, int) else mask & bits_of(address == place)
-        g.cta.cluster.events.acquired_map(g.warp, sharers, place)
+    for place, lanes in sharers(mask, address).items():
+        g.cta.cluster.events.acquired_map(g.warp, lanes, place)
 
 
 def thread(g: ActiveGroup, scope: str) -> None:

@@ -17,7 +17,7 @@ from nogpu.hardware.async_operations import AsyncOperation
 from nogpu.ops.active_lanes import one_lane, pick
 from nogpu.ops.mbarrier import barrier_at
 from nogpu.ops.memory import shared_target
-from nogpu.ops.peers import check_started
+from nogpu.ops.peers import started
 
 if TYPE_CHECKING:
     from nogpu.hardware.warp import ActiveGroup, Issuer
@@ -49,9 +49,7 @@ def try_cancel(
     _, barrier_offset = shared_target(g, barrier_place)
     cluster = g.cta.cluster
     ranks = range(cluster.size) if everywhere else (g.cta.rank,)
-    receivers = [cluster.cta(rank, g.cta) for rank in ranks]
-    for receiver in receivers:
-        check_started(g, receiver)
+    receivers = started(g, ranks)
     notified = [receiver.mbarrier(barrier_offset) for receiver in receivers]
     for receiver in receivers:
         receiver.shared.check(offset, RESPONSE_BYTES, "store")

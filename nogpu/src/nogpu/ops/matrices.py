@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nogpu.arithmetic.lanes import FULL, row_of
-from nogpu.errors import Fault
+from nogpu.arithmetic.lanes import row_of
 from nogpu.hardware.memory import RANK_SHIFT
-from nogpu.ops.active_lanes import whole_warp
+from nogpu.ops.active_lanes import all_lanes
 from nogpu.ops.memory import shared_target
 
 if TYPE_CHECKING:
@@ -27,13 +26,12 @@ if TYPE_CHECKING:
     from nogpu.ops.active_lanes import Operand
 
 ROW_BYTES = 16
+_BITS = {"b8": 8, "b8x16.b6x16_p32": 6, "b8x16.b4x16_p64": 4}  # format -> bits of an element in shared memory
 
 
 def _places(g: ActiveGroup, mask: int, address: Operand, rows: int, instruction: str) -> np.ndarray:
     """uint32[rows]: the rows' 32-bit addresses in this CTA's shared memory. address: 32-bit or generic addresses."""
-    whole_warp(g, mask, instruction)
-    if mask != FULL:
-        raise Fault(f"{instruction} needs all 32 lanes, {mask:#010x} are live")
+    all_lanes(g, mask, instruction)
     places = row_of(address, 64)[:rows]
     if places.dtype == np.uint32:
         return places
@@ -76,38 +74,37 @@ def store_matrix(
 
 def move_matrix(g: ActiveGroup, mask: int, value: Operand) -> np.ndarray:
     """movmatrix.m8n8.trans.b16: uint32[32], the transpose of an 8x8 matrix in registers."""
-    whole_warp(g, mask, "movmatrix")
-    if mask != FULL:
-        raise Fault(f"movmatrix needs all 32 lanes, {mask:#010x} are live")
+    all_lanes(g, mask, "movmatrix")
     halves = np.ascontiguousarray(row_of(value, 32)).view(np.uint16).reshape(8, 8)
     return np.ascontiguousarray(halves.T).reshape(64).view(np.uint32)
 
 
-def _elements(rows: np.ndarray, bits: int) -> np.ndarray:
-    """uint8[rows, 16]: the 16 elements of each row, zero-extended. bits: 8, 6 or 4 per element in `rows`.
+def _elements(rows: np.ndarray, form: str) -> np.ndarray:
+    """uint8[rows, 16]: the 16 elements of each row, zero-extended. form: of the elements in `rows`.
 
     Rows of narrow elements end in padding, which is ignored (PTX ISA, "ldmatrix", .b6x16_p32, .b4x16_p64).
     """
+    bits = _BITS[form]
     if bits == 8:
         return rows
     fields = np.unpackbits(rows[:, : 2 * bits], axis=1, bitorder="little").reshape(len(rows), ROW_BYTES, bits)
     return np.packbits(fields, axis=2, bitorder="little")[:, :, 0]
 
 
-def load_bytes(g: ActiveGroup, mask: int, address: Operand, count: int, bits: int, issuer: Issuer) -> np.ndarray:
-    """ldmatrix.m8n16.xN: uint32[count, 32]. bits: per element in shared memory."""
-    return _elements(_loaded(g, mask, address, 8 * count, issuer), bits).reshape(count, 128).view(np.uint32)
+def load_bytes(g: ActiveGroup, mask: int, address: Operand, count: int, form: str, issuer: Issuer) -> np.ndarray:
+    """ldmatrix.m8n16.xN: uint32[count, 32]. form: of the elements in shared memory."""
+    return _elements(_loaded(g, mask, address, 8 * count, issuer), form).reshape(count, 128).view(np.uint32)
 
 
 def load_bytes_transposed(
-    g: ActiveGroup, mask: int, address: Operand, count: int, bits: int, issuer: Issuer
+    g: ActiveGroup, mask: int, address: Operand, count: int, form: str, issuer: Issuer
 ) -> np.ndarray:
-    """ldmatrix.m16n16.xN.trans: uint32[2 count, 32]. bits: per element in shared memory.
+    """ldmatrix.m16n16.xN.trans: uint32[2 count, 32]. form: of the elements in shared memory.
 
     The first register of lane t holds rows 4 (t % 4) to 4 (t % 4) + 3 of column t / 4, the second one the same rows of
     column t / 4 + 8. Rows and columns are those in shared memory.
     """
-    columns = _elements(_loaded(g, mask, address, 16 * count, issuer), bits).reshape(count, 16, 16).transpose(0, 2, 1)
+    columns = _elements(_loaded(g, mask, address, 16 * count, issuer), form).reshape(count, 16, 16).transpose(0, 2, 1)
     return np.ascontiguousarray(columns).reshape(2 * count, 128).view(np.uint32)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nogpu.arithmetic.lanes import lane_list
+from nogpu.arithmetic.lanes import sharers
 from nogpu.errors import Fault, doubt, ordering_fault
 from nogpu.hardware.async_operations import AsyncOperation
 from nogpu.hardware.mbarriers import ARRIVAL, COMPLETION, MBarrier
@@ -52,20 +52,21 @@ def barrier_at(g: ActiveGroup, space: str | None, address: int) -> MBarrier:
     return cta.mbarrier(offset)
 
 
-def init(g: ActiveGroup, mask: int, space: str | None, address: Operand, count: Operand, issuer: Issuer) -> None:
+def init(g: ActiveGroup, mask: int, address: Operand, count: Operand, issuer: Issuer) -> None:
     """mbarrier.init. Lanes may name the same barrier if they give it the same count."""
     counts: dict[int, int] = {}
-    lanes: dict[int, int] = {}  # place -> those that name it
-    for lane in lane_list(mask):
-        place, expected = (int(x[lane]) if isinstance(x, np.ndarray) else x for x in (address, count))
-        if counts.setdefault(place, expected) != expected:
+    places = sharers(mask, address)
+    for place, lanes in places.items():
+        expected, *others = sharers(lanes, count)
+        counts[place] = expected
+        if others:
             raise Fault(
-                f"mbarrier.init of the barrier at {place:#x} with counts {counts[place]} and {expected} by lanes of "
-                "one instruction"
+                f"mbarrier.init of the barrier at {place:#x} with counts {expected} and {others[0]} by lanes of one "
+                "instruction"
             )
-        lanes[place] = lanes.get(place, 0) | 1 << lane
     g.cta.machine.progress += 1
-    for place, expected in counts.items():
+    for place, lanes in places.items():
+        expected = counts[place]
         cta, offset = _place(g, "shared", place)
         existing = cta.mbarriers.get(offset)
         if existing is not None:
@@ -78,7 +79,7 @@ def init(g: ActiveGroup, mask: int, space: str | None, address: Operand, count: 
             if existing.is_untouched:
                 existing.initialise(expected, issuer)
             else:
-                cta.cluster.events.invalidated(existing, g.warp, lanes[place])
+                cta.cluster.events.invalidated(existing, g.warp, lanes)
                 _remove(cta, offset)
                 existing.is_replaced = True
                 existing = None
@@ -86,13 +87,13 @@ def init(g: ActiveGroup, mask: int, space: str | None, address: Operand, count: 
         if barrier.hidden is None:
             cta.hidden_barriers.append(barrier)
         barrier.hidden, barrier.time = "all", g.cta.machine.progress
-        cta.cluster.events.initialised(barrier, g.warp, lanes[place])
+        cta.cluster.events.initialised(barrier, g.warp, lanes)
         if existing is None:
             cta.mbarriers[offset] = barrier
             cta.shared.place_barrier(offset, barrier)
 
 
-def invalidate(g: ActiveGroup, mask: int, space: str | None, address: int, issuer: Issuer) -> None:
+def invalidate(g: ActiveGroup, mask: int, address: int, issuer: Issuer) -> None:
     """mbarrier.inval."""
     cta, offset = _place(g, "shared", address)
     barrier = cta.mbarrier(offset)
@@ -113,22 +114,14 @@ def _remove(cta: Cta, offset: int) -> None:
 
 def _targets(g: ActiveGroup, mask: int, space: str | None, address: Operand) -> list[tuple[MBarrier, int]]:
     """(barrier, number of active lanes that name it)."""
-    if isinstance(address, int):
-        return [(barrier_at(g, space, address), mask.bit_count())]
-    counts: dict[int, int] = {}
-    for lane in lane_list(mask):
-        place = int(address[lane])
-        counts[place] = counts.get(place, 0) + 1
-    return [(barrier_at(g, space, place), lanes) for place, lanes in counts.items()]
+    return [(barrier_at(g, space, place), lanes.bit_count()) for place, lanes in sharers(mask, address).items()]
 
 
 def _per_lane(value: Operand, mask: int) -> int:
-    if not isinstance(value, np.ndarray):
-        return value
-    values = {int(value[lane]) for lane in lane_list(mask)}
-    if len(values) > 1:
-        raise Fault(f"a count that differs between lanes is not modelled: {sorted(values)}")
-    return values.pop()
+    first, *others = sharers(mask, value)
+    if others:
+        raise Fault(f"a count that differs between lanes is not modelled: {sorted((first, *others))}")
+    return first
 
 
 def deliver(g: ActiveGroup, barrier: MBarrier, how: str, issuer: Issuer, action: Callable[[], None]) -> None:
@@ -224,7 +217,7 @@ def _check_parity(parity: int) -> None:
         raise Fault(f"phase parity {parity}: must be 0 or 1 (PTX ISA, mbarrier.test_wait)")
 
 
-def test_parity(g: ActiveGroup, mask: int, space: str | None, address: int, parity: int, issuer: Issuer) -> bool:
+def test_parity(g: ActiveGroup, mask: int, address: int, parity: int, issuer: Issuer) -> bool:
     """mbarrier.test_wait.parity or try_wait.parity, once.
 
     Raises Fault if the lanes have tested for this phase before, in vain, and are two phases late: they have missed it.
@@ -255,7 +248,7 @@ def state_of(token: int | np.ndarray, mask: int) -> int:
     return token & bits if isinstance(token, int) else pick(token & np.uint64(bits), mask)
 
 
-def test_state(g: ActiveGroup, mask: int, space: str | None, address: int, state: int, issuer: Issuer) -> bool:
+def test_state(g: ActiveGroup, mask: int, address: int, state: int, issuer: Issuer) -> bool:
     """mbarrier.test_wait or try_wait with a state token, once. state: the token's phase."""
     barrier = _waited_for(g, address)
     if barrier.phase - state not in (0, 1):
@@ -270,7 +263,7 @@ def test_state(g: ActiveGroup, mask: int, space: str | None, address: int, state
     return False
 
 
-def wait_parity(g: ActiveGroup, mask: int, space: str | None, address: int, parity: int, issuer: Issuer) -> bool:
+def wait_parity(g: ActiveGroup, mask: int, address: int, parity: int, issuer: Issuer) -> bool:
     """A loop around mbarrier.try_wait.parity or test_wait.parity that does nothing else."""
     barrier = _waited_for(g, address)
     phase = barrier.phase
@@ -292,10 +285,10 @@ def wait_parity(g: ActiveGroup, mask: int, space: str | None, address: int, pari
     return False
 
 
-def wait_state(g: ActiveGroup, mask: int, space: str | None, address: int, state: int, issuer: Issuer) -> bool:
+def wait_state(g: ActiveGroup, mask: int, address: int, state: int, issuer: Issuer) -> bool:
     """A loop around mbarrier.try_wait or test_wait with a state token that does nothing else."""
     g.waiting = None
-    if test_state(g, mask, space, address, state, issuer):
+    if test_state(g, mask, address, state, issuer):
         return True
     barrier = _waited_for(g, address)
     g.waiting = (f"phase {barrier.phase}", barrier, barrier.phase)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nogpu.arithmetic.lanes import lane_list
+from nogpu.arithmetic.lanes import sharers
 from nogpu.ops.memory import SHARED_TAG, TAG_SHIFT
 
 if TYPE_CHECKING:
@@ -17,15 +17,11 @@ if TYPE_CHECKING:
 _SHARED_MASK = (1 << 32) - 1
 
 
-def _keys(mask: int, address: Operand) -> dict[int, int]:
-    """Address -> the lanes that have it; those of shared memory without a tag."""
-    if isinstance(address, int):
-        return {_untagged(address): mask}
-    found: dict[int, int] = {}
-    for lane in lane_list(mask):
-        key = _untagged(int(address[lane]))
-        found[key] = found.get(key, 0) | 1 << lane
-    return found
+def _words(g: ActiveGroup, mask: int, address: Operand) -> list[tuple[int, int]]:
+    """(address, lanes that have it) of each word, if anybody follows them; in shared memory without a tag."""
+    if g.cta.cluster.size == 1 and not g.cta.cluster.events.is_observed:
+        return []
+    return [(_untagged(place), lanes) for place, lanes in sharers(mask, address).items()]
 
 
 def _untagged(place: int) -> int:
@@ -36,21 +32,13 @@ def tell(g: ActiveGroup, mask: int, address: Operand) -> None:
     """The active lanes store words that others may wait for, at addresses of any space: the warp's knowledge goes with
     them.
     """
-    events = g.cta.cluster.events
-    if events.is_observed:
-        for key, lanes in _keys(mask, address).items():
-            events.word_stored(g.warp, lanes, key)
-    if g.cta.cluster.size > 1:
-        for key in _keys(mask, address):
-            g.cta.cluster.told[key] = g.cta.cluster.told.get(key, 0) | g.warp.known
+    for key, lanes in _words(g, mask, address):
+        g.cta.cluster.events.word_stored(g.warp, lanes, key)
+        g.cta.cluster.told[key] = g.cta.cluster.told.get(key, 0) | g.warp.known
 
 
 def hear(g: ActiveGroup, mask: int, address: Operand) -> None:
     """The active lanes have loaded words that others may have stored."""
-    events = g.cta.cluster.events
-    if events.is_observed:
-        for key, lanes in _keys(mask, address).items():
-            events.word_loaded(g.warp, lanes, key)
-    if g.cta.cluster.size > 1:
-        for key in _keys(mask, address):
-            g.warp.known |= g.cta.cluster.told.get(key, 0)
+    for key, lanes in _words(g, mask, address):
+        g.cta.cluster.events.word_loaded(g.warp, lanes, key)
+        g.warp.known |= g.cta.cluster.told.get(key, 0)

@@ -11,11 +11,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nogpu.errors import ordering_fault
+from nogpu.arithmetic.lanes import lane_list
+from nogpu.errors import Fault, ordering_fault
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from nogpu.hardware.cluster import Cta
     from nogpu.hardware.warp import ActiveGroup
+
+
+def started(g: ActiveGroup, ranks: Iterable[int]) -> list[Cta]:
+    """The CTAs of these ranks. Raises Fault unless the warp knows that each has started."""
+    ctas = [g.cta.cluster.cta(rank, g.cta) for rank in ranks]
+    for cta in ctas:
+        check_started(g, cta)
+    return ctas
+
+
+def multicast_ranks(g: ActiveGroup, multicast: int) -> list[int]:
+    """The ranks of a multicast mask. Raises Fault for none, and for CTAs that the cluster does not have."""
+    if multicast >> g.cta.cluster.size or not multicast:
+        raise Fault(f"multicast mask {multicast:#06x} for a cluster of {g.cta.cluster.size} CTAs")
+    return lane_list(multicast)
 
 
 def check_started(g: ActiveGroup, cta: Cta) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nogpu.arithmetic.lanes import lane_list
 from nogpu.errors import Fault
 from nogpu.hardware.async_operations import AsyncOperation
 from nogpu.hardware.tensor.copy import Copy
@@ -17,7 +16,7 @@ from nogpu.hardware.tensor.core import Mma, MmaForm, MmaOperands
 from nogpu.ops.active_lanes import one_lane, pick
 from nogpu.ops.mbarrier import deliver
 from nogpu.ops.memory import shared_target
-from nogpu.ops.peers import check_started
+from nogpu.ops.peers import check_started, multicast_ranks, started
 from nogpu.ops.tmem import accesses, commits, group_ctas
 
 if TYPE_CHECKING:
@@ -122,14 +121,7 @@ def commit(g: ActiveGroup, mask: int, cta_group: int, barrier: Operand, multicas
     multicast: a bit per CTA of the cluster with an mbarrier at that offset; None: the barrier's own CTA.
     """
     cta, offset = shared_target(g, pick(barrier, mask))
-    if multicast is None:
-        ctas = [cta]
-    else:
-        if multicast >> g.cta.cluster.size or not multicast:
-            raise Fault(f"multicast mask {multicast:#06x} for a cluster of {g.cta.cluster.size} CTAs")
-        ctas = [g.cta.cluster.cta(rank, g.cta) for rank in lane_list(multicast)]
-        for receiver in ctas:
-            check_started(g, receiver)
+    ctas = [cta] if multicast is None else started(g, multicast_ranks(g, multicast))
     targets = [(cta, cta.mbarrier(offset)) for cta in ctas]
 
     def run() -> None:

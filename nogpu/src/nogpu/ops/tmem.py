@@ -119,6 +119,22 @@ class _Pending:
         return self.pc == pc
 
 
+def _access(g: ActiveGroup, mask: int, instruction: str, form: Form, taddr: Operand, issuer: Issuer) -> tuple:
+    """The words of tensor memory that tcgen05.ld or .st accesses (`Tmem.place`), in order behind other accesses."""
+    whole_warp(g, mask, instruction)
+    memory, user, quadrant, stores = g.cta.tmem, g.warp.tensor, g.warp.index % 4, instruction == "tcgen05.st"
+    shape, num, packed, half_split = form
+    place = memory.place(instruction, shape, num, quadrant, pick(taddr, mask), packed, half_split)
+    columns = touched_columns(place, quadrant)
+    read, written = (0, columns) if stores else (columns, 0)
+    memory.order.access(issuer, user.own, user.seen, read, written)
+    if g.cta.cluster.events.is_observed:
+        g.cta.cluster.events.touched(g.cta, issuer, read, written)
+        g.cta.cluster.events.fragment(g, issuer, place, stores=stores)
+    user.touched = True
+    return place
+
+
 def load(
     g: ActiveGroup,
     mask: int,
@@ -128,22 +144,14 @@ def load(
     issuer: Issuer,
 ) -> None:
     """tcgen05.ld. destinations: int32[registers], the slots that it writes when it completes (`Registers.fill`)."""
-    whole_warp(g, mask, "tcgen05.ld")
-    memory, user, quadrant = g.cta.tmem, g.warp.tensor, g.warp.index % 4
-    shape, num, packed, half_split = form
-    place = memory.place("tcgen05.ld", shape, num, quadrant, pick(taddr, mask), packed, half_split)
-    memory.order.access(issuer, user.own, user.seen, touched_columns(place, quadrant), 0)
-    if g.cta.cluster.events.is_observed:
-        g.cta.cluster.events.touched(g.cta, issuer, touched_columns(place, quadrant), 0)
-        g.cta.cluster.events.fragment(g, issuer, place, stores=False)
-    user.touched = True
+    place = _access(g, mask, "tcgen05.ld", form, taddr, issuer)
     finish_stores(g)
-    fill = partial(g.warp.registers.fill, destinations, mask, memory.words, place[0], fragment(*place[1:]))
+    fill = partial(g.warp.registers.fill, destinations, mask, g.cta.tmem.words, place[0], fragment(*place[1:]))
     # Of a warp whose lanes have exited in part the load is not postponed; the other schedules' choices depend on that.
     if mask != FULL or not g.cta.machine.postpones():
         fill()
     else:
-        user.queue.append(_Pending(issuer[1], False, fill))
+        g.warp.tensor.queue.append(_Pending(issuer[1], False, fill))
 
 
 def store(
@@ -155,20 +163,12 @@ def store(
     issuer: Issuer,
 ) -> None:
     """tcgen05.st. values: uint32[registers, 32]."""
-    whole_warp(g, mask, "tcgen05.st")
     g.cta.machine.progress += 1
-    memory, user, quadrant = g.cta.tmem, g.warp.tensor, g.warp.index % 4
-    shape, num, unpacked, half_split = form
-    place = memory.place("tcgen05.st", shape, num, quadrant, pick(taddr, mask), unpacked, half_split)
-    memory.order.access(issuer, user.own, user.seen, 0, touched_columns(place, quadrant))
-    if g.cta.cluster.events.is_observed:
-        g.cta.cluster.events.touched(g.cta, issuer, 0, touched_columns(place, quadrant))
-        g.cta.cluster.events.fragment(g, issuer, place, stores=True)
-    user.touched = True
-    if user.queue or g.cta.machine.postpones():
-        user.queue.append(_Pending(issuer[1], True, partial(memory.write, place, np.array(values))))
+    place, queue = _access(g, mask, "tcgen05.st", form, taddr, issuer), g.warp.tensor.queue
+    if queue or g.cta.machine.postpones():
+        queue.append(_Pending(issuer[1], True, partial(g.cta.tmem.write, place, np.array(values))))
     else:
-        memory.write(place, values)
+        g.cta.tmem.write(place, values)
 
 
 def fence(g: ActiveGroup, side: str) -> None:

@@ -88,6 +88,9 @@ class BodyParser:
         for statement in self._statements(text, *body.inside):
             self._statement(*statement)
 
+    def _fail(self, reason: str, line: int, text: str | None = None, source: str | None = None) -> EmulatorError:
+        return EmulatorError(reason, kernel=self.body.name, ptx_line=line, ptx_text=text, source=source)
+
     def _statements(self, text: str, position: int, end: int) -> list[_Statement]:
         """The statements in order. Labels are bound to scopes at once, because uses may precede them."""
         statements: list[_Statement] = []
@@ -102,7 +105,7 @@ class BodyParser:
                 reason = f"syntax not understood: a semicolon is missing behind {rest!r}"
                 if rest.startswith(";"):
                     reason = "syntax not understood: a statement is missing in front of the semicolon"
-                raise EmulatorError(reason, kernel=self.body.name, ptx_line=line, ptx_text=rest)
+                raise self._fail(reason, line, rest)
             kind, value, position = match.lastgroup, match.group(match.lastgroup), match.end()
             if kind == "loc":
                 loc = _LOC.match(value)
@@ -114,18 +117,16 @@ class BodyParser:
                 self.label_scopes[scope_id] = {}
             elif kind == "close":
                 if len(stack) == 1:
-                    raise EmulatorError(
-                        "unbalanced braces: no brace is open here", kernel=self.body.name, ptx_line=line
-                    )
+                    raise self._fail("unbalanced braces: no brace is open here", line)
                 stack.pop()
             elif kind == "label":
                 scope = stack[-1]
                 if value in self.label_scopes[scope]:
-                    raise EmulatorError(f"label {value} stands twice", kernel=self.body.name, ptx_line=line)
+                    raise self._fail(f"label {value} stands twice", line)
                 self.label_scopes[scope][value] = value if scope == 0 else f"{value}@{scope}"
             statements.append((kind, value.strip(), line, source, Place(start, position)))
         if len(stack) > 1:
-            raise EmulatorError("unbalanced braces: a block is not closed", kernel=self.body.name, ptx_line=line)
+            raise self._fail("unbalanced braces: a block is not closed", line)
         return statements
 
     def _source(self, place: str, caller: str | None) -> str:
@@ -154,9 +155,7 @@ class BodyParser:
                 else:
                     self._instruction(value, line, source, place)
             except ValueError as error:
-                raise EmulatorError(
-                    str(error), kernel=self.body.name, ptx_line=line, ptx_text=" ".join(value.split()), source=source
-                ) from None
+                raise self._fail(str(error), line, " ".join(value.split()), source) from None
 
     def _directive(self, text: str) -> None:
         registers = _REGISTERS.fullmatch(text)

@@ -52,6 +52,11 @@ class Vector:
     items: tuple
 
 
+def items_of(operand: object) -> tuple:
+    """The items of a vector, or the operand itself."""
+    return operand.items if isinstance(operand, Vector) else (operand,)
+
+
 @dataclass(frozen=True)
 class Pair:
     """The operand "d|p"."""

@@ -393,5 +393,5 @@ def address(match, widths, sources, parameters, parameter_bytes):
     return [value]
 
 
-FAMILIES = {"integers": integer, "carry": carrying, "comparisons": comparison, "floats": floating, "halves": floating}
+FAMILIES = {"integers": integer, "carry": carrying, "comparisons": comparison, "floats": floating}
 FAMILIES |= {"conversions": conversion, "packed": packed, "addresses": address}

@@ -7,8 +7,7 @@ import re
 from nogpu.compiler.code import Code
 from nogpu.compiler.opcodes.modifiers import HINT, SCOPES, classified
 from nogpu.compiler.opcodes.rows import Row, always_lanes, row
-from nogpu.ptx.ir import Instruction, Vector
-from nogpu.ptx.types import type_width
+from nogpu.ptx.ir import Instruction, Vector, items_of
 
 _SCALARS = {
     **dict.fromkeys(("and", "or", "xor"), ("b32", "b64")),
@@ -88,13 +87,12 @@ def _emit(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 
 def _stacked(code: Code, source: object, count: int, type_name: str) -> str:
-    width = type_width(type_name)
-    items = source.items if isinstance(source, Vector) else (source,)
+    items = items_of(source)
     if len(items) != count:
         raise code.fail(f"an operand of {len(items)} elements, {count} expected")
     for item in items:
         code.fits(item, type_name)
-    return f"stack([{', '.join(code.value(item, width, type_name) for item in items)}], {width})"
+    return code.stack(items, type_name)
 
 
 ROWS: list[Row] = [

@@ -115,19 +115,11 @@ def _operation(
 
 
 def _arrive_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
-    state, address, *count = instruction.operands
+    state, address, *amount = instruction.operands
     if match.group("drop") or match.group("space") in (None, "shared::cluster"):
         raise Unsupported
-    description = _operation(code, address, count[0] if count else None)
-    code.shared_result("mbarrier_arrive", state, x=code.described(description))
-
-
-def _arrive_expect_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
-    state, address, nbytes = instruction.operands
-    if match.group("drop") or match.group("space") in (None, "shared::cluster"):
-        raise Unsupported
-    description = _operation(code, address, nbytes=nbytes)
-    code.shared_result("mbarrier_arrive", state, x=code.described(description))
+    amounts = dict.fromkeys(["nbytes" if ".expect_tx" in match.string else "count"], *amount)
+    code.shared_result("mbarrier_arrive", state, x=code.described(_operation(code, address, **amounts)))
 
 
 def _wait_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
@@ -141,13 +133,13 @@ def _wait_kernels(code: Assembler, instruction: Instruction, match: re.Match) ->
 MBARRIERS = [
     called(
         rf"mbarrier\.init{_BARRIER_SPACE}\.b64",
-        "mbarrier.init(g, {m}, {space}, {0:x}, {1:v}, {issuer})",
+        "mbarrier.init(g, {m}, {0:x}, {1:v}, {issuer})",
         writes=0,
         takes="[] u32",
     ),
     called(
         rf"mbarrier\.inval{_BARRIER_SPACE}\.b64",
-        "mbarrier.invalidate(g, {m}, {space}, {0:a}, {issuer})",
+        "mbarrier.invalidate(g, {m}, {0:a}, {issuer})",
         writes=0,
         takes="[]",
     ),
@@ -162,7 +154,7 @@ MBARRIERS = [
         rf"mbarrier\.arrive(?P<drop>_drop)?\.expect_tx{_ARRIVE_ORDER}{_BARRIER_SPACE}\.b64",
         "mbarrier.arrive(g, {m}, {space}, {1:x}, (None, {2:v}), {drop:b}, {issuer})",
         kind=always_uniform,
-        kernels=_arrive_expect_kernels,
+        kernels=_arrive_kernels,
         takes="_b64 [] u32",
     ),
     called(
@@ -186,14 +178,14 @@ MBARRIERS = [
     ),
     called(
         rf"mbarrier\.(?P<mode>test|try)_wait\.parity{_WAIT_ORDER}{_BARRIER_SPACE}\.b64",
-        "mbarrier.test_parity(g, {m}, {space}, {1:a}, {2:i}, {issuer})",
+        "mbarrier.test_parity(g, {m}, {1:a}, {2:i}, {issuer})",
         kind=always_uniform,
         kernels=_wait_kernels,
         takes="p [] u32 u32?",
     ),
     called(
         rf"mbarrier\.(?P<mode>test|try)_wait{_WAIT_ORDER}{_BARRIER_SPACE}\.b64",
-        "mbarrier.test_state(g, {m}, {space}, {1:a}, mbarrier.state_of({2:v}, {m}), {issuer})",
+        "mbarrier.test_state(g, {m}, {1:a}, mbarrier.state_of({2:v}, {m}), {issuer})",
         kind=always_uniform,
         takes="p [] b64 u32?",
     ),

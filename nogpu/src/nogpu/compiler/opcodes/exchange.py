@@ -8,17 +8,13 @@ import re
 
 from nogpu import headers
 from nogpu.compiler.code import Code
-from nogpu.compiler.opcodes.rows import KindOf, Row, always_lanes, always_uniform, called, row
+from nogpu.compiler.opcodes.rows import KindOf, Row, always_bits, always_lanes, always_uniform, called, row
 from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
 from nogpu.ptx.ir import SINK, Immediate, Instruction, Pair, Register
 from nogpu.ptx.literals import literal_bits
 
 _MODES = ("up", "down", "bfly", "idx")
 _SHUFFLE = headers.packer("native/exchange.c", "Shuffle")
-
-
-def _elect_kind(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
-    return "bits"
 
 
 def _elect(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -55,14 +51,6 @@ def _shuffle_kind(instruction: Instruction, writes: int, kind_of: KindOf) -> str
     return "uniform" if broadcast else "lanes"
 
 
-def _assign_pair(code: Code, destination: object, result: str, kind: str) -> None:
-    """result: name of a pair of values, of which the second goes to a predicate behind "|" if there is one."""
-    targets = (destination.first, destination.second) if isinstance(destination, Pair) else (destination,)
-    for i, target in enumerate(targets):
-        if target != SINK:
-            code.assign(target, f"{result}[{i}]", kind)
-
-
 def _shuffle(code: Code, instruction: Instruction, match: re.Match) -> None:
     destination, a, b, c, membermask = instruction.operands
     mask, members = code.mask, code.value(membermask)
@@ -75,10 +63,8 @@ def _shuffle(code: Code, instruction: Instruction, match: re.Match) -> None:
             "uniform",
         )
         return
-    result = code.temporary()
     operands = f"{code.value(a)}, {code.value(b)}, {code.value(c)}, {members}"
-    code.line(f"{result} = exchange.shuffle(g, {mask}, {match.group('mode')!r}, {operands})")
-    _assign_pair(code, destination, result, "lanes")
+    code.assign_parts(destination, f"exchange.shuffle(g, {mask}, {match.group('mode')!r}, {operands})", "lanes")
 
 
 def _shuffle_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
@@ -89,7 +75,7 @@ def _shuffle_kernels(code: Assembler, instruction: Instruction, match: re.Match)
     if code.kind == "uniform":
         source, lane = code.source(a, "b32"), code.source(b, "b32")
         members = literal_bits(membermask, "b32")
-        code.shared_result("broadcast", destination, source.offset, lane.offset, flags=int(not source.row), x=members)
+        code.shared_result("broadcast", destination, source, lane.offset, x=members)
         return
     places = [code.slots[x.name].offset for x in (a, target, holds) if isinstance(x, Register) and code.is_row(x)]
     if len(places) < 3 - (holds == SINK):
@@ -100,12 +86,6 @@ def _shuffle_kernels(code: Assembler, instruction: Instruction, match: re.Match)
     members, mode = literal_bits(membermask, "b32"), _MODES.index(match.group("mode"))
     clamp = literal_bits(c, "b32") & 0x1F1F
     code.emit_described("shuffle", _SHUFFLE.pack(mode, *places, lane.row, clamp, members, lane.offset))
-
-
-def _vote(code: Code, instruction: Instruction, match: re.Match) -> None:
-    destination, predicate, membermask = instruction.operands
-    operands = f"{match.group('mode')!r}, {code.predicate_bits(predicate)}, {code.value(membermask)}"
-    code.assign(destination, f"exchange.vote(g, {code.mask}, {operands})", code.kind)
 
 
 def _members(membermask: object) -> int:
@@ -128,7 +108,7 @@ def _elect_kernels(code: Assembler, instruction: Instruction, match: re.Match) -
 def _vote_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
     destination, predicate, membermask = instruction.operands
     held, members = code.source(predicate, "pred"), _members(membermask)
-    code.shared_result(f"vote_{match.group('mode')}", destination, held.offset, flags=int(not held.row), x=members)
+    code.shared_result(f"vote_{match.group('mode')}", destination, held, x=members)
 
 
 def _reduce_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
@@ -137,23 +117,15 @@ def _reduce_kernels(code: Assembler, instruction: Instruction, match: re.Match) 
     signed = type_name == "s32" and operation in ("min", "max")
     source, members = code.source(value, type_name), _members(membermask)
     kernel = f"redux_{operation}_{'s32' if signed else 'u32'}"
-    code.shared_result(kernel, destination, source.offset, flags=int(not source.row), x=members)
+    code.shared_result(kernel, destination, source, x=members)
 
 
 def _active_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
     code.shared_result("activemask", instruction.operands[0])
 
 
-def _match_all(code: Code, instruction: Instruction, match: re.Match) -> None:
-    destination, a, membermask = instruction.operands
-    result = code.temporary()
-    operands = f"{code.value(a)}, {match.group('width')}, {code.single(membermask)}"
-    code.line(f"{result} = exchange.match_all(g, {code.mask}, {operands})")
-    _assign_pair(code, destination, result, "uniform")
-
-
 ROWS: list[Row] = [
-    row(r"elect\.sync", _elect, kind=_elect_kind, kernels=_elect_kernels, takes="b32|p b32"),
+    row(r"elect\.sync", _elect, kind=always_bits, kernels=_elect_kernels, takes="b32|p b32"),
     row(
         r"shfl\.sync\.(?P<mode>idx|up|down|bfly)\.b32",
         _shuffle,
@@ -161,9 +133,15 @@ ROWS: list[Row] = [
         kernels=_shuffle_kernels,
         takes="b32|p b32 b32 b32 b32",
     ),
-    row(r"vote\.sync\.(?P<mode>ballot)\.b32", _vote, kind=_one_membermask, kernels=_vote_kernels, takes="b32 p b32"),
-    row(
-        r"vote\.sync\.(?P<mode>all|any|uni)\.pred", _vote, kind=_one_membermask, kernels=_vote_kernels, takes="p p b32"
+    *(
+        called(
+            rf"vote\.sync\.(?P<mode>{modes})\.{of}",
+            "exchange.vote(g, {m}, {mode}, {1:p}, {2:v})",
+            kind=_one_membermask,
+            kernels=_vote_kernels,
+            takes=f"{result} p b32",
+        )
+        for modes, of, result in (("ballot", "b32", "b32"), ("all|any|uni", "pred", "p"))
     ),
     called(
         r"match\.any\.sync\.b(?P<width>32|64)",
@@ -171,7 +149,13 @@ ROWS: list[Row] = [
         kind=always_lanes,
         takes="b32 b{width} b32",
     ),
-    row(r"match\.all\.sync\.b(?P<width>32|64)", _match_all, kind=always_uniform, takes="b32|p b{width} b32"),
+    called(
+        r"match\.all\.sync\.b(?P<width>32|64)",
+        "exchange.match_all(g, {m}, {1:v}, {width}, {2:i})",
+        parts=True,
+        kind=always_uniform,
+        takes="b32|p b{width} b32",
+    ),
     called(
         r"redux\.sync\.(?P<op>add|min|max|and|or|xor)\.(?P<type>u32|s32|b32)",
         "exchange.reduce(g, {m}, {op}, {1:v}, {type}, {2:v})",

@@ -7,13 +7,9 @@ from __future__ import annotations
 import re
 
 from nogpu.compiler.code import Code
-from nogpu.compiler.opcodes.rows import KindOf, Row, always_lanes, called, row
+from nogpu.compiler.opcodes.rows import Row, always_bits, always_lanes, called, row
 from nogpu.compiler.signatures import shown
 from nogpu.ptx.ir import Instruction, Vector
-
-
-def _bits(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
-    return "bits"
 
 
 def _response(code: Code, operand: object) -> str:
@@ -48,7 +44,7 @@ ROWS: list[Row] = [
             f"launch_control.canceled({code.mask}, {_response(code, instruction.operands[1])})",
             "bits",
         ),
-        kind=_bits,
+        kind=always_bits,
         takes="p b64*",
     ),
     row(

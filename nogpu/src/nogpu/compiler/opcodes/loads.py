@@ -10,7 +10,7 @@ from nogpu.compiler.opcodes.rows import KindOf, Row, row, same_as_sources
 from nogpu.compiler.rowcode.accesses import access
 from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
 from nogpu.compiler.signatures import shown
-from nogpu.ptx.ir import SINK, Address, Immediate, Instruction, Register, Symbol, Vector
+from nogpu.ptx.ir import SINK, Address, Immediate, Instruction, Register, Symbol, items_of
 from nogpu.ptx.types import type_width
 
 _LEVEL1 = ("evict_normal", "evict_unchanged", "evict_first", "evict_last", "no_allocate")
@@ -105,7 +105,7 @@ def _size_conflict(found: dict[str, str], space: str, width: int, count: int) ->
 
 
 def _items(code: Code, operand: object, count: int, width: int, sinks: bool) -> tuple:
-    items = operand.items if isinstance(operand, Vector) else (operand,)
+    items = items_of(operand)
     if len(items) != count:
         raise code.fail(f"an operand of {len(items)} elements, {count} expected")
     for item in items:
@@ -172,24 +172,17 @@ def _load(code: Code, instruction: Instruction, match: re.Match) -> None:
         code.assign(item, text, code.kind)
 
 
-def _plain(code: Assembler, instruction: Instruction, match: re.Match, store: bool) -> None:
+def _kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
     """The kernel of a weak access. Its modifiers are legal: the call has been written."""
+    store = match.group("name") == "st"
     parts = match.group("modifiers")[1:].split(".")
     found = {kind: part for part in parts for kind, names in _CLASSES[match.group("name")].items() if part in names}
     address, items = instruction.operands[0 if store else 1], instruction.operands[1 if store else 0]
-    items = items.items if isinstance(items, Vector) else (items,)
+    items = items_of(items)
     declared = found.get("space", "generic")
     if found.get("order", "weak") != "weak" or (store and SINK in items):
         raise Unsupported
     access(code, store, _SPACES.get(declared, declared), address, items, found["type"])
-
-
-def _load_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
-    _plain(code, instruction, match, store=False)
-
-
-def _store_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
-    _plain(code, instruction, match, store=True)
 
 
 def _load_kind(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
@@ -240,8 +233,7 @@ def _store_words(code: Code, space: str, address: Address, items: tuple, type_na
     text = code.address(address)
     if code.is_uniform(address.base):
         text = f"row_of({text}, {_address_width(address, space)})"
-    values = ", ".join(code.value(item, width, type_name) for item in items)
-    code.line(f"memory.store_lanes(g, {code.mask}, {space!r}, {text}, stack([{values}], {width}), (g, {code.pc}))")
+    code.line(f"memory.store_lanes(g, {code.mask}, {space!r}, {text}, {code.stack(items, type_name)}, (g, {code.pc}))")
 
 
 def _address_width(address: Address, space: str) -> int:
@@ -257,6 +249,6 @@ def _truncated(code: Code, item: object, type_name: str) -> str:
 
 
 ROWS: list[Row] = [
-    row(r"(?P<name>ldu?)(?P<modifiers>\.(?!param::func).+)", _load, kind=_load_kind, kernels=_load_kernels),
-    row(r"(?P<name>st)(?P<modifiers>\.(?!async|bulk|param).+)", _store, writes=0, kernels=_store_kernels),
+    row(r"(?P<name>ldu?)(?P<modifiers>\.(?!param::func).+)", _load, kind=_load_kind, kernels=_kernels),
+    row(r"(?P<name>st)(?P<modifiers>\.(?!async|bulk|param).+)", _store, writes=0, kernels=_kernels),
 ]

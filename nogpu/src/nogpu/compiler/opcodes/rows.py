@@ -39,12 +39,11 @@ def widest_source(instruction: Instruction, writes: int, kind_of: KindOf) -> str
     return max((kind_of(operand) for operand in instruction.operands[writes:]), key=("uniform", "bits", "lanes").index)
 
 
-def always_uniform(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
-    return "uniform"
+def _always(kind: str) -> Kind:
+    return lambda instruction, writes, kind_of: kind
 
 
-def always_lanes(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
-    return "lanes"
+always_uniform, always_bits, always_lanes = map(_always, ("uniform", "bits", "lanes"))
 
 
 @dataclass(frozen=True)
@@ -125,17 +124,27 @@ def by_lane(pattern: str, kernels: Kernels, **options: Any) -> Row:
     return row(pattern, kernels=kernels, kind=always_lanes, **options)
 
 
-def called(pattern: str, template: str, operands: int | tuple[int, ...] | None = None, **options: Any) -> Row:
-    """An instruction that is one call, written as a template of `code.Code.call`.
+def called(
+    pattern: str,
+    template: str,
+    operands: int | tuple[int, ...] | None = None,
+    check: Emit | None = None,
+    parts: bool = False,
+    **options: Any,
+) -> Row:
+    """An instruction that is one call, written as a template of `code.Code.call`, which has parts, too.
 
-    operands: as in `row`; by default those that `takes` or, without it, the template names.
+    operands: as in `row`; by default those that `takes` or, without it, the template names. check: raises EmulatorError
+    for what `takes` does not refuse.
     """
     if operands is None and "takes" not in options:
         named = [int(index) for index in re.findall(r"\{(\d+)", template)]
         operands = max([options.get("writes", 1) - 1, *named]) + 1
 
     def emit(code: Code, instruction: Instruction, match: re.Match) -> None:
-        code.call(instruction, match, template)
+        if check is not None:
+            check(code, instruction, match)
+        code.call(instruction, match, template, parts)
 
     return row(pattern, emit, operands, **options)
 
@@ -146,3 +155,12 @@ def ignored(pattern: str, takes: str = "") -> Row:
     def nothing(code: object, instruction: Instruction, match: re.Match) -> None: ...
 
     return row(pattern, writes=0, takes=takes, kernels=nothing)
+
+
+def refused(pattern: str, reason: str) -> Row:
+    """Instructions that are not modelled, with the reason."""
+
+    def emit(code: Code, instruction: Instruction, match: re.Match) -> None:
+        raise code.fail(f"instruction {instruction.opcode} is not modelled: {reason}")
+
+    return row(pattern, emit, writes=0, refuses=True)

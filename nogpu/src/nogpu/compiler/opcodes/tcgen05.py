@@ -7,7 +7,7 @@ import re
 from nogpu.compiler.code import Code
 from nogpu.compiler.opcodes.rows import Row, always_lanes, called, row
 from nogpu.hardware.tensor.instruction import BLOCK_SCALING, KINDS, SCALE_BLOCKS
-from nogpu.ptx.ir import Address, Immediate, Instruction, Vector
+from nogpu.ptx.ir import Address, Immediate, Instruction, Vector, items_of
 
 
 def _tensor_memory_load(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -18,11 +18,10 @@ def _tensor_memory_load(code: Code, instruction: Instruction, match: re.Match) -
 
 def _tensor_memory_store(code: Code, instruction: Instruction, match: re.Match) -> None:
     taddr, *split, source = instruction.operands
-    items = source.items if isinstance(source, Vector) else (source,)
+    items = items_of(source)
     for item in items:
         code.fits(item, "b32")
-    values = ", ".join(code.value(item) for item in items)
-    places = f"{_form(code, split, match)}, {code.address(taddr)}, stack([{values}], 32)"
+    places = f"{_form(code, split, match)}, {code.address(taddr)}, {code.stack(items)}"
     code.line(f"tmem.store(g, {code.mask}, {places}, (g, {code.pc}))")
 
 

@@ -10,10 +10,9 @@ import re
 
 from nogpu import headers
 from nogpu.arithmetic.numerics import DECODED
-from nogpu.compiler.code import Code
-from nogpu.compiler.opcodes.rows import Row, always_lanes, row
+from nogpu.compiler.opcodes.rows import Row, always_lanes, called, refused
 from nogpu.compiler.rowcode.assembler import Assembler
-from nogpu.ptx.ir import Instruction, Register, Vector
+from nogpu.ptx.ir import Instruction, Register, items_of
 
 # Type of A -> (types of B, types of D and C, shapes).
 _BYTES, _NIBBLES, _FP8 = ("s8", "u8"), ("s4", "u4"), ("e4m3", "e5m2")
@@ -49,7 +48,7 @@ def _parsed(code: Assembler, instruction: Instruction, match: re.Match) -> tuple
     widths = ["b64" if result == "f64" else "b32", f"b{unit}", f"b{unit}"]
     found = []
     for name, operand, count, width in zip("DABC", instruction.operands, counts, [*widths, widths[0]]):
-        items = operand.items if isinstance(operand, Vector) else (operand,)
+        items = items_of(operand)
         if len(items) != count:
             raise code.fail(f"{instruction.opcode}: {name} is {len(items)} registers, {count} expected")
         for item in items:
@@ -59,11 +58,6 @@ def _parsed(code: Assembler, instruction: Instruction, match: re.Match) -> tuple
                 code.fits(item, width)
         found.append(items)
     return m, found
-
-
-def _refuse(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """The call for lanes that are not there."""
-    code.line(f"warp_mma.refuse(g, {code.mask})")
 
 
 def _kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
@@ -94,19 +88,12 @@ def _kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None
     code.emit_described("warp_mma", description)
 
 
-def _of_hopper(code: Code, instruction: Instruction, match: re.Match) -> None:
-    raise code.fail(
-        f"instruction {instruction.opcode} is not modelled: wgmma is of sm_90a only, sm_100a has tcgen05.mma "
-        "(PTX ISA, wgmma)"
-    )
-
-
 ROWS: list[Row] = [
-    row(r"wgmma\..+", _of_hopper, writes=0, operands=tuple(range(10)), refuses=True),
-    row(
+    refused(r"wgmma\..+", "wgmma is of sm_90a only, sm_100a has tcgen05.mma (PTX ISA, wgmma)"),
+    called(
         r"mma\.sync\.aligned\.(?P<shape>m(?P<m>8|16)n8k(?P<k>4|8|16|32|64))\.row\.col(?P<sat>\.satfinite)?"
         r"\.(?P<d>f16|f32|f64|s32)\.(?P<a>{0})\.(?P<b>{0})\.(?P<c>f16|f32|f64|s32)".format("|".join(_FORMS)),
-        _refuse,
+        "active_lanes.all_lanes(g, {m}, 'mma.sync')",
         4,
         kind=always_lanes,
         kernels=_kernels,

@@ -10,7 +10,7 @@ import numpy as np
 
 from nogpu import headers
 from nogpu.compiler.flow import Flow
-from nogpu.compiler.operands import PARAMETER_BYTES, PARAMETERS, SHARED_BASE
+from nogpu.compiler.operands import CLOCKS, PARAMETER_BYTES, PARAMETERS, SHARED_BASE
 from nogpu.compiler.rowcode.image import OP
 from nogpu.compiler.rowcode.registers import Slots
 from nogpu.compiler.signatures import misfit, shown
@@ -22,12 +22,6 @@ from nogpu.ptx.types import type_width
 KEEPS, TO_ROW = headers.constants("native/engine.h", "KEEPS", "TO_ROW")
 FOURTH = 32  # flag of an operation with four sources, of which x is the last one's slot: that is one value
 _BASES = {"shared": SHARED_BASE, "param": PARAMETERS}
-CLOCKS = {
-    **dict.fromkeys(("%clock64", "%globaltimer"), (64, 0)),
-    **dict.fromkeys(("%clock", "%globaltimer_lo"), (32, 0)),
-    **dict.fromkeys(("%clock_hi", "%globaltimer_hi"), (32, 32)),
-}
-"""Special register -> its bits, and the lowest of them in the clock."""
 
 
 class Unsupported(Exception):
@@ -68,10 +62,13 @@ class Assembler:
     def __len__(self) -> int:
         return len(self._ops)
 
-    def emit(self, kernel: str, d: int = 0, a: int = 0, b: int = 0, c: int = 0, flags: int = 0, x: int = 0) -> int:
-        """Adds an operation (native/engine.h, `Op`). Returns its index."""
+    def emit(self, kernel: str, d: int = 0, a: int = 0, b: int = 0, c: int = 0, x: int = 0) -> int:
+        """Adds an operation without flags (native/engine.h, `Op`). Returns its index."""
+        return self._emit(kernel, (d, a, b, c), 0, x)
+
+    def _emit(self, kernel: str, slots: tuple[int, int, int, int], flags: int, x: int) -> int:
         number = self._kernels.setdefault(kernel, len(self._kernels))
-        self._ops.append((number, d, a, b, c, flags, self.pc, x))
+        self._ops.append((number, *slots, flags, self.pc, x))
         return len(self._ops) - 1
 
     def emit_described(self, kernel: str, description: bytes) -> None:
@@ -238,18 +235,19 @@ class Assembler:
         self._operation(kernel, self.slots[destination.name].offset, row, sources, KEEPS if keeps else 0, x)
 
     def shared_result(
-        self, kernel: str, destination: object, a: int = 0, b: int = 0, c: int = 0, flags: int = 0, x: int = 0
+        self, kernel: str, destination: object, source: Source | None = None, b: int = 0, c: int = 0, x: int = 0
     ) -> None:
-        """Adds an operation whose one result all lanes share; the destination may be a row, or `_`."""
+        """Adds an operation whose one result all lanes share; the destination may be a row, or `_`. source: a."""
+        a, flags = (0, 0) if source is None else (source.offset, int(not source.row))
         if destination == SINK:
-            self.emit(kernel, self.temporary(64, row=False).offset, a, b, c, flags, x)
+            self._emit(kernel, (self.temporary(64, row=False).offset, a, b, c), flags, x)
             return
         if not isinstance(destination, Register):
             raise Unsupported
         if self.is_row(destination):
             keeps = self.guarded or destination.name in self.flow.merged
             flags |= TO_ROW | (KEEPS if keeps else 0)
-        self.emit(kernel, self.slots[destination.name].offset, a, b, c, flags, x)
+        self._emit(kernel, (self.slots[destination.name].offset, a, b, c), flags, x)
 
     def intermediate(self, kernel: str, width: int, sources: Sequence[Source], x: int = 0, row: bool = False) -> Source:
         """`kernel(sources)` in a new slot. width: bits of the result. row: a row in any case."""
@@ -265,7 +263,7 @@ class Assembler:
         for i, source in enumerate(sources):
             flags |= (not source.row) << i
         a, b, c = [source.offset for source in sources] + [0] * (3 - len(sources))
-        self.emit(kernel if row else f"{kernel}_s", d, a, b, c, flags, x)
+        self._emit(kernel if row else f"{kernel}_s", (d, a, b, c), flags, x)
 
     def compute(
         self,

@@ -16,13 +16,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nogpu.compiler.flow import Flow
-from nogpu.compiler.operands import LANE_SPECIALS, PARAMETERS, SHARED_BASE, VALUES
+from nogpu.compiler.operands import CLOCKS, LANE_SPECIALS, PARAMETERS, SHARED_BASE, VALUES
 from nogpu.hardware.native import ALIGNMENT, LANES
 from nogpu.ptx.ir import Entry, Special
 
 WORD = 8  # bytes of a slot that holds no row
 POISON = 0xFFFFFFFFFFFFFFFF  # what registers hold before they are written
-CHANGING = ("%clock", "%globaltimer")  # special registers that differ from read to read
 
 
 @dataclass(frozen=True)
@@ -107,6 +106,6 @@ def slots_of(entry: Entry, flow: Flow) -> Slots:
     for instruction in entry.instructions:
         for operand in instruction.operands:
             if isinstance(operand, Special) and operand.name not in slots:
-                if operand.name in VALUES and not operand.name.startswith(CHANGING):
+                if operand.name in VALUES and operand.name not in CLOCKS:
                     slots.add_special(operand.name, 32)
     return slots
