@@ -26,11 +26,12 @@ import numpy as np
 from nogpu import notes
 from nogpu.compiler import translate
 from nogpu.errors import EmulatorError, readable
-from nogpu.execution import scheduler, settings, status
+from nogpu.execution import settings, status
 from nogpu.execution.launch import Launch, Recording, Sanitizer
 from nogpu.execution.meter import MAX_INSTRUCTIONS
 from nogpu.execution.runs import Progress, Runner
 from nogpu.execution.trials import Explorer, explore
+from nogpu.hardware.async_operations import Schedule
 from nogpu.hardware.counters import LaunchCounters
 from nogpu.hardware.memory import UNWRITTEN, GlobalMemory
 from nogpu.hardware.program import Program
@@ -89,7 +90,7 @@ class Device:
         if max_instructions < 1:
             raise ValueError(f"max_instructions must be at least 1: {max_instructions}")
         for schedule in schedules:
-            scheduler.Schedule.parse(schedule)
+            Schedule.parse(schedule)
         self.properties = properties or DeviceProperties()
         """The chip's. Few SMs make CTAs share them. May be changed between launches, as the next four."""
         self.schedules = schedules
@@ -318,6 +319,14 @@ def run_pending() -> None:
     """Runs the pending launches of the current device, if there is one."""
     if _current is not None and _current.pending:
         _current.synchronize()
+
+
+def wait_for_all() -> None:
+    """Runs the pending launches of the current device: the host waits for the work of all queues."""
+    run_pending()
+    order = queue_order()
+    if order is not None:
+        order.host_waits_for_all()
 
 
 @atexit.register

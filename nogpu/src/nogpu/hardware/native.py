@@ -74,11 +74,6 @@ class Barrier(ctypes.Structure):
     phase: int
 
 
-@headers.mirrors("native/engine.h", "Turns")
-class TurnState(ctypes.Structure):
-    """State of the turns of a machine's warps (`turns.Turns`) that compiled code shares."""
-
-
 class AllocationTable:
     """Table of a memory's live allocations, with the marks of a launch's stores."""
 

@@ -69,6 +69,11 @@ class SharedMemory:
         self._observer = observer
         self._tell()
 
+    def follow(self, observer: Observer) -> None:
+        """Passes accesses to an observer that only notes copies, and whose rules take the place of the marks."""
+        self._observer, self._marks, self.notes_only = observer, None, True
+        self._tell()
+
     @property
     def marks(self) -> StoreMarks | None:
         """Marks that record threads' stores in place of the observer, or None."""
