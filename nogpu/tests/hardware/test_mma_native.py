@@ -25,6 +25,7 @@ from tests.support.tensor_operands import (
     B,
     D,
     K,
+    floats,
     instruction,
     make_cta,
     mma,
@@ -63,9 +64,9 @@ class Single:
     def run(self, before=None):
         """The results D, float32[128, n]."""
         if before is not None:
-            self.tmem.floats[:, : self.n] = before
+            floats(self.tmem)[:, : self.n] = before
         mma([self.cta], self.kind, 1, self.block, D, *self.descriptors, self.idesc, SFA, SFB, before is not None)
-        return self.tmem.floats[:, : self.n].copy()
+        return floats(self.tmem)[:, : self.n].copy()
 
 
 def assert_bound(actual, a, b, before=None, rows=16):

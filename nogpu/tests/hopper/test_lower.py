@@ -325,7 +325,7 @@ def test_wide_accesses_become_two(monkeypatch, form):
 @pytest.mark.parametrize("num", [1, 2, 8])
 def test_fragments_are_the_emulators(shape, num):
     """The distance of a register from the thread's first one is the same in every thread."""
-    places = tmem_fragment(shape, num, False, 0)
+    places = tmem_fragment((shape, num, False, 0))
     distances = places - places[0]
     assert (distances == distances[:, :1]).all()
     assert [lanes * COLUMNS + columns for lanes, columns in fragment(shape, num)] == distances[:, 0].tolist()

@@ -17,7 +17,7 @@ import numpy as np
 from nogpu.arithmetic.lanes import FULL
 from nogpu.errors import Fault, doubt, ordering_fault
 from nogpu.hardware.tensor.order import IssuedAccess, Release, columns_mask, fence_after, fence_before
-from nogpu.hardware.tensor.tmem import fragment, touched_columns
+from nogpu.hardware.tensor.tmem import Form, fragment, touched_columns
 from nogpu.ops.active_lanes import pick, whole_warp
 from nogpu.ops.memory import shared_target
 
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cta
     from nogpu.hardware.warp import ActiveGroup, Issuer
     from nogpu.ops.active_lanes import Operand
-
-
-Form = tuple[str, int, bool, int]
-"""Modifiers of tcgen05.ld and .st: shape, .num, whether .pack::16b or .unpack::16b, the split offset or 0."""
 
 
 def group_ctas(g: ActiveGroup, cta_group: int) -> list[Cta]:
@@ -130,15 +126,14 @@ def load(
     """tcgen05.ld. destinations: int32[registers], the slots that it writes when it completes (`Registers.fill`)."""
     whole_warp(g, mask, "tcgen05.ld")
     memory, user, quadrant = g.cta.tmem, g.warp.tensor, g.warp.index % 4
-    shape, num, packed, half_split = form
-    place = memory.place("tcgen05.ld", shape, num, quadrant, pick(taddr, mask), packed, half_split)
+    place = memory.place("tcgen05.ld", form, quadrant, pick(taddr, mask))
     memory.order.access(issuer, user.own, user.seen, touched_columns(place, quadrant), 0)
     if g.cta.cluster.events.is_observed:
         g.cta.cluster.events.touched(g.cta, issuer, touched_columns(place, quadrant), 0)
         g.cta.cluster.events.fragment(g, issuer, place, stores=False)
     user.touched = True
     finish_stores(g)
-    fill = partial(g.warp.registers.fill, destinations, mask, memory.words, place[0], fragment(*place[1:]))
+    fill = partial(g.warp.registers.fill, destinations, mask, memory.words, place[0], fragment(form))
     # Of a warp whose lanes have exited in part the load is not postponed; the other schedules' choices depend on that.
     if mask != FULL or not g.cta.machine.postpones():
         fill()
@@ -158,8 +153,7 @@ def store(
     whole_warp(g, mask, "tcgen05.st")
     g.cta.machine.progress += 1
     memory, user, quadrant = g.cta.tmem, g.warp.tensor, g.warp.index % 4
-    shape, num, unpacked, half_split = form
-    place = memory.place("tcgen05.st", shape, num, quadrant, pick(taddr, mask), unpacked, half_split)
+    place = memory.place("tcgen05.st", form, quadrant, pick(taddr, mask))
     memory.order.access(issuer, user.own, user.seen, 0, touched_columns(place, quadrant))
     if g.cta.cluster.events.is_observed:
         g.cta.cluster.events.touched(g.cta, issuer, 0, touched_columns(place, quadrant))
