@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from nogpu.hardware.barriers import Timed
+
 if TYPE_CHECKING:
-    from nogpu.hardware.async_operations import AsyncOperation, Queues
+    from nogpu.hardware.async_operations import AsyncOperation
     from nogpu.hardware.cluster import Cluster
     from nogpu.hardware.grid import Grid
     from nogpu.hardware.tile_loads import Loads
     from nogpu.hardware.warp import ActiveGroup, Warp
 
 
-class Machine(Protocol):
+class Machine(Timed, Protocol):
     """Runs warps and asynchronous operations in the order of a schedule."""
 
-    queues: Queues
-    progress: int  # time, which grows with every event that another warp may see
     quiet: int  # number of events among them that have changed nothing that a lane can read
     running: AsyncOperation | None  # asynchronous operation that happens at this moment
     finished: list[Cluster]  # clusters whose CTAs have all exited

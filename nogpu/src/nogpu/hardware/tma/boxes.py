@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nogpu.arithmetic.reductions import combined
-from nogpu.hardware.copying import REFUSED, buffer, coordinates, library
+from nogpu.hardware.copying import REFUSED, buffer, coordinates
+from nogpu.hardware.native import library
 from nogpu.hardware.tma.rules import GATHERED_ROWS, check_bulk, check_tile, fits, tile_bytes
 from nogpu.hardware.tma.swizzle import CHUNK, CHUNK_TYPE, chunk_view, flipped, places
 from nogpu.hardware.tma.tensor_map import TensorMap
