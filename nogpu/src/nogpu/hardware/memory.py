@@ -48,41 +48,25 @@ class GlobalMemory(Allocations):
         """True if compiled code must not copy, since the observer would miss that."""
         return self.observer is not None and not self.notes_only
 
-    def note(
-        self,
-        kind: str,
-        proxy: str,
-        address: int,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        issuer: Issuer | None,
-    ) -> None:
-        """Passes a box that compiled code has copied to the observer, if there is one."""
+    def note(self, kind: str, proxy: str, address: int, nbytes: int, issuer: Issuer | None) -> None:
+        """Passes adjacent bytes that were not accessed by the methods below to the observer, if there is one."""
         if self.observer is not None:
-            self.observer(kind, proxy, address, shape, strides, issuer)
+            self.observer(kind, proxy, address, (nbytes,), (1,), issuer)
 
-    def counted_loads(self, address: int) -> Marks | None:
-        """Marks of the launch's loads from the allocation that holds an address.
+    def counted(self, kind: str, address: int) -> Marks | None:
+        """Marks of the launch's loads from the allocation that holds an address, or of its stores to it. kind: "load"
+        or "store".
 
         None unless compiled copies can add to them: there are some already, and they are counted, but not observed, or
-        by an observer that notes copies.
+        by an observer that notes copies; and the allocation is writable if they are stores.
         """
         traffic, found = self.traffic, self._recent
         if traffic is None or self.refuses_copies:
             return None
         if not found.start <= address < found.end:
             found = self.holding(address)
-        return traffic.loads.get(found)
-
-    def counted_stores(self, address: int) -> Marks | None:
-        """Marks of stores to the allocation that holds an address, like `counted_loads`; None for a read-only
-        allocation.
-        """
-        traffic, found = self.traffic, self._recent
-        if traffic is None or self.refuses_copies:
-            return None
-        if not found.start <= address < found.end:
-            found = self.holding(address)
+        if kind == "load":
+            return traffic.loads.get(found)
         return traffic.stores.get(found) if found.writable else None
 
     # One lane

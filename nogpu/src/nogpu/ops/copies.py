@@ -81,7 +81,7 @@ def _let_repeat(
     loads = None if g.grid.observers else machine.repeated_loads()
     if loads is None:
         return
-    marks = memory.counted_loads(tensor_map.address)
+    marks = memory.counted("load", tensor_map.address)
     if marks is not None and tensor_map.tile is not None and cta is g.cta and barrier.home is cta:
         loads.learn(operands, cta.shared, offset, tensor_map, marks, barrier)
 
