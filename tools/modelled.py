@@ -62,7 +62,7 @@ def points_of(name: str, entry: Path, problem: str, clock: str) -> list[dict[str
             for point, path in zip(found, recorded(entry, more, problem, Path(folder))):
                 traces = record.load(path)
                 for mode in modes:
-                    us = modelled_loop(traces, chip, calls, False if mode == ORDINARY else None).us
+                    us = modelled_loop(traces, chip, calls, programmatic=False if mode == ORDINARY else None).us
                     print(f"{name}, {problem}, case {point['case']}, {mode}: {us:.2f}", flush=True)
                     point[mode.field] = round(us, 3)
     return found

@@ -10,13 +10,14 @@ from nogpu import headers, toolchain
 from nogpu.clock import costs, recipes, record, replay
 from nogpu.compiler.rowcode import image
 from nogpu.cuda.programs import modules
+from nogpu.execution import turns
 from nogpu.hardware import copying, native, store_marks, tile_loads
 from nogpu.hardware.tensor import multiply
 
 MIRRORS = [
     ("native/engine.h", "Context", native.Context),
     ("native/engine.h", "Barrier", native.Barrier),
-    ("native/engine.h", "Turns", native.TurnState),
+    ("native/engine.h", "Turns", turns.TurnState),
     ("native/engine.h", "Allocation", native.Allocation),
     ("native/engine.h", "Op", image.OP),
     ("native/copies.h", "Window", copying.Window),

@@ -58,7 +58,7 @@ def test_times_in_each_launch_mode(tmp_path, monkeypatch):
 
     def loop(traces, chip, calls, programmatic):
         asked.append((len(traces), calls, programmatic))
-        return modelled_loop(traces, chip, 2, programmatic)
+        return modelled_loop(traces, chip, 2, programmatic=programmatic)
 
     count = len(PROBLEMS["gemv"].benchmarks)
     monkeypatch.setattr(modelled, "recorded", lambda entry, more, problem, folder: [more] * count)
@@ -67,7 +67,7 @@ def test_times_in_each_launch_mode(tmp_path, monkeypatch):
     ours = modelled.points_of("ours", Path("submission.py"), "gemv", "b200")
     assert asked == [(3, 1, False), (3, 1, None)] * count + [(2, 1, None)] * count
     assert all({name for name in x if name.endswith("_us")} == {m.field for m in LaunchMode} for x in ours)
-    expected = modelled_loop(of[()], profile("b200"), 2, False).us
+    expected = modelled_loop(of[()], profile("b200"), 2, programmatic=False).us
     assert ours[0]["ordinary_us"] == pytest.approx(expected, abs=1e-3)
     asked.clear()
     (other, *_) = modelled.points_of("v2h", Path("v2h.py"), "gemv", "b200")

@@ -56,7 +56,7 @@ def validated(point: Point, folder: Path, profile_name: str) -> Point:
             load(folder / recordings.name_of(point)),
             chip,
             point["calls"],
-            False if launches == ORDINARY else None,
+            programmatic=False if launches == ORDINARY else None,
             words=REPLAYED[launches],
             same_data=point.get("problem") is None,
         )

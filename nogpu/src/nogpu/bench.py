@@ -23,7 +23,7 @@ import numpy as np
 import nogpu
 from nogpu import store
 from nogpu.bench_kernels import CASES, SHARED_BYTES, TILE_BYTES, Case, ptx
-from nogpu.hardware.tma.encode import encode_tiled
+from nogpu.hardware.tma.encode import TiledMap
 
 NOTE = "Times of the emulator on this CPU; they say nothing about a GPU."
 ENVIRONMENT = {"NOGPU_SCHEDULE": "late", "NOGPU_WORKERS": "1"}
@@ -51,7 +51,7 @@ class Runner:
         self._kernel = nogpu.load_ptx(ptx(case))["k"]
         self._memory = nogpu.array(np.zeros(TILE_BYTES, np.uint8))
         address = self._memory.ctypes.data
-        self._map = encode_tiled(0, address, (128, 128), (128,), (128, 128), (1, 1), swizzle=3)
+        self._map = TiledMap(0, address, (128, 128), (128,), (128, 128), (1, 1), swizzle=3).encode()
         self.launch(1)
 
     def launch(self, iterations: int) -> float:

@@ -466,7 +466,7 @@ class TestLaunches:
 
     def test_a_killed_child_names_the_run(self, monkeypatch):
         device, out = make_device(count=2)
-        monkeypatch.setattr(device_module.scheduler, "run", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        monkeypatch.setattr(runs, "run_grids", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
         with pytest.raises(EmulatorError, match="that ran add under schedule late, part 0 of 2 was killed by SIGKILL"):
             device.launch(entry(ADD), config(40), [u64(out.ctypes.data), u32(0)])
 

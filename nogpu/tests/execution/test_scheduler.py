@@ -8,7 +8,7 @@ import pytest
 from nogpu import errors
 from nogpu.errors import EmulatorError
 from nogpu.execution import machine
-from nogpu.execution.scheduler import Schedule
+from nogpu.hardware.async_operations import Schedule
 from tests.support.small_kernels import aligned, launch, store
 
 SCHEDULES = ["late", "eager", "random:1", "random:2", "random:3", "last:1", "replay:-"]

@@ -76,7 +76,7 @@ def test_a_long_launch(options, without):
     [
         pytest.param(program(LATER), True, {}, id="a short launch"),
         pytest.param(program(SOON), False, {}, id="no terminal"),
-        pytest.param(program(WITHOUT_RICH + SOON), False, {}, id="no terminal and no rich"),
+        pytest.param(program(WITHOUT_RICH + SOON), False, {}, id="no terminal and no rich", marks=pytest.mark.slow),
         pytest.param(program(SOON), True, {"NOGPU_PROGRESS": "0"}, id="turned off"),
         pytest.param(CHILD, True, {}, id="a child of a process on the device"),
     ],

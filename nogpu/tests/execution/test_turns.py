@@ -8,7 +8,7 @@ import pytest
 from nogpu import errors
 from nogpu.compiler.translate import Runner
 from nogpu.errors import EmulatorError, OrderingWarning
-from nogpu.hardware.tma.encode import encode_tiled
+from nogpu.hardware.tma.encode import TiledMap
 from nogpu.hardware.traffic import Traffic
 from nogpu.ops import copies
 from nogpu.ptx import module as ptx
@@ -163,8 +163,8 @@ def load(iterations, schedule="late", data_type=0, before="", behind="", **optio
     tensor = np.arange(ROWS * COLUMNS, dtype=np.uint32).astype(np.uint8).reshape(ROWS, COLUMNS)
     out = np.zeros(32, np.uint32)
     elements = 2 * COLUMNS if data_type else COLUMNS
-    tensor_map = encode_tiled(data_type, tensor.ctypes.data, (elements, ROWS), (COLUMNS,), (elements, TILE), (1, 1))
-    values = [out.ctypes.data.to_bytes(8, "little"), bytes(tensor_map), iterations.to_bytes(4, "little")]
+    tiled = TiledMap(data_type, tensor.ctypes.data, (elements, ROWS), (COLUMNS,), (elements, TILE), (1, 1))
+    values = [out.ctypes.data.to_bytes(8, "little"), tiled.encode(), iterations.to_bytes(4, "little")]
     kernel = ptx.parse(KERNEL.format(before=before, behind=behind)).entries["k"]
     traffic = Traffic()
     counters = launch_entry(kernel, values, (tensor, out), schedule=schedule, traffic=traffic, **options)

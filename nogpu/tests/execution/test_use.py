@@ -15,7 +15,7 @@ import nogpu
 from nogpu import errors
 from nogpu.bootstrap.sitecustomize import EXTRAS
 from nogpu.errors import EmulatorError, OrderingWarning
-from nogpu.hardware.tma.encode import encode_tiled
+from nogpu.hardware.tma.encode import TiledMap
 from tests.support.commands import ROOT, clean_environment
 from tests.support.emulated import run
 
@@ -207,9 +207,9 @@ def test_tensor_maps_of_arrays(dtype, number):
     array = nogpu.array(np.zeros((4, 6, 64), dtype))
     size, address = array.itemsize, array.ctypes.data
     shape = (64, 6, 4), (64 * size, 384 * size), (16, 2, 1), (1, 1, 1)
-    assert nogpu.tensor_map(array, (16, 2, 1)) == encode_tiled(number, address, *shape)
+    assert nogpu.tensor_map(array, (16, 2, 1)) == TiledMap(number, address, *shape).encode()
     swizzled = nogpu.tensor_map(array, (16, 2, 1), swizzle="64B", l2_promotion="128B")
-    assert swizzled == encode_tiled(number, address, *shape, 0, 2, 2, 0)
+    assert swizzled == TiledMap(number, address, *shape, 0, 2, 2, 0).encode()
 
 
 def test_tensor_maps_that_are_given_in_full():
@@ -224,9 +224,9 @@ def test_tensor_maps_that_are_given_in_full():
         element_strides=(1, 2),
         l2_promotion="256B",
     )
-    assert found == encode_tiled(13, packed.ctypes.data, (256, 32), (128,), (256, 16), (1, 2), 0, 4, 3, 0)
+    assert found == TiledMap(13, packed.ctypes.data, (256, 32), (128,), (256, 16), (1, 2), 0, 4, 3, 0).encode()
     assert nogpu.tensor_map(packed.ctypes.data, (64,), element="float16", dims=(64,), strides=(), fill="nan") == (
-        encode_tiled(6, packed.ctypes.data, (64,), (), (64,), (1,), 0, 0, 0, 1)
+        TiledMap(6, packed.ctypes.data, (64,), (), (64,), (1,), 0, 0, 0, 1).encode()
     )
 
 

@@ -51,17 +51,17 @@ class TestAllocations:
     def test_a_released_allocation_is_not_accessible(self, space):
         memory, _, address = space
         lanes = np.full(32, address, np.uint64)
-        memory.load(address, 4)
+        memory.load_vector(address, 4, 1)
         memory.gather(lanes, 4)
         memory.release(address)
         with pytest.raises(Fault, match="outside every live allocation; a at .* was there, freed at"):
-            memory.load(address, 4)
+            memory.load_vector(address, 4, 1)
         with pytest.raises(Fault, match="outside every live allocation; a at .* was there, freed at"):
             memory.gather(lanes, 4)
         with pytest.raises(KeyError):
             memory.release(address)
         memory.register(address, 64)
-        memory.load(address, 4)
+        memory.load_vector(address, 4, 1)
 
     def test_lookup_agrees_with_a_scan(self, rng):
         buffer = aligned(1 << 16)
@@ -108,10 +108,10 @@ class TestAllocations:
         memory.register(address, 4096, "kernel parameters", writable=False)
         before = data.copy()
         lanes = np.full(32, address, np.uint64)
-        assert memory.load(address, 1) == data[0]
+        assert memory.load_vector(address, 1, 1) == (data[0],)
         memory.gather(lanes, 4)
         for store in (
-            lambda: memory.store(address, 1, 4),
+            lambda: memory.store_vector(address, (1,), 4),
             lambda: memory.write(address, np.zeros(4, np.uint8)),
             lambda: memory.scatter(lanes, np.zeros((1, 32), np.uint32)),
         ):
@@ -276,7 +276,7 @@ class TestTraffic:
         traffic = memory.traffic = Traffic()
         memory.read(address, 128, proxy="generic")
         memory.gather(np.full(32, address, np.uint64), 4)
-        memory.load(address, 4)
+        memory.load_vector(address, 4, 1)
         assert not traffic.loads
         memory.read(address, 128)
         assert [loads.requested for loads in traffic.loads.values()] == [128]
@@ -292,7 +292,7 @@ class TestTraffic:
             expected[offset : offset + width] = True
             requested += width
 
-        memory.store(address + 64, 1, 4)
+        memory.store_vector(address + 64, (1,), 4)
         stored(64, 4)
         memory.write(address + 100, np.ones(33, np.uint8))
         stored(100, 33)
@@ -318,7 +318,7 @@ class TestTraffic:
         memory, address = GlobalMemory(), buffer.ctypes.data
         memory.register(address, 100)
         traffic = memory.traffic = Traffic()
-        memory.store(address + 8, 1, 4)
+        memory.store_vector(address + 8, (1,), 4)
         (stores,) = traffic.stores.values()
         assert (stores.low, stores.high) == (8, 12)
         memory.scatter(np.array([address + 60, address + 92], np.uint64), np.ones((2, 2), np.uint32))
@@ -425,7 +425,7 @@ def test_an_observer_sees_every_access_once(space):
     apart = np.array([address, far.ctypes.data], np.uint64)
     window = np.array([0x400, 0, 0x408], np.uint32)
     calls = [
-        (lambda: memory.load(address, 4, "w"), ("load", "generic", address, (4,), (1,))),
+        (lambda: memory.load_vector(address, 4, 1, "w"), ("load", "generic", address, (4,), (1,))),
         (lambda: memory.store_vector(address, (1, 2), 4, "w"), ("store", "generic", address, (8,), (1,))),
         (lambda: memory.gather(lanes, 4, 2, mask, "w"), ("load", "generic", [address, address + 8], (8,), (1,))),
         (
@@ -442,8 +442,8 @@ def test_an_observer_sees_every_access_once(space):
             ("load", "generic", address, (2, 8), (64, 1)),
         ),
         (lambda: memory.write(address, data[:4].copy(), "w"), ("store", "async", address, (4,), (1,))),
-        (lambda: shared.load(0x400, 4, "w"), ("load", "generic", 0x400, (4,), (1,))),
-        (lambda: shared.store(0x400, 4, 4, "w"), ("store", "generic", 0x400, (4,), (1,))),
+        (lambda: shared.load_vector(0x400, 4, 1, "w"), ("load", "generic", 0x400, (4,), (1,))),
+        (lambda: shared.store_vector(0x400, (4,), 4, "w"), ("store", "generic", 0x400, (4,), (1,))),
         (lambda: shared.gather(window, 4, 1, mask, "w"), ("load", "generic", [0x400, 0x408], (4,), (1,))),
         (
             lambda: shared.scatter(window, np.zeros((1, 3), np.uint32), mask, "w"),
@@ -523,7 +523,7 @@ class TestLiveBarriers:
     def test_what_is_left_of_a_barrier(self, shared):
         shared.data[:] = 0
         shared.remove_barrier(SHARED_BASE)
-        assert shared.load(SHARED_BASE, 8) == (1 << 64) - 1
+        assert shared.load_vector(SHARED_BASE, 8, 1) == ((1 << 64) - 1,)
         lanes = np.full(32, SHARED_BASE, np.uint32)
         shared.scatter(lanes, np.full((1, 32), 5, np.uint32))
         assert (shared.gather(lanes, 4)[0] == 5).all()

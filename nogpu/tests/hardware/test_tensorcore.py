@@ -16,6 +16,7 @@ from tests.support.tensor_operands import (
     B,
     D,
     K,
+    floats,
     instruction,
     make_cta,
     mma,
@@ -165,7 +166,7 @@ def test_scale_factors_at_the_ends_of_their_range():
         put_scales(instance.ctas[0][1], SFA, np.full((128, 2), sfa, np.uint8))
         put_scales(instance.ctas[0][1], SFB, np.full((64, 2), sfb, np.uint8))
         instance.run()
-    assert np.isfinite(tmem.floats[:, :64]).all() and tmem.floats[:, :64].any()
+    assert np.isfinite(floats(tmem)[:, :64]).all() and floats(tmem)[:, :64].any()
     assert np.array_equal(problem.results()[0], unscaled.results()[0])
 
 
@@ -184,4 +185,4 @@ def test_k_slices_of_a_swizzled_tile():
         slices = [value + 2 * k for value in descriptors]
         mma([cta], "mxf4nvf4", 1, 16, D, *slices, instruction("mxf4nvf4", 128, 128), SFA, SFB, k > 0)
     a, b = (np.concatenate([values for _, values in tile], axis=1) for tile in tiles)
-    assert np.array_equal(tmem.floats[:, :128], a @ b.T)
+    assert np.array_equal(floats(tmem)[:, :128], a @ b.T)

@@ -17,6 +17,7 @@ from tests.support.tensor_operands import (
     assert_close,
     decoded,
     descriptor,
+    floats,
     instruction,
     k_major_address,
     make_cta,
@@ -56,7 +57,7 @@ def test_scale_input_d(kind, d_type, shift):
         before = np.clip(before, -(2**15), 2**15)
         tmem.words[:, :32] = before.astype(np.float16).view(np.uint16)
     else:
-        tmem.floats[:, :32] = before
+        floats(tmem)[:, :32] = before
     problem.run(True, d_shift=shift)
     if d_type == "f32":
         assert_close(problem.results()[0], problem.a_values[0], problem.b_values, before / 2**shift)
@@ -76,7 +77,7 @@ def test_disabled_output_lanes(group, m, lane, layout, accumulate):
     reference = Problem(np.random.default_rng(10), group, m, 32, "f16", lane=lane, layout=layout)
     words = [int(word) for word in rng.integers(0, 2**32, 4 * group)]
     for (_, tmem), (_, other) in zip(problem.ctas, reference.ctas, strict=True):
-        tmem.floats[:, :64] = other.floats[:, :64] = rng.integers(-9, 9, (128, 64))
+        floats(tmem)[:, :64] = floats(other)[:, :64] = rng.integers(-9, 9, (128, 64))
     before = [tmem.words.copy() for _, tmem in problem.ctas]
     problem.run(accumulate, disabled=words)
     reference.run(accumulate)
@@ -180,7 +181,7 @@ def test_a_nan_scale_spoils_its_row_or_column_and_nothing_else(code, scale):
     expected = np.zeros((128, 64), bool)
     expected[64:71] = True
     expected[:, 0] = True
-    assert np.array_equal(np.isnan(tmem.floats[:, :64]), expected)
+    assert np.array_equal(np.isnan(floats(tmem)[:, :64]), expected)
 
 
 def test_accumulating_into_untouched_columns_gives_nan():
@@ -195,8 +196,8 @@ def test_infinities_follow_ieee():
     a[0, 0], b[0, 0], b[1, 0] = np.inf, 2, -1
     descriptors = put_operand(shared, A, a.view(np.uint8)), put_operand(shared, B, b.view(np.uint8))
     mma([cta], "f16", 1, None, D, *descriptors, instruction("f16", 128, 16), 0, 0, False)
-    assert tmem.floats[0, 0] == np.inf and tmem.floats[0, 1] == -np.inf
-    assert np.isnan(tmem.floats[0, 2:16]).all() and not tmem.floats[1:128, :16].any()
+    assert floats(tmem)[0, 0] == np.inf and floats(tmem)[0, 1] == -np.inf
+    assert np.isnan(floats(tmem)[0, 2:16]).all() and not floats(tmem)[1:128, :16].any()
 
 
 def test_scale_factors_must_be_the_same_in_all_quadrants():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nogpu.errors import Fault
-from nogpu.hardware.tma.encode import encode_tiled
+from nogpu.hardware.tma.encode import TiledMap
 from nogpu.hardware.tma.tensor_map import TensorMap, edit
 from tests.support.encoding import tensor_map
 
@@ -237,7 +237,7 @@ def encoded(vector: dict) -> bytes:
     rank = vector["rank"]
     sizes = (vector["dims"][:rank], vector["strides"][: rank - 1], vector["box"][:rank], vector["es"][:rank])
     options = (number(vector, field) for field in ("inter", "swz", "l2", "oob"))
-    return encode_tiled(number(vector, "type"), vector["addr"], *sizes, *options)
+    return TiledMap(number(vector, "type"), vector["addr"], *sizes, *options).encode()
 
 
 @pytest.mark.parametrize("vector", ENCODED, ids=lambda v: v["name"])
@@ -284,6 +284,6 @@ ARGUMENTS |= {"element_strides": (1, 1)}
     ],
 )
 def test_encoding_refuses(changes, message):
-    encode_tiled(**ARGUMENTS)
+    TiledMap(**ARGUMENTS).encode()
     with pytest.raises(Fault, match=message):
-        encode_tiled(**ARGUMENTS | changes)
+        TiledMap(**ARGUMENTS | changes).encode()

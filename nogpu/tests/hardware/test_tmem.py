@@ -20,6 +20,14 @@ def filled() -> TensorMemory:
     return tmem
 
 
+def load(tmem, shape, num, warp, taddr, packed=False, half_split=0):
+    return tmem.read(tmem.place("tcgen05.ld", (shape, num, packed, half_split), warp, taddr))
+
+
+def store(tmem, shape, num, warp, taddr, values, packed=False, half_split=0):
+    tmem.write(tmem.place("tcgen05.st", (shape, num, packed, half_split), warp, taddr), values)
+
+
 def place(shape: str, thread: int, register: int, split: int = 0) -> tuple[int, int]:
     """The (row, column) of a register, from Figures "Matrix Fragment for shape" of the PTX ISA, section Data Movement
     Shape.
@@ -47,15 +55,15 @@ def test_load_and_store(shape, num):
             continue
         lane, column = 32 * warp + extra, 96
         taddr = lane << 16 | column
-        values = tmem.load(shape, num, warp, taddr, half_split=split)
+        values = load(tmem, shape, num, warp, taddr, half_split=split)
         places = np.array([[place(shape, t, r, split) for t in range(32)] for r in range(count)])
         expected = places[..., 0] + lane << 16 | places[..., 1] + column
         assert np.array_equal(values, expected)
         assert values.dtype == np.uint32
         target = filled()
         new = np.random.default_rng(num).integers(0, 1 << 32, (count, 32), dtype=np.uint32)
-        target.store(shape, num, warp, taddr, new, half_split=split)
-        assert np.array_equal(target.load(shape, num, warp, taddr, half_split=split), new)
+        store(target, shape, num, warp, taddr, new, half_split=split)
+        assert np.array_equal(load(target, shape, num, warp, taddr, half_split=split), new)
         untouched = np.ones((128, 512), bool)
         untouched[places[..., 0] + lane, places[..., 1] + column] = False
         assert np.array_equal(target.words[untouched], filled().words[untouched])
@@ -65,7 +73,7 @@ def test_load_and_store(shape, num):
 def test_packed_16_bit_elements(shape):
     """.pack::16b joins the low halves of adjacent columns, .unpack::16b parts them again."""
     tmem, num, split = filled(), 4, 32 if shape == "16x32bx2" else 0
-    values = tmem.load(shape, num, 1, 32 << 16, pack=True, half_split=split)
+    values = load(tmem, shape, num, 1, 32 << 16, packed=True, half_split=split)
     assert values.shape == (num * REGISTERS[shape], 32)
     for register, thread in np.ndindex(*values.shape):
         row, column = place(shape, thread, register)
@@ -73,7 +81,7 @@ def test_packed_16_bit_elements(shape):
         low, high = (int(tmem.words[32 + row, first + i]) & 0xFFFF for i in (0, 1))
         assert values[register, thread] == low | high << 16
     target = filled()
-    target.store(shape, num, 1, 32 << 16, values, unpack=True, half_split=split)
+    store(target, shape, num, 1, 32 << 16, values, packed=True, half_split=split)
     changed = target.words != filled().words
     columns = 2 * num * SHAPES[shape]
     rows = 32 if shape == "32x32b" else 16
@@ -89,12 +97,12 @@ def test_the_quadrant_is_the_warps(shape):
     tmem, split = filled(), 32 if shape == "16x32bx2" else 0
     for warp, within in np.ndindex(4, 1 if shape == "32x32b" else 2):
         own = 32 * warp + 16 * within
-        expected = tmem.load(shape, 1, warp, own << 16, half_split=split)
+        expected = load(tmem, shape, 1, warp, own << 16, half_split=split)
         for lane in (16 * within, 128 + own, 128 + 16 * within, 384 + own):
-            assert np.array_equal(tmem.load(shape, 1, warp, lane << 16, half_split=split), expected)
+            assert np.array_equal(load(tmem, shape, 1, warp, lane << 16, half_split=split), expected)
             target = filled()
             target.words[:] = 1 << 31
-            target.store(shape, 1, warp, lane << 16, expected, half_split=split)
+            store(target, shape, 1, warp, lane << 16, expected, half_split=split)
             changed = target.words != 1 << 31
             assert np.array_equal(target.words[changed], tmem.words[changed])
             assert changed.any(axis=1).nonzero()[0].min() == own
@@ -121,28 +129,28 @@ def test_illegal_accesses(shape, num, warp, taddr, message):
     tmem = TensorMemory()
     tmem.alloc(256)
     with pytest.raises(Fault, match=message):
-        tmem.load(shape, num, warp, taddr)
+        load(tmem, shape, num, warp, taddr)
     with pytest.raises(Fault, match=message):
-        tmem.store(shape, num, warp, taddr, np.zeros((num * REGISTERS.get(shape, 1), 32), np.uint32))
+        store(tmem, shape, num, warp, taddr, np.zeros((num * REGISTERS.get(shape, 1), 32), np.uint32))
 
 
 def test_packing_and_the_second_half_count_for_the_columns_in_use():
     tmem = TensorMemory()
     tmem.alloc(64)
-    tmem.load("32x32b", 64, 0, 0)
+    load(tmem, "32x32b", 64, 0, 0)
     with pytest.raises(Fault, match="column 64"):
-        tmem.load("32x32b", 64, 0, 0, pack=True)
-    tmem.load("16x32bx2", 32, 0, 0, half_split=32)
+        load(tmem, "32x32b", 64, 0, 0, packed=True)
+    load(tmem, "16x32bx2", 32, 0, 0, half_split=32)
     with pytest.raises(Fault, match="column 64"):
-        tmem.load("16x32bx2", 32, 0, 0, half_split=48)
+        load(tmem, "16x32bx2", 32, 0, 0, half_split=48)
     with pytest.raises(Fault, match="only 16x32bx2 has a split offset"):
-        tmem.load("16x64b", 1, 0, 0, half_split=8)
+        load(tmem, "16x64b", 1, 0, 0, half_split=8)
 
 
 def test_allocations_are_poisoned_and_tracked():
     tmem = TensorMemory()
     with pytest.raises(Fault, match=r"column 0 .of 0 to 31. is not allocated; allocated: none"):
-        tmem.load("32x32b", 32, 0, 0)
+        load(tmem, "32x32b", 32, 0, 0)
     assert [tmem.alloc(128), tmem.alloc(32), tmem.alloc(256)] == [0, 128, 160]
     assert tmem.allocations == {0: 128, 128: 32, 160: 256}
     tmem.words[:, 128:160] = 1
@@ -150,8 +158,8 @@ def test_allocations_are_poisoned_and_tracked():
     with pytest.raises(Fault, match=r"column 128 .* allocated: 0 to 127, 160 to 415"):
         tmem.check_columns(120, 16, "test")
     assert tmem.alloc(32) == 128
-    assert (tmem.load("32x32b", 32, 0, 128) == 0xFFFFFFFF).all()
-    assert np.isnan(tmem.floats[:, 128:160]).all()
+    assert (load(tmem, "32x32b", 32, 0, 128) == 0xFFFFFFFF).all()
+    assert np.isnan(tmem.words.view(np.float32)[:, 128:160]).all()
 
 
 def test_alloc_that_would_block():

@@ -323,7 +323,7 @@ def test_wide_accesses_become_two(monkeypatch, form):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("num", [1, 2, 8])
 def test_a_register_is_as_far_from_the_first_in_every_thread(shape, num):
-    places = fragment(shape, num, False, 0)
+    places = fragment((shape, num, False, 0))
     assert (places - places[0] == (places - places[0])[:, :1]).all()
 
 

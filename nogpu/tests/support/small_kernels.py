@@ -3,8 +3,9 @@
 import numpy as np
 
 from nogpu.compiler import stored, translate
-from nogpu.execution import scheduler
 from nogpu.execution.meter import MAX_INSTRUCTIONS, Meter, Tally
+from nogpu.execution.runs import run_grids
+from nogpu.hardware.async_operations import Schedule
 from nogpu.hardware.counters import LaunchCounters
 from nogpu.hardware.grid import Grid
 from nogpu.hardware.memory import GlobalMemory
@@ -80,7 +81,7 @@ def launch_entry(
     counters = LaunchCounters("k", config.grid, config.cluster, schedule)
     launched = Grid(program, config, parameters, memory, counters, properties)
     launched.observers = [] if sanitizer is None else [sanitizer]
-    scheduler.run([launched], scheduler.Schedule.parse(schedule), Meter(Tally(max_instructions)))
+    run_grids([launched], Schedule.parse(schedule), Meter(Tally(max_instructions)))
     return counters
 
 

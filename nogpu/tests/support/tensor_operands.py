@@ -38,6 +38,11 @@ FORMATS |= dict.fromkeys(("f8f6f4", "mxf8f6f4"), {"e4m3": 0, "e5m2": 1, "e2m3": 
 K = {"f16": 16, "tf32": 8, "i8": 32, "f8f6f4": 32, "mxf8f6f4": 32, "mxf4": 64, "mxf4nvf4": 64}
 
 
+def floats(tmem: TensorMemory) -> np.ndarray:
+    """float32[128, 512], a view of the words."""
+    return tmem.words.view(np.float32)
+
+
 def make_cta(size=200 * 1024) -> tuple[SharedMemory, TensorMemory]:
     tmem = TensorMemory()
     tmem.alloc(512)

@@ -94,7 +94,8 @@ def modelled(work: Work, profile_name: str, varied: Varied) -> float | None:
     chip = varied_chip(profile(profile_name), varied, counts_of(profile_name))
     try:
         programmatic = False if work.launches == IN_TURN else None
-        return modelled_loop(_traces(work.folder, work.name), chip, work.calls, programmatic, words=0).us
+        traces = _traces(work.folder, work.name)
+        return modelled_loop(traces, chip, work.calls, programmatic=programmatic, words=0).us
     except EmulatorError:
         return None
 

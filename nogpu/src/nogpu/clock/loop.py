@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from typing import Unpack
 
 from nogpu.clock.chip import Chip
-from nogpu.clock.replay import Replay, replay
+from nogpu.clock.replay import Options, Replay, replay
 from nogpu.clock.report import Report, report
 from nogpu.clock.trace import Trace
 
@@ -31,44 +30,36 @@ def modelled_loop(
     traces: Sequence[Trace],
     chip: Chip,
     calls: int,
-    programmatic: bool | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    *,
     words: int = WORDS,
     same_data: bool = False,
     least: int = LEAST,
-    skips: Sequence[np.ndarray] | None = None,
-    spans: int = 0,
+    **options: Unpack[Options],
 ) -> Loop:
     """Model a loop of `calls` calls with these launches, after a flush of L2 by writes, as in benchmarks.
 
     Only calls with `words` words of records, but at least `least` calls, are replayed. Each further call adds the time
-    that a call of their second half adds. programmatic, progress, spans: see `replay`. same_data: every call has the
-    data of the first, instead of its own. skips: see `replay`; one item per launch of a call.
+    that a call of their second half adds. same_data: every call has the data of the first, instead of its own. options:
+    those of `replay`; skips has one item per launch of a call.
 
     Raises the errors of `replay`, and ValueError for a call without launches and for no calls.
     """
     if not traces or calls < 1:
         raise ValueError(f"a loop of {calls} calls with {len(traces)} launches each: there must be some of both")
 
+    skips, spans = options.get("skips"), options.get("spans", 0)
+
     def of(count: int, spans: int = 0) -> Replay:
         data = [0 if same_data else number // len(traces) for number in range(count * len(traces))]
-        return replay(
-            list(traces) * count,
-            chip,
-            programmatic=programmatic,
-            other_data=data,
-            dirty_l2=True,
-            spans=spans,
-            progress=progress,
-            skips=None if skips is None else list(skips) * count,
-        )
+        of_calls: Options = {**options, "spans": spans, "skips": None if skips is None else list(skips) * count}
+        return replay(list(traces) * count, chip, other_data=data, dirty_l2=True, **of_calls)
 
     count = min(calls, max(least, words // sum(len(trace.words) for trace in traces)))
     found = of(count, spans)
     total = found.ends[-1]  # time from the event before the first launch
     if calls > count:
         half = count // 2
-        if programmatic is False or not any(trace.programmatic for trace in traces):
+        if options.get("programmatic") is False or not any(trace.programmatic for trace in traces):
             halfway = found.ends[half * len(traces) - 1]
         else:  # overlapping calls end in batches, so half the calls are replayed with no call behind them
             shorter = of(half)

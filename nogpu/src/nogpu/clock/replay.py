@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TypedDict, Unpack
 
 import numpy as np
 
@@ -88,24 +89,34 @@ class Replay:
         return self.chip.us(self.ends[-1] - self.starts[0])
 
 
+class Options(TypedDict, total=False):
+    """Options of a replay."""
+
+    programmatic: bool | None
+    """Attribute of all launches; None: as recorded."""
+    spans: int
+    """Room for so many waits and CTAs."""
+    progress: Callable[[int, int], None] | None
+    """Called with the numbers of finished CTAs and of all."""
+    skips: Sequence[np.ndarray] | None
+    """For each launch uint8[instructions], the waits of an instruction that cost nothing: SKIP_WAIT, SKIP_DATA. A later
+    operation then waits for what it needs.
+    """
+
+
 def replay(
     traces: Sequence[Trace],
     chip: Chip,
     *,
-    programmatic: bool | None = None,
     other_data: bool | Sequence[int] = True,
     dirty_l2: bool = False,
-    spans: int = 0,
-    progress: Callable[[int, int], None] | None = None,
-    skips: Sequence[np.ndarray] | None = None,
+    **options: Unpack[Options],
 ) -> Replay:
     """Replay launches, one after another in one queue.
 
-    programmatic: for all launches; None as recorded. other_data: each launch has data of its own, which is not in L2;
-    or a number for each launch, equal for launches with the same data. dirty_l2: at the start L2 holds data that others
-    have written (a flush by writes), which goes to DRAM when its place is needed. spans: room for so many waits and
-    CTAs. progress: called with the numbers of finished CTAs and of all. skips: for each launch uint8[instructions], the
-    waits of an instruction that cost nothing: SKIP_WAIT, SKIP_DATA. A later operation then waits for what it needs.
+    other_data: each launch has data of its own, which is not in L2; or a number for each launch, equal for launches
+    with the same data. dirty_l2: at the start L2 holds data that others have written (a flush by writes), which goes to
+    DRAM when its place is needed.
 
     Raises EmulatorError for launches that never end on this chip, and ValueError for a profile that lacks a
     constant or a family of instructions.
@@ -116,6 +127,7 @@ def replay(
         raise ValueError(f"chip profile {chip.name!r} lacks {', '.join(missing)}")
     for number, trace in enumerate(traces):
         _check_room(number, trace, chip)
+    programmatic, skips = options.get("programmatic"), options.get("skips")
     constants = np.array([chip.constants[name] for name in names], np.float64)
     gpc_ends = np.cumsum(chip.gpc_sms).astype(np.int32)
     costs = _costs(traces, chip, skips)
@@ -125,28 +137,50 @@ def replay(
         launch.skips = skips is not None and bool(skips[number].any())
         launch.salt = OTHER_DATA * (number * other_data if isinstance(other_data, bool) else other_data[number])
     simulation = library.new_sim(
-        constants.ctypes.data, gpc_ends.ctypes.data, len(gpc_ends), launches, len(traces), spans, dirty_l2
+        constants.ctypes.data,
+        gpc_ends.ctypes.data,
+        len(gpc_ends),
+        launches,
+        len(traces),
+        options.get("spans", 0),
+        dirty_l2,
     )
     try:
-        while (state := library.advance(simulation, EVENTS_AT_ONCE)) == 1:
-            if progress is not None:
-                over = sum(int(library.launch_figure(simulation, i, 4)) for i in range(len(traces)))
-                progress(over, sum(trace.starts.shape[0] for trace in traces))
-        if state < 0:
-            raise _broken(library, simulation, traces, chip)
-        figures = [[library.launch_figure(simulation, i, what) for i in range(len(traces))] for what in range(4)]
-        starts, first_ctas, ends, states = figures
-        for number, done in enumerate(states):
-            if done != 2:
-                raise _endless(int(library.launch_figure(simulation, number, 4)), number, traces[number], chip)
+        starts, first_ctas, ends = _figures(library, simulation, traces, chip, options.get("progress"))
         usage = Usage(*(library.chip_figure(simulation, what) for what in range(1, 8)))
-        count = library.span_figure(simulation)
-        found = np.zeros(count, SPAN)
-        if count:
-            ctypes.memmove(found.ctypes.data, library.all_spans(simulation), found.nbytes)
+        found = _spans(library, simulation)
         return Replay(chip, starts, first_ctas, ends, usage, waits, busy, found)
     finally:
         library.end_sim(simulation)
+
+
+def _figures(
+    library: ctypes.CDLL,
+    simulation: int,
+    traces: Sequence[Trace],
+    chip: Chip,
+    progress: Callable[[int, int], None] | None,
+) -> list[list[float]]:
+    """`Replay.starts`, first_ctas and ends of a simulation, which runs to its end. Raises EmulatorError."""
+    while (state := library.advance(simulation, EVENTS_AT_ONCE)) == 1:
+        if progress is not None:
+            over = sum(int(library.launch_figure(simulation, i, 4)) for i in range(len(traces)))
+            progress(over, sum(trace.starts.shape[0] for trace in traces))
+    if state < 0:
+        raise _broken(library, simulation, traces, chip)
+    figures = [[library.launch_figure(simulation, i, what) for i in range(len(traces))] for what in range(4)]
+    for number, done in enumerate(figures.pop()):
+        if done != 2:
+            raise _endless(int(library.launch_figure(simulation, number, 4)), number, traces[number], chip)
+    return figures
+
+
+def _spans(library: ctypes.CDLL, simulation: int) -> np.ndarray:
+    """`Replay.spans` of a simulation that is over."""
+    found = np.zeros(library.span_figure(simulation), SPAN)
+    if len(found):
+        ctypes.memmove(found.ctypes.data, library.all_spans(simulation), found.nbytes)
+    return found
 
 
 def _costs(traces: Sequence[Trace], chip: Chip, skips: Sequence[np.ndarray] | None) -> list[Costs]:

@@ -167,7 +167,7 @@ def study_of_loop(traces: Sequence[Trace], chip: Chip, calls: int, programmatic:
     """A study of a call of `modelled_loop`, with fewer calls in each replay. programmatic: see there."""
 
     def run(chip: Chip, skips: Skips | None) -> tuple[float, Replay]:
-        loop = modelled_loop(traces, chip, calls, programmatic, words=WORDS, least=CALLS, skips=skips)
+        loop = modelled_loop(traces, chip, calls, programmatic=programmatic, words=WORDS, least=CALLS, skips=skips)
         return loop.us, loop.replay
 
     return Study(traces, chip, run)

@@ -20,7 +20,6 @@ from nogpu.hardware.program import DONE, Program, RegisterUses
 from nogpu.ptx.ir import Entry, Instruction
 
 if TYPE_CHECKING:
-    from nogpu.hardware.turns import Turns
     from nogpu.hardware.warp import ActiveGroup
 
 
@@ -102,7 +101,7 @@ class Runner:
         self._addresses = self.starts.tolist()
         self._run_ops, self._run_turns = library().run_ops, library().run_turns
         self._group: ActiveGroup | None = None
-        self._turns: Turns | None = None
+        self._current: Callable[[], ActiveGroup] | None = None  # the group whose turn it is, in compiled turns
         self._error: BaseException | None = None
         self.calls = Calls(PythonRow(self._python), Wake(self._wake), watch, watcher)
 
@@ -124,13 +123,13 @@ class Runner:
         left, pc = self.conclude(group)
         return quantum - left, pc
 
-    def run_turns(self, turns: Turns) -> int:
+    def run_turns(self, turns: int, current: Callable[[], ActiveGroup]) -> int:
         """Implements `Program.run_turns`."""
-        outer, self._group, self._turns = (self._group, self._turns), None, turns
+        outer, self._group, self._current = (self._group, self._current), None, current
         try:
-            return self._run_turns(turns.address)
+            return self._run_turns(turns)
         finally:
-            self._group, self._turns = outer
+            self._group, self._current = outer
 
     def conclude(self, group: ActiveGroup) -> tuple[int, int]:
         """Implements `Program.conclude`."""
@@ -161,7 +160,7 @@ class Runner:
 
     def _python(self, index: int, mask: int) -> None:
         """A `PythonRow`."""
-        group, turns = self._active(), self._turns
+        group, in_turns = self._active(), self._current is not None
         registers, machine = group.warp.registers, group.cta.machine
         context = registers.context
         machine.progress = context.progress
@@ -179,16 +178,16 @@ class Runner:
         context.progress = machine.progress
         if waited or group.waiting is not None:
             registers.tell_of_wait(group)
-        if turns is not None:
-            machine.tell(turns)
+        if in_turns:
+            machine.tell()
         context.answer = answer
 
     def _active(self) -> ActiveGroup:
         """The group that runs."""
         if self._group is not None:
             return self._group
-        assert self._turns is not None
-        return self._turns.group()
+        assert self._current is not None
+        return self._current()
 
 
 def _register_uses(planned: Plan, slots: Slots) -> RegisterUses:

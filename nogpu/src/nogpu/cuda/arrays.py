@@ -51,20 +51,19 @@ def address_of(value: Any) -> int:
 
     Raises ValueError or TypeError for what has none.
     """
-    memory = Device.current().memory
     if hasattr(value, "data_ptr"):
         try:
             address = value.data_ptr()
         except RuntimeError as error:
             raise TypeError(f"the tensor has no address: {error}") from None
-        if value.numel() and memory.allocation(address) is None:
+        if value.numel() and not _is_device_memory(address):
             raise ValueError(
                 'the tensor is not on the emulated device: start the program by `nogpu run` and take device "cuda"'
             )
         return address
     check_type(value.dtype)
     address = value.ctypes.data
-    if value.size and memory.allocation(address) is None:
+    if value.size and not _is_device_memory(address):
         owner = value
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
@@ -74,6 +73,10 @@ def address_of(value: Any) -> int:
         name = f"array {owner.dtype}{list(owner.shape)}"
         _register(owner.ctypes.data, math.prod(owner.shape) * owner.itemsize, owner, name, owner.flags.writeable)
     return address
+
+
+def _is_device_memory(address: int) -> bool:
+    return Device.current().memory.allocation(address) is not None
 
 
 def _register(address: int, nbytes: int, owner: np.ndarray, name: str, writable: bool) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from nogpu.cuda import device_attributes, events, graphs, queues
 from nogpu.errors import EmulatorError, Fault
-from nogpu.execution.device import Device, run_pending
+from nogpu.execution.device import Device, run_pending, wait_for_all
 from nogpu.hardware.allocations import NULL_PAGE
 from nogpu.hardware.properties import DeviceProperties, LaunchConfig
 from nogpu.hardware.variables import module_memory
@@ -79,11 +79,14 @@ class Emulated:
         """Return when all work is done; of a queue or up to an event, if one is named. Raises EmulatorError for a
         kernel that has failed.
         """
-        Device.current().synchronize()
-        if event is None:
+        if event is not None:
+            run_pending()
+            events.waited(event)
+        elif queue is not None:
+            run_pending()
             queues.waited(queue)
         else:
-            events.waited(event)
+            wait_for_all()
 
     def finish(self) -> None:
         """Do all work so far, for which the host does not wait."""
@@ -130,7 +133,7 @@ class Emulated:
         if address and address not in self._buffers:
             raise Fault(f"pointer {address:#x}: no allocation of this interface starts there, or it is free already")
         if queue is None:
-            queues.waited()
+            wait_for_all()
         elif address:
             _, nbytes = self._buffers[address]
             queues.accessed(queue, "the release", writes=[queues.run_of(address, nbytes)])

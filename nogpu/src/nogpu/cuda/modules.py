@@ -16,7 +16,7 @@ from nogpu.compiler.translate import translate
 from nogpu.cuda import arguments, backends, graphs, queues
 from nogpu.cuda.device_heap import with_heap
 from nogpu.errors import EmulatorError, Fault
-from nogpu.execution.device import Device
+from nogpu.execution.device import Device, wait_for_all
 from nogpu.hardware.properties import WARP_THREADS, DeviceProperties, LaunchConfig, static_shared_bytes
 from nogpu.hardware.variables import module_memory
 from nogpu.ptx import ir
@@ -216,15 +216,14 @@ class Kernel:
             queues.check(handle)
         except (ValueError, TypeError, OverflowError, Fault) as error:
             raise EmulatorError(f"launch refused: {error}", kernel=self.name) from None
-        current, recording = Device.current(), self._recording(record)
+        recording = self._recording(record)
 
         def run(keeps: Sequence = args) -> None:
-            current.launch(self.entry, config, values, schedules, chosen, recording, handle)
+            Device.current().launch(self.entry, config, values, schedules, chosen, recording, handle)
 
         graphs.submit(run, handle, graphs.KERNEL)
         if wait and not graphs.capturing(handle):
-            current.synchronize()
-            queues.waited()
+            wait_for_all()
 
     def _recording(self, record: Record) -> Recording | None:
         if record is None:

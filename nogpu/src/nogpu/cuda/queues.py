@@ -53,12 +53,10 @@ def destroy(handle: int) -> None:
     _live.remove(handle)
 
 
-def waited(queue: int | None = None) -> None:
-    """The host has waited for a queue, or for the device."""
+def waited(queue: int) -> None:
+    """The host has waited for a queue."""
     order = queue_order()
-    if order is not None and queue is None:
-        order.host_waits_for_all()
-    elif order is not None:
+    if order is not None:
         order.host_waits(queue)
 
 

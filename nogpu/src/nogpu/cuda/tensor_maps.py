@@ -9,7 +9,7 @@ import numpy as np
 
 from nogpu.cuda.arrays import address_of
 from nogpu.errors import EmulatorError, Fault
-from nogpu.hardware.tma.encode import encode_tiled
+from nogpu.hardware.tma.encode import TiledMap
 
 ELEMENTS = {
     name: number
@@ -80,7 +80,7 @@ def tensor_map(
                 f"{rank} dims, {len(sizes[1])} strides, a box of {len(sizes[2])} and {len(steps)} element strides: "
                 "they are of one rank, with a stride less"
             )
-        return encode_tiled(kinds[0], address, sizes[0], sizes[1], sizes[2], steps, *kinds[1:])
+        return TiledMap(kinds[0], address, sizes[0], sizes[1], sizes[2], steps, *kinds[1:]).encode()
     except Fault as fault:
         raise EmulatorError(f"tensor map refused: {fault.reason}") from None
     except (ValueError, TypeError, OverflowError, AttributeError) as error:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from nogpu.cuda import current_queue, events, graphs, queues
-from nogpu.execution.device import run_pending
+from nogpu.execution.device import run_pending, wait_for_all
 
 POOL = 32  # queues of a priority
 
@@ -138,8 +138,7 @@ def graph(
     """torch.cuda.graph."""
     if stream is None:
         _capturing[:] = _capturing or [Stream()]
-    run_pending()
-    queues.waited()
+    wait_for_all()
     with chosen(stream or _capturing[0]):
         cuda_graph.capture_begin(pool, capture_error_mode)
         try:

@@ -22,7 +22,7 @@ from nogpu.cuda.backends import current
 from nogpu.errors import EmulatorError, Fault
 from nogpu.execution.device import Device
 from nogpu.hardware.properties import DeviceProperties, LaunchConfig
-from nogpu.hardware.tma.encode import encode_tiled
+from nogpu.hardware.tma.encode import TiledMap
 from nogpu.hardware.tma.tensor_map import TENSOR_MAP_BYTES
 
 TESTED = ("3.7.1", "3.9.0")  # versions of Triton
@@ -218,7 +218,7 @@ class CudaUtils:
         if not rank == len(shape) == len(strides):
             raise RuntimeError("Rank mismatch")
         try:
-            raw = encode_tiled(
+            raw = TiledMap(
                 element_type,
                 address,
                 [int(size) for size in reversed(shape)],
@@ -228,7 +228,7 @@ class CudaUtils:
                 swizzle=swizzle,
                 l2_promotion=_L2_PROMOTION_128B,
                 fill_nan=int(padding == 1),
-            )
+            ).encode()
         except Fault as fault:
             raise EmulatorError(f"cuTensorMapEncodeTiled: {fault.reason}") from None
         assert len(raw) == TENSOR_MAP_BYTES

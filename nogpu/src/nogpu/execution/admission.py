@@ -11,7 +11,7 @@ launch alone: a launch that never waits may end before its predecessor.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from nogpu.hardware.async_operations import Schedule
 from nogpu.hardware.chip import Chip, Sm
@@ -23,9 +23,15 @@ from nogpu.hardware.properties import ctas_per_sm
 class Admission:
     """Choice of the cluster that becomes resident next."""
 
-    def __init__(self, grids: Sequence[Grid], schedule: Schedule, source: random.Random) -> None:
-        """grids: in launch order. source: of the choices of a random schedule."""
-        self._grids = grids
+    def __init__(
+        self,
+        grids: Sequence[Grid],
+        schedule: Schedule,
+        source: random.Random,
+        start: Callable[[Grid, list[Sm] | None], Cluster | None],
+    ) -> None:
+        """grids: in launch order. source: of the choices of a random schedule. start: makes a grid's next cluster."""
+        self._grids, self._start = grids, start
         self._chip: Chip | None = None  # chip that grids share
         self._limit, self._room = _clusters_at_once(grids[0])
         self._left = 0  # number of clusters that have left their SMs
@@ -33,15 +39,13 @@ class Admission:
         if len(grids) > 1:
             self._chip = Chip(grids[0].properties, "random" if schedule.is_random else schedule.kind, source)
 
-    def next(self, resident: int) -> tuple[Grid, int, list[Sm] | None] | None:
-        """(grid, number, SMs) of the next cluster, as `Cluster` takes them; None while there is no room, or no cluster.
+    def next(self, resident: int) -> Cluster | None:
+        """Next cluster, which occupies its SMs; None while there is no room, or no cluster.
 
         resident: number of resident clusters.
         """
         if self._chip is None:
-            grid = self._grids[0]
-            number = grid.take_cluster() if resident < self._limit else None
-            return None if number is None else (grid, number, None)
+            return self._start(self._grids[0], None) if resident < self._limit else None
         known = self._left, sum(grid.allowing for grid in self._grids)
         if known == self._full:
             return None
@@ -50,10 +54,11 @@ class Admission:
                 break
             if grid.clusters_left:
                 sms = self._chip.place(grid)
-                number = None if sms is None else grid.take_cluster()
-                if number is None:
+                cluster = None if sms is None else self._start(grid, sms)
+                if cluster is None:
                     break
-                return grid, number, sms
+                self._chip.occupy(cluster)
+                return cluster
         self._full = known
         return None
 
@@ -63,11 +68,6 @@ class Admission:
             return False
         self._limit = self._room
         return True
-
-    def occupy(self, cluster: Cluster) -> None:
-        """Makes a cluster resident."""
-        if self._chip is not None:
-            self._chip.occupy(cluster)
 
     def release(self, cluster: Cluster) -> None:
         """Ends the residence of a cluster."""

@@ -26,11 +26,12 @@ import numpy as np
 from nogpu import notes
 from nogpu.compiler import translate
 from nogpu.errors import EmulatorError, readable
-from nogpu.execution import scheduler, settings, status
+from nogpu.execution import settings, status
 from nogpu.execution.launch import Launch, Recording, Sanitizer
 from nogpu.execution.meter import MAX_INSTRUCTIONS
 from nogpu.execution.runs import Progress, Runner
 from nogpu.execution.trials import Explorer, explore
+from nogpu.hardware.async_operations import Schedule
 from nogpu.hardware.counters import LaunchCounters
 from nogpu.hardware.memory import UNWRITTEN, GlobalMemory
 from nogpu.hardware.program import Program
@@ -89,7 +90,7 @@ class Device:
         if max_instructions < 1:
             raise ValueError(f"max_instructions must be at least 1: {max_instructions}")
         for schedule in schedules:
-            scheduler.Schedule.parse(schedule)
+            Schedule.parse(schedule)
         self.properties = properties or DeviceProperties()
         """The chip's. Few SMs make CTAs share them. May be changed between launches, as the next four."""
         self.schedules = schedules
@@ -198,23 +199,28 @@ class Device:
         launch = Launch(translated.program, config, parameters, entry.name, schedules, lenient, recording)
         launch.sanitizer, launch.explorer, launch.queue = self.sanitizer, self.explorer, queue
         with self._lock:
-            own = launch.schedules, lenient, queue
-            alike = all((x.schedules, x.lenient, x.queue) == own for x in self._chain)
-            if not config.programmatic or config.cooperative or not alike or recording is not None:
-                self._run_pending()
-            if len(packed):
-                self.memory.register(parameters.ctypes.data, len(packed), "kernel parameters", writable=False)
-            if config.workspace:
-                self._workspace[:] = 0
-                self.memory.register(config.workspace, WORKSPACE_BYTES, "barrier of the grid")
-            if self.sanitizer is not None and self.sanitizer.queues is not None:
-                what = f"the launch of {readable(entry.name)}"
-                launch.node = self.sanitizer.queues.submitted(queue, what, translated.program.entry)
-            self._chain.append(launch)
-            # The program may have allocated memory since the last launch.
-            self._kept = [owner() for owner in memory_owners] if translated.allows_dependents else self._kept
-            if not translated.allows_dependents or len(self._chain) == LONGEST_CHAIN or recording is not None:
-                self._run_pending()
+            self._add(launch, translated.allows_dependents)
+
+    def _add(self, launch: Launch, allows_dependents: bool) -> None:
+        """Makes a launch pending, behind those that it may overlap, and runs it unless the next may overlap it."""
+        config, parameters = launch.config, launch.parameters
+        own = launch.schedules, launch.lenient, launch.queue
+        alike = all((x.schedules, x.lenient, x.queue) == own for x in self._chain)
+        if not config.programmatic or config.cooperative or not alike or launch.recording is not None:
+            self._run_pending()
+        if len(parameters):
+            self.memory.register(parameters.ctypes.data, len(parameters), "kernel parameters", writable=False)
+        if config.workspace:
+            self._workspace[:] = 0
+            self.memory.register(config.workspace, WORKSPACE_BYTES, "barrier of the grid")
+        if self.sanitizer is not None and self.sanitizer.queues is not None:
+            what = f"the launch of {readable(launch.kernel)}"
+            launch.node = self.sanitizer.queues.submitted(launch.queue, what, launch.program.entry)
+        self._chain.append(launch)
+        # The program may have allocated memory since the last launch.
+        self._kept = [owner() for owner in memory_owners] if allows_dependents else self._kept
+        if not allows_dependents or len(self._chain) == LONGEST_CHAIN or launch.recording is not None:
+            self._run_pending()
 
     def _run_pending(self) -> None:
         chain, self._chain = self._chain, []
@@ -318,6 +324,14 @@ def run_pending() -> None:
     """Runs the pending launches of the current device, if there is one."""
     if _current is not None and _current.pending:
         _current.synchronize()
+
+
+def wait_for_all() -> None:
+    """Runs the pending launches of the current device: the host waits for the work of all queues."""
+    run_pending()
+    order = queue_order()
+    if order is not None:
+        order.host_waits_for_all()
 
 
 @atexit.register

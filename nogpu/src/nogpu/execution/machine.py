@@ -24,12 +24,7 @@ from nogpu.execution import hang
 from nogpu.execution.admission import Admission
 from nogpu.execution.meter import Meter
 from nogpu.execution.spins import LOOK_TURNS, Outlook, Spins
-from nogpu.hardware.async_operations import AsyncOperation, Queues, Schedule
-from nogpu.hardware.barriers import wake
-from nogpu.hardware.chip import Sm
-from nogpu.hardware.cluster import Cluster
-from nogpu.hardware.grid import Grid
-from nogpu.hardware.turns import (
+from nogpu.execution.turns import (
     CONCLUDE,
     DELAYED,
     EFFECTS,
@@ -43,6 +38,11 @@ from nogpu.hardware.turns import (
     TICKS,
     Turns,
 )
+from nogpu.hardware.async_operations import AsyncOperation, Queues, Schedule
+from nogpu.hardware.barriers import wake
+from nogpu.hardware.cluster import Cluster, next_cluster
+from nogpu.hardware.grid import Grid
+from nogpu.hardware.tile_loads import Loads
 from nogpu.hardware.warp import ActiveGroup, Warp
 from nogpu.ops import copies
 
@@ -79,14 +79,15 @@ class Machine:
         self.look_turns = LOOK_TURNS[schedule.kind]
         self.quantum = QUANTUM
         self.idle_turns = 1  # turns of each warp without an effect, after which an asynchronous operation happens
-        self.allocations: tuple = ()  # version of the allocations, and True if they are observed, as of compiled code
-        self.count_at = 0  # ticks at which the warp instructions are counted next
+        self.allocations: tuple = ()  # version of the allocations, and their observer, as of compiled code
+        self.loads: Loads | None = None
+        self.count_at = self.meter.count(())  # ticks at which the warp instructions are counted next
         self.warp_random = random.Random(schedule.seed)  # apart: other choices must not depend on `postpones`
         self.finished: list[Cluster] = []
         self._has_changed = False  # there may be room for clusters, or a grid may be over
         self._overlaps = len(grids) > 1
         self._postpones = None if schedule.kind == "random" else schedule.kind != "eager"  # None: by chance
-        self._admission = Admission(grids, schedule, self.random)
+        self._admission = Admission(grids, schedule, self.random, partial(next_cluster, self))
         self._paused: list[ActiveGroup] = []
         self._paces = {grid: self.random.choice(PACES) if self._overlaps else 1.0 for grid in grids}
         if not self._overlaps and schedule.kind in ("late", "eager"):
@@ -137,31 +138,28 @@ class Machine:
 
     def _admit(self) -> None:
         while (cluster := self._admission.next(len(self.resident))) is not None:
-            self._start(*cluster)
+            self._start(cluster)
         self._has_changed = False
 
-    def _start(self, grid: Grid, number: int, sms: list[Sm] | None) -> None:
-        """Makes a cluster resident and gives its warps their first turns. number, sms: as of `Cluster`."""
+    def _start(self, cluster: Cluster) -> None:
+        """Gives the warps of a new cluster their first turns."""
+        grid = cluster.grid
         if not self._overlaps and not self.resident:
             # A cluster's run under a seed must not depend on the clusters that this process has run before.
-            self.random.seed(f"{self.schedule.seed}:{number}")
-            self.warp_random.seed(f"{self.schedule.seed}:{number}")
-        cluster = Cluster(self, grid, number, sms)
+            self.random.seed(f"{self.schedule.seed}:{cluster.number}")
+            self.warp_random.seed(f"{self.schedule.seed}:{cluster.number}")
         self.resident.append(cluster)
-        self._admission.occupy(cluster)
         grid.counters.ctas += cluster.size
         for observer in grid.observers:
             observer.join(cluster)
         if self.ready is self.turns:
-            warps = [warp for cta in cluster.ctas for warp in cta.warps]
-            self.turns.join(warps, grid.program.starts.ctypes.data)
-            for warp in warps:
-                warp.offer()
-        for cta in cluster.ctas:
-            for warp in cta.warps:
-                if self.schedule.is_random:
-                    warp.pace = self._paces[grid] * PACES[self.random.randrange(len(PACES))]
-                self.enqueue(warp)
+            self._look_up(grid)
+            self.turns.join(cluster)
+            return
+        for warp in cluster.warps:
+            if self.schedule.is_random:
+                warp.pace = self._paces[grid] * PACES[self.random.randrange(len(PACES))]
+            self.enqueue(warp)
 
     def cancel(self, grid: Grid) -> tuple[int, int, int] | None:
         """Removes a cluster of the grid that has not started from those to run.
@@ -176,9 +174,6 @@ class Machine:
             return None
         self.meter.over(grid.cluster_size, 0)
         return grid.cancel(number)
-
-    def cluster_done(self, cluster: Cluster) -> None:
-        self.finished.append(cluster)
 
     def _retire(self) -> None:
         """Removes the clusters whose CTAs have exited from the resident ones. If launches overlap, their stores may
@@ -196,8 +191,11 @@ class Machine:
         for cluster in finished:
             self.resident.remove(cluster)
             if self.ready is self.turns:
-                self.turns.leave(warp for cta in cluster.ctas for warp in cta.warps)
-            issued = sum(warp.issued for cta in cluster.ctas for warp in cta.warps)
+                self.turns.leave(cluster.warps)
+            if self.loads is not None:
+                for cta in cluster.ctas:
+                    self.loads.forget(cta.shared)
+            issued = sum([warp.issued for warp in cluster.warps])
             for observer in cluster.grid.observers:
                 observer.leave(cluster)
             cluster.grid.counters.warp_instructions += issued
@@ -260,7 +258,7 @@ class Machine:
             self.count()
         words[LIMIT] = max(ticks + 1, min(ticks + TURNS_AT_ONCE, self.count_at))
         words[PROGRESS], words[QUIET], words[OUTSTANDING] = self.progress, self.quiet, self.queues.outstanding
-        why = grid.program.run_turns(turns)
+        why = grid.program.run_turns(turns.address, turns.group)
         self.progress = words[PROGRESS]
         if why == LOOK:
             return
@@ -276,13 +274,13 @@ class Machine:
         """Gives compiled code the present live allocations."""
         memory = grid.memory
         memory.traffic = grid.traffic
-        known = memory.version, memory.refuses_copies
+        known = memory.version, memory.observer
         if known != self.allocations:
             self.allocations, self.turns.words[STALE] = known, 0
             for warp in self.turns.warps:
                 warp.registers.look_up(grid)
-            if self.turns.loads is not None:
-                self.turns.loads.forget_allocations()
+            if self.loads is not None:
+                self.loads.forget_allocations()
 
     def _run_ahead(self) -> None:
         """Gives a warp a turn, or runs one asynchronous operation, of the grid that is ahead.
@@ -367,9 +365,9 @@ class Machine:
         """Number of turns with an effect since the last asynchronous operation."""
         return self.turns.words[DELAYED]
 
-    def tell(self, turns: Turns) -> None:
+    def tell(self) -> None:
         """Passes a Python row's changes to compiled turns: quiet events, asynchronous operations, allocations."""
-        words = turns.words
+        words = self.turns.words
         words[QUIET], words[OUTSTANDING] = self.quiet, self.queues.outstanding
         if self.resident[0].grid.memory.version != self.allocations[0]:
             words[STALE] = 1
@@ -407,7 +405,7 @@ class Machine:
     def _part_lanes(self) -> bool:
         """Lets lanes that wait for lanes of their warps go on alone. Returns False if there are none."""
         self.turns.settle()
-        warps = [warp for cluster in self.resident for cta in cluster.ctas for warp in cta.warps if warp.part()]
+        warps = [warp for cluster in self.resident for warp in cluster.warps if warp.part()]
         for warp in warps:
             if self.ready is self.turns:
                 warp.offer()
@@ -427,15 +425,21 @@ class Machine:
     @property
     def outstanding(self) -> int:
         """Number of outstanding asynchronous operations."""
-        loads = self.turns.loads
-        return self.queues.outstanding if loads is None else self.queues.outstanding + len(loads)
+        return self.queues.outstanding + (0 if self.loads is None else len(self.loads))
+
+    def repeated_loads(self) -> Loads | None:
+        """Tile loads that compiled code repeats; None where it gives no turns, or work is not delayed."""
+        if self.loads is None and self.ready is self.turns and self.schedule.kind == "late":
+            self.loads = Loads()
+            self.turns.use_loads(self.loads.address)
+        return self.loads
 
     def run_one(self, grid: Grid | None = None) -> bool:
         """Runs an asynchronous operation, of a grid or (None) of all, chosen by the schedule. There must be one.
 
         Returns False if none may happen.
         """
-        loads = self.turns.loads
+        loads = self.loads
         if loads and not self.queues.outstanding_first:
             load = loads.take()
             async_op = copies.pending_load(load, self.turns.warp_at(load.issuer))
@@ -483,7 +487,7 @@ class Machine:
         """
         self.turns.settle()
         for cluster in self.resident:
-            for warp in (warp for cta in cluster.ctas for warp in cta.warps):
+            for warp in cluster.warps:
                 try:
                     cluster.events.settle(warp)
                 except Fault as fault:

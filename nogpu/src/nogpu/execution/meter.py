@@ -57,7 +57,7 @@ class Meter:
 
         resident: the clusters that are not over.
         """
-        warps = [warp for cluster in resident for cta in cluster.ctas for warp in cta.warps]
+        warps = [warp for cluster in resident for warp in cluster.warps]
         running = sum(warp.issued + sum(group.issued for group in warp.groups) for warp in warps)
         self.tally.set(self._part, self._issued + running)
         if self._report is not None:

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from nogpu.errors import EmulatorError, leniency
-from nogpu.execution import scheduler
 from nogpu.execution.journal import Journal, journal, settle
 from nogpu.execution.launch import Launch
+from nogpu.execution.machine import Machine
 from nogpu.execution.meter import Meter, Tally
+from nogpu.execution.replay import ReplayMachine
 from nogpu.execution.workers import Report, Task, run_forked
+from nogpu.hardware.async_operations import Schedule
 from nogpu.hardware.counters import LaunchCounters
 from nogpu.hardware.grid import Grid
 from nogpu.hardware.memory import GlobalMemory
@@ -29,6 +33,20 @@ SPLIT_SECONDS = 0.1  # seconds; a run that is expected to be shorter is not spli
 
 Progress = Callable[[int, int, int], None]
 """Called with (CTAs done, CTAs in all, warp instructions)."""
+
+
+def run_grids(grids: Sequence[Grid], schedule: Schedule, meter: Meter | None = None) -> None:
+    """Runs grids, in launch order, each beside its predecessor as far as that one allows. Raises EmulatorError.
+
+    meter: as of `Machine`.
+    """
+    for before, grid in zip(grids, grids[1:]):
+        grid.predecessors = [before]
+    machine = (ReplayMachine if schedule.kind == "replay" else Machine)(schedule, grids, meter)
+    with np.errstate(all="ignore"), ExitStack() as stack:
+        for observer in grids[0].observers:
+            stack.enter_context(observer.following(grids[0].memory))
+        machine.run()
 
 
 @contextmanager
@@ -101,7 +119,6 @@ class Runner:
             tally = Tally(self.max_instructions)
             ran = self.execute(chain, schedule, Meter(tally, 0, self._reporter(chain, [tally])))
             for launch, run in zip(chain, ran):
-                run.counters.account(run.traffic)
                 self._end(launch, [run], run.touched)
             return [run.counters for run in ran]
         runs = self._run_apart(chain, shares)
@@ -171,24 +188,25 @@ class Runner:
         self, chain: Sequence[Launch], schedule: str, meter: Meter, share: tuple[int, int] = (0, 1)
     ) -> list[Ran]:
         """Runs launches together under one schedule. share: (part, parts) of the clusters of each."""
-        grids, recorders = [], []
+        grids, traffics, recorders = [], [], []
         for number, launch in enumerate(chain):
             config = launch.config
             counters = LaunchCounters(launch.kernel, config.grid, config.cluster, schedule)
             grid = Grid(launch.program, config, launch.parameters, self.memory, counters, self.properties)
-            grid.number, grid.traffic = number, Traffic()
+            grid.number, grid.traffic = number, (traffic := Traffic())
             grid.keep_part(*share)
             grid.title = f"launch {number} ({launch.kernel})" if len(chain) > 1 else ""
             recorder = None if launch.recording is None else launch.recording.begin(launch)
             if recorder is not None:
                 grid.multiplies, grid.shares_work = recorder.values, bool(launch.program.requests)
             grid.observers = [each for each in (recorder, launch.followed_by(schedule)) if each is not None]
-            grids.append((grid, grid.traffic))
+            grids.append(grid)
+            traffics.append(traffic)
             recorders.append(recorder)
         start = time.perf_counter()
         try:
             with _named(schedule):
-                scheduler.run([grid for grid, _ in grids], scheduler.Schedule.parse(schedule), meter)
+                run_grids(grids, Schedule.parse(schedule), meter)
         finally:
             self.memory.traffic = None
             for recorder in recorders:
@@ -198,8 +216,7 @@ class Runner:
         sanitizer = chain[0].followed_by(schedule)
         touched = {} if sanitizer is None else sanitizer.take_touched()
         ran = []
-        for (grid, traffic), recorder in zip(grids, recorders):
-            grid.counters.stored_bytes = traffic.stored_bytes
+        for grid, traffic, recorder in zip(grids, traffics, recorders):
             records = None if recorder is None else recorder.part
             ran.append(Ran(grid.counters, traffic, seconds, records, touched.get(grid.number)))
         return ran

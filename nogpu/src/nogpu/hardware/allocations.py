@@ -63,7 +63,6 @@ class Allocations:
         self._index: tuple[int, list[int], list[Allocation]] = (0, [], [])
         self._found: tuple[int, dict[int, Allocation]] = (0, {})  # version, and allocations by address
         self._recent = NO_ALLOCATION
-        self._recent_lanes = NO_ALLOCATION
         self._freed: deque[tuple[int, int, str, str]] = deque(maxlen=FREED_LIMIT)  # start, end, text, by whom
 
     def register(self, address: int, nbytes: int, name: str = "", writable: bool = True) -> None:
@@ -83,9 +82,8 @@ class Allocations:
         self.version = next(self._changes)
         if allocation.writable:
             self._freed.append((allocation.start, allocation.end, str(allocation), _caller()))
-        for cached in ("_recent", "_recent_lanes"):
-            if getattr(self, cached) is allocation:
-                setattr(self, cached, NO_ALLOCATION)
+        if self._recent is allocation:
+            self._recent = NO_ALLOCATION
 
     def snapshot(self) -> tuple[int, list[Allocation]]:
         """(version, live allocations in order of their addresses)."""

@@ -10,6 +10,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from nogpu.errors import is_lenient
@@ -45,6 +46,7 @@ class Schedule:
         return self.kind in ("random", "last")
 
     @staticmethod
+    @cache
     def parse(text: str) -> Schedule:
         """ "eager", "late", "random:SEED", "last:SEED" or "replay:HOLDS". Raises ValueError."""
         kind, colon, seed = text.partition(":")

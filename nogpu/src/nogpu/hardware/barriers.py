@@ -7,17 +7,23 @@ for all threads of its warp that have not exited (PTX ISA, "barrier{.cta}"); ptx
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from nogpu.errors import Fault
 from nogpu.hardware.properties import WARP_THREADS
 
 if TYPE_CHECKING:
-    from nogpu.hardware.async_operations import AsyncOperation
-    from nogpu.hardware.machine import Machine
+    from nogpu.hardware.async_operations import AsyncOperation, Queues
     from nogpu.hardware.warp import ActiveGroup, Issuer, ReconvergencePoint, Warp
 
 KEPT_RESULTS = 16  # uses of a named barrier for which a warp may still ask for the result of bar.red
+
+
+class Timed(Protocol):
+    """Part of a machine that barriers use."""
+
+    queues: Queues
+    progress: int  # time, which grows with every event that another warp may see
 
 
 def label(issuer: Issuer) -> str:
@@ -80,7 +86,7 @@ def _chain(point: ReconvergencePoint | None) -> list[ReconvergencePoint]:
 class NamedBarrier:
     """Named barrier of a CTA (bar, barrier.cta), or the barrier of a mask of lanes (bar.warp.sync)."""
 
-    def __init__(self, number: int, machine: Machine | None = None):
+    def __init__(self, number: int, machine: Timed | None = None):
         self.number, self.machine = number, machine
         self.generation = 0  # number of completed uses
         self.ended = 0  # time of its last completion
@@ -189,7 +195,7 @@ class NamedBarrier:
 class ClusterBarrier:
     """Barrier of a cluster (barrier.cluster), which waits for all threads that have not exited."""
 
-    def __init__(self, threads: int, machine: Machine | None = None):
+    def __init__(self, threads: int, machine: Timed | None = None):
         self.threads, self.machine = threads, machine
         self.generation = 0  # number of completed phases
         self.ended = 0  # time of its last completion

@@ -243,6 +243,7 @@ class Cluster:
         for rank in range(self.size):
             within = unravel(rank, shape)
             self.ctas.append(Cta(self, rank, cta_index(self.index, shape, within), within, self.sms[rank]))
+        self.warps = [warp for cta in self.ctas for warp in cta.warps]
 
     def cta(self, rank: int, asking: Cta) -> Cta:
         """CTA of a rank. Raises Fault if it has exited, unless it is the one that asks, or the run is lenient."""
@@ -268,4 +269,10 @@ class Cluster:
         """Handles the exit of one of the CTAs."""
         self.live -= 1
         if self.live == 0:
-            self.machine.cluster_done(self)
+            self.machine.finished.append(self)
+
+
+def next_cluster(machine: Machine, grid: Grid, sms: list[Sm] | None) -> Cluster | None:
+    """Makes the grid's next cluster resident; None if none is left. sms: as of `Cluster`."""
+    number = grid.take_cluster()
+    return None if number is None else Cluster(machine, grid, number, sms)

@@ -1,4 +1,4 @@
-"""Structures and functions of the copies that compiled code makes (native/copies.c)."""
+"""Structures of the copies that compiled code makes (native/copies.c)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from struct import Struct
 
-from nogpu import headers, toolchain
+from nogpu import headers
 
 RANKS, FILL_BYTES = headers.constants("native/copies.h", "RANKS", "CHUNK")
 (REFUSED,) = headers.constants("native/copies.h", "REFUSED")  # a copy that is not proven legal: nothing has been done
@@ -33,29 +33,6 @@ class Tile(ctypes.Structure):
 @headers.mirrors("native/copies.c")
 class TensorCopy(ctypes.Structure):
     """Copy by tcgen05.cp: the addresses of three tables of int64."""
-
-
-_POINTER, _WORD, _NUMBER = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int
-_FUNCTIONS = {
-    "load_tile": (_POINTER, _POINTER, _POINTER, _WORD, _POINTER, _NUMBER),
-    "read_tile": (_POINTER, _POINTER, _WORD, _NUMBER, _POINTER),
-    "write_tile": (_POINTER, _POINTER, _POINTER, _NUMBER, _POINTER),
-    "load_bulk": (_POINTER, _POINTER, _WORD, _WORD, _WORD),
-    "read_bulk": (_POINTER, _WORD, _WORD, _POINTER),
-    "write_bulk": (_POINTER, _WORD, _POINTER, _WORD),
-    "copy_to_tensor_memory": (_POINTER, _POINTER, _POINTER),
-}
-
-
-@cache
-def library() -> ctypes.CDLL:
-    """Compiled functions. Raises RuntimeError if there is no C compiler."""
-    found = toolchain.load("native")
-    for name, types in _FUNCTIONS.items():
-        function = getattr(found, name)
-        function.argtypes = types
-        function.restype = None if name == "copy_to_tensor_memory" else ctypes.c_int64
-    return found
 
 
 def coordinates(coords: Sequence[int]) -> bytes:

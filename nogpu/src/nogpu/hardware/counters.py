@@ -36,7 +36,8 @@ class LaunchCounters:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def account(self, traffic: Traffic) -> None:
-        """Adds the loads that `traffic` has recorded."""
+        """Counts the loads that `traffic` has recorded."""
+        self.tma_load_requested_bytes = self.tma_load_unique_bytes = 0
         for allocation, loads in traffic.loads.items():
             unique = int(loads.marks.sum(dtype=int)) * SECTOR
             address = f"{allocation.start:#x}"

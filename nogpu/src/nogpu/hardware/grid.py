@@ -124,6 +124,9 @@ class Grid:
         """Ends the grid, which is complete and whose results are visible."""
         self.finished = True
         self.settle_stores()
+        if self.traffic is not None:
+            self.counters.account(self.traffic)
+            self.counters.stored_bytes = self.traffic.stored_bytes
         wake(self.waiters)
 
     def __str__(self) -> str:

@@ -1,12 +1,10 @@
-"""Live mbarriers of a CTA's shared memory: the bytes that they occupy, and the largest part without any.
+"""Live mbarriers of a CTA's shared memory, and the bytes that they occupy.
 
 The eight bytes of a live mbarrier are opaque: until mbarrier.inval only mbarrier operations may read or write them
 (PTX ISA, "mbarrier").
 """
 
 from __future__ import annotations
-
-import itertools
 
 import numpy as np
 
@@ -17,19 +15,20 @@ MBARRIER_BYTES = 8
 
 
 class LiveBarriers:
-    """Live mbarriers in offsets [low, high) of shared memory."""
+    """Live mbarriers in shared memory that ends at offset `end`."""
 
-    def __init__(self, low: int, high: int):
-        self.low, self.high = low, high
-        self.opening = low, high  # largest part without a barrier: its first offset and end
+    def __init__(self, end: int):
         self._barriers: dict[int, object] = {}  # by offset
         # Those that compiled code has, by address. One that is not live stays while a load is on its way to it: no
         # other may get its address.
         self.by_address: dict[int, Barrier] = {}
         # Addresses of the barriers in this process, 0 for none; by offset / 8.
-        self.addresses = np.zeros((high >> 3) + 1, np.uint64)
-        self._bytes = bytearray((high >> 3) + 1)  # 1 if a barrier is there, by offset / 8
+        self.addresses = np.zeros((end >> 3) + 1, np.uint64)
+        self._bytes = bytearray((end >> 3) + 1)  # 1 if a barrier is there, by offset / 8
         self.guarded = np.frombuffer(self._bytes, bool)  # view of these bytes
+
+    def __len__(self) -> int:
+        return len(self._barriers)
 
     def place(self, offset: int, barrier: object) -> None:
         """Adds a barrier at `offset`. barrier: any object whose text names it in messages."""
@@ -38,7 +37,6 @@ class LiveBarriers:
             self.addresses[offset >> 3], barrier.offset = barrier.address, offset
             self.by_address[barrier.address] = barrier
         self.guarded[offset >> 3] = True
-        self._find_opening()
 
     def remove(self, offset: int, is_awaited: bool = False) -> None:
         """Removes the barrier at `offset`. is_awaited: compiled code has a load on its way to it."""
@@ -47,12 +45,6 @@ class LiveBarriers:
             del self.by_address[barrier.address]
         self.addresses[offset >> 3] = 0
         self.guarded[offset >> 3] = False
-        self._find_opening()
-
-    def _find_opening(self) -> None:
-        edges = [self.low - MBARRIER_BYTES, *sorted(self._barriers), self.high]
-        openings = [(low + MBARRIER_BYTES, high) for low, high in itertools.pairwise(edges)]
-        self.opening = max(openings, key=lambda part: part[1] - part[0])
 
     def clear_of(self, places: np.ndarray, width: int) -> np.ndarray:
         """bool[n]: True where the aligned words of `width` <= 32 bytes at offsets `places` touch no barrier."""

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from nogpu.hardware.barriers import Timed
+
 if TYPE_CHECKING:
-    from nogpu.hardware.async_operations import AsyncOperation, Queues, Schedule
+    from nogpu.hardware.async_operations import AsyncOperation
     from nogpu.hardware.cluster import Cluster
     from nogpu.hardware.grid import Grid
-    from nogpu.hardware.turns import Turns
+    from nogpu.hardware.tile_loads import Loads
     from nogpu.hardware.warp import ActiveGroup, Warp
 
 
-class Machine(Protocol):
+class Machine(Timed, Protocol):
     """Runs warps and asynchronous operations in the order of a schedule."""
 
-    schedule: Schedule
-    queues: Queues
-    progress: int  # time, which grows with every event that another warp may see
-    turns: Turns
     quiet: int  # number of events among them that have changed nothing that a lane can read
     running: AsyncOperation | None  # asynchronous operation that happens at this moment
+    finished: list[Cluster]  # clusters whose CTAs have all exited
+    loads: Loads | None  # tile loads that compiled code repeats, once there are any
 
-    def tell(self, turns: Turns) -> None:
+    def tell(self) -> None:
         """Passes a Python row's changes to compiled code."""
+
+    def repeated_loads(self) -> Loads | None:
+        """Tile loads that compiled code repeats; None where it may repeat none."""
 
     def clock(self) -> int:
         """Count of cycles that only grows."""
 
     def enqueue(self, warp: Warp) -> None:
         """Gives the warp a turn, since one of its groups can run."""
-
-    def cluster_done(self, cluster: Cluster) -> None:
-        """Handles the end of the cluster: all its CTAs have exited."""
 
     def cancel(self, grid: Grid) -> tuple[int, int, int] | None:
         """Cancels a cluster of the grid that has not started.

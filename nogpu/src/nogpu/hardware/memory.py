@@ -48,51 +48,31 @@ class GlobalMemory(Allocations):
         """True if compiled code must not copy, since the observer would miss that."""
         return self.observer is not None and not self.notes_only
 
-    def note(
-        self,
-        kind: str,
-        proxy: str,
-        address: int,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        issuer: Issuer | None,
-    ) -> None:
-        """Passes a box that compiled code has copied to the observer, if there is one."""
+    def note(self, kind: str, proxy: str, address: int, nbytes: int, issuer: Issuer | None) -> None:
+        """Passes adjacent bytes that were not accessed by the methods below to the observer, if there is one."""
         if self.observer is not None:
-            self.observer(kind, proxy, address, shape, strides, issuer)
+            self.observer(kind, proxy, address, (nbytes,), (1,), issuer)
 
-    def counted_loads(self, address: int) -> Marks | None:
-        """Marks of the launch's loads from the allocation that holds an address.
+    def counted(self, kind: str, address: int) -> Marks | None:
+        """Marks of the launch's loads from the allocation that holds an address, or of its stores to it. kind: "load"
+        or "store".
 
         None unless compiled copies can add to them: there are some already, and they are counted, but not observed, or
-        by an observer that notes copies.
+        by an observer that notes copies; and the allocation is writable if they are stores.
         """
         traffic, found = self.traffic, self._recent
         if traffic is None or self.refuses_copies:
             return None
         if not found.start <= address < found.end:
             found = self.holding(address)
-        return traffic.loads.get(found)
-
-    def counted_stores(self, address: int) -> Marks | None:
-        """Marks of stores to the allocation that holds an address, like `counted_loads`; None for a read-only
-        allocation.
-        """
-        traffic, found = self.traffic, self._recent
-        if traffic is None or self.refuses_copies:
-            return None
-        if not found.start <= address < found.end:
-            found = self.holding(address)
+        if kind == "load":
+            return traffic.loads.get(found)
         return traffic.stores.get(found) if found.writable else None
 
     # One lane
 
-    def load(self, address: int, nbytes: int, issuer: Issuer | None = None) -> int:
-        """Loads one aligned word of 1, 2, 4 or 8 bytes, unsigned."""
-        return self.load_vector(address, nbytes, 1, issuer)[0]
-
     def load_vector(self, address: int, nbytes: int, count: int, issuer: Issuer | None = None) -> tuple[int, ...]:
-        """Loads `count` (1, 2, 4 or 8) adjacent words of `nbytes` bytes, aligned to their total size."""
+        """Loads `count` (1, 2, 4 or 8) adjacent unsigned words of `nbytes` bytes, aligned to their total size."""
         width = nbytes * count
         if address & (width - 1):
             raise misaligned("load", address, width)
@@ -101,12 +81,8 @@ class GlobalMemory(Allocations):
             self.observer("load", "generic", address, (width,), (1,), issuer)
         return STRUCT[nbytes, count].unpack_from(allocation.view, address - allocation.start)
 
-    def store(self, address: int, value: int, nbytes: int, issuer: Issuer | None = None) -> None:
-        """Stores one aligned word of 1, 2, 4 or 8 bytes, unsigned."""
-        self.store_vector(address, (value,), nbytes, issuer)
-
     def store_vector(self, address: int, values: tuple[int, ...], nbytes: int, issuer: Issuer | None = None) -> None:
-        """Stores 1, 2, 4 or 8 adjacent words of `nbytes` bytes, aligned to their total size."""
+        """Stores 1, 2, 4 or 8 adjacent unsigned words of `nbytes` bytes, aligned to their total size."""
         width = nbytes * len(values)
         if address & (width - 1):
             raise misaligned("store", address, width)
@@ -132,14 +108,9 @@ class GlobalMemory(Allocations):
         Lanes outside `mask` (bool[lanes]; None: all) are not accessed; their results are arbitrary.
         """
         try:
-            values = self._recent_lanes.lanes(nbytes, count).load(addresses, mask)
+            values = self._first_lane(addresses, mask).lanes(nbytes, count).load(addresses, mask)
         except IndexError:
-            allocation = self._first_lane(addresses, mask)
-            try:
-                values = allocation.lanes(nbytes, count).load(addresses, mask)
-                self._recent_lanes = allocation
-            except IndexError:
-                values = self._gather_each(addresses, nbytes, count, mask)
+            values = self._gather_each(addresses, nbytes, count, mask)
         if self.observer is not None:
             active = addresses if mask is None else addresses[mask]
             self.observer("load", "generic", active, (nbytes * count,), (1,), issuer)
@@ -155,27 +126,20 @@ class GlobalMemory(Allocations):
         if self.observer is not None:
             self._check_each(addresses, nbytes * count)
             self.observer("store", "generic", addresses, (nbytes * count,), (1,), issuer)
-        allocation = self._recent_lanes
+        allocation = self._first_lane(addresses, None)
         try:
             if not allocation.writable:
                 raise IndexError
             index = allocation.lanes(nbytes, count).store(addresses, values)
         except IndexError:
-            allocation = self._first_lane(addresses, None)
-            try:
-                if not allocation.writable:
-                    raise IndexError
-                index = allocation.lanes(nbytes, count).store(addresses, values)
-                self._recent_lanes = allocation
-            except IndexError:
-                return self._scatter_each(addresses, values)
+            return self._scatter_each(addresses, values)
         if self.traffic is not None:
             self.traffic.store_lanes(allocation, index, nbytes * count)
 
     def _first_lane(self, addresses: np.ndarray, mask: np.ndarray | None) -> Allocation:
         if not len(addresses):
             return NO_ALLOCATION
-        return self.allocation(addresses.item(0 if mask is None else mask.argmax())) or NO_ALLOCATION
+        return self.holding(addresses.item(0 if mask is None else mask.argmax()))
 
     def _word(self, address: int, width: int, kind: str) -> Allocation:
         if address & (width - 1):

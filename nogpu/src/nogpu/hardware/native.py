@@ -22,27 +22,41 @@ ANYTHING = 1  # Context.waited of a group that waits for no mbarrier
 PARITIES = ("parity 0", "parity 1")  # texts of the phase that a group waits for
 
 
+_POINTER, _WORD, _LONG, _INT, _MASK = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int64, ctypes.c_int32, ctypes.c_uint32
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "append_words": (None, _POINTER, _POINTER, _LONG),
+    "copy_to_tensor_memory": (None, _POINTER, _POINTER, _POINTER),
+    "dequeue": (_POINTER, _POINTER),
+    "enqueue": (None, _POINTER),
+    "forget_allocations": (None, _POINTER),
+    "forget_barrier": (_INT, _POINTER, _POINTER),
+    "forget_routes": (None, _POINTER, _POINTER),
+    "fragment_to_rows": (None, _POINTER, _POINTER, _INT, _MASK, _POINTER, _POINTER, _INT),
+    "free_trace": (None, _POINTER),
+    "learn_route": (None, _POINTER, _POINTER),
+    "load_bulk": (_LONG, _POINTER, _POINTER, _WORD, _WORD, _WORD),
+    "load_tile": (_LONG, _POINTER, _POINTER, _POINTER, _WORD, _POINTER, _INT),
+    "mma": (_INT, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER),
+    "read_bulk": (_LONG, _POINTER, _WORD, _WORD, _POINTER),
+    "read_tile": (_LONG, _POINTER, _POINTER, _WORD, _INT, _POINTER),
+    "record_executed": (None, _POINTER, _POINTER, _INT, _MASK),
+    "run_ops": (_INT, _POINTER, _POINTER),
+    "run_turns": (_INT, _POINTER),
+    "use_amx": (_INT, _INT),
+    "wake_listed": (None, _POINTER),
+    "write_bulk": (_LONG, _POINTER, _WORD, _POINTER, _WORD),
+    "write_tile": (_LONG, _POINTER, _POINTER, _POINTER, _INT, _POINTER),
+}
+"""Function that Python calls -> types of its result and of its arguments."""
+
+
 @cache
 def library() -> ctypes.CDLL:
     """Compiled functions. Raises RuntimeError if there is no C compiler."""
     compiled = toolchain.load("native")
-    compiled.run_ops.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-    compiled.fragment_to_rows.argtypes = [
-        *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p),
-        ctypes.c_int32,
-    ]
-    compiled.fragment_to_rows.restype = None
-    for name in ("enqueue", "dequeue", "wake_listed", "run_turns", "forget_allocations"):
-        getattr(compiled, name).argtypes = [ctypes.c_void_p]
-    for name in ("learn_route", "forget_routes", "forget_barrier"):
-        getattr(compiled, name).argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-    compiled.learn_route.restype = compiled.forget_routes.restype = compiled.forget_allocations.restype = None
-    compiled.enqueue.restype = compiled.wake_listed.restype = None
-    compiled.dequeue.restype = ctypes.c_void_p
-    compiled.record_executed.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32]
-    compiled.append_words.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
-    compiled.free_trace.argtypes = [ctypes.c_void_p]
-    compiled.record_executed.restype = compiled.append_words.restype = compiled.free_trace.restype = None
+    for name, (result, *arguments) in _FUNCTIONS.items():
+        function = getattr(compiled, name)
+        function.restype, function.argtypes = result, arguments
     return compiled
 
 
@@ -72,11 +86,6 @@ class Barrier(ctypes.Structure):
     pending: int
     bytes: int
     phase: int
-
-
-@headers.mirrors("native/engine.h", "Turns")
-class TurnState(ctypes.Structure):
-    """State of the turns of a machine's warps (`turns.Turns`) that compiled code shares."""
 
 
 class AllocationTable:

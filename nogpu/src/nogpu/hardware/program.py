@@ -15,7 +15,6 @@ from nogpu.hardware.register_file import RegisterFile
 from nogpu.ptx.ir import Entry
 
 if TYPE_CHECKING:
-    from nogpu.hardware.turns import Turns
     from nogpu.hardware.warp import ActiveGroup
 
 (DONE,) = headers.constants("native/engine.h", "DONE")  # result of a turn in which the group has parted or ended
@@ -76,8 +75,9 @@ class Program:
     # Runs a group from its next instruction, for a number of segments at most. Returns (segments run, index of the next
     # instruction), the index's complement if the group has to wait, or DONE.
     run: Callable[[ActiveGroup, int], tuple[int, int]]
-    # Gives turns to warps that can run (`turns.Turns`). Returns the reason for its end.
-    run_turns: Callable[[Turns], int]
+    # Gives turns to warps that can run. Takes the address of their state, and what returns the group whose turn it is.
+    # Returns the reason for the end.
+    run_turns: Callable[[int, Callable[[], ActiveGroup]], int]
     # Ends a part of a turn that compiled code has begun. Returns (segments left, as `run`).
     conclude: Callable[[ActiveGroup], tuple[int, int]]
     starts: np.ndarray  # uint64: by instruction, the address of the operation with which a segment starts, else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from nogpu.errors import EmulatorError
 from nogpu.ptx.ir import Entry
@@ -70,12 +71,12 @@ class LaunchConfig:
         cluster = f", clusters of {self.cluster}" if self.cluster != (1, 1, 1) else ""
         return f"grid {self.grid}, block {self.block}{cluster}"
 
-    @property
+    @cached_property
     def ctas(self) -> int:
         """Number of CTAs of the grid."""
         return math.prod(self.grid)
 
-    @property
+    @cached_property
     def clusters(self) -> int:
         """Number of clusters of the grid."""
         return self.ctas // math.prod(self.cluster)

@@ -37,12 +37,9 @@ class SharedMemory:
         self._marks: StoreMarks | None = None
         self._window: Window | None = None  # made at its first use
         self._view = self.data.data
-        self.live_barriers = LiveBarriers(SHARED_BASE, len(self.data))
-        # (bytes, count) -> the words, everywhere and in the largest part without barriers. Lanes first try the latter,
-        # where they need not be checked against barriers.
+        self.live_barriers = LiveBarriers(len(self.data))
         self._checked: set[tuple[int, int]] = set()  # (offset, bytes) of accesses that `check` has allowed
-        self._everywhere: dict[tuple[int, int], Words] = {}
-        self._open: dict[tuple[int, int], Words] = {}
+        self._words: dict[tuple[int, int], Words] = {}  # (bytes, count) -> the words
 
     @cached_property
     def window(self) -> int:
@@ -67,6 +64,11 @@ class SharedMemory:
     @observer.setter
     def observer(self, observer: Observer | None) -> None:
         self._observer = observer
+        self._tell()
+
+    def follow(self, observer: Observer) -> None:
+        """Passes accesses to an observer that only notes copies, and whose rules take the place of the marks."""
+        self._observer, self._marks, self.notes_only = observer, None, True
         self._tell()
 
     @property
@@ -98,7 +100,6 @@ class SharedMemory:
     def place_barrier(self, offset: int, barrier: object) -> None:
         """Adds an mbarrier in the eight bytes at `offset`."""
         self.live_barriers.place(offset, barrier)
-        self._open.clear()
         self._checked.clear()
 
     def remove_barrier(self, offset: int, is_awaited: bool = False) -> None:
@@ -107,7 +108,6 @@ class SharedMemory:
         is_awaited: as `LiveBarriers.remove` takes it.
         """
         self.live_barriers.remove(offset, is_awaited)
-        self._open.clear()
         self.data[offset : offset + MBARRIER_BYTES] = 0xFF
 
     def has(self, offset: int, end: int) -> bool:
@@ -143,20 +143,12 @@ class SharedMemory:
         self.check(offset, width, kind)
         return offset
 
-    def load(self, address: int, nbytes: int, issuer: Issuer | None = None) -> int:
-        """Loads like `GlobalMemory.load`, with a 32-bit shared address."""
-        return self.load_vector(address, nbytes, 1, issuer)[0]
-
     def load_vector(self, address: int, nbytes: int, count: int, issuer: Issuer | None = None) -> tuple[int, ...]:
         """Loads like `GlobalMemory.load_vector`, with a 32-bit shared address."""
         offset = self._lane(address, nbytes * count, "load")
         if self.observer is not None:
             self.observer("load", "generic", offset, (nbytes * count,), (1,), issuer)
         return STRUCT[nbytes, count].unpack_from(self._view, offset)
-
-    def store(self, address: int, value: int, nbytes: int, issuer: Issuer | None = None) -> None:
-        """Stores like `GlobalMemory.store`, with a 32-bit shared address."""
-        self.store_vector(address, (value,), nbytes, issuer)
 
     def store_vector(self, address: int, values: tuple[int, ...], nbytes: int, issuer: Issuer | None = None) -> None:
         """Stores like `GlobalMemory.store_vector`, with a 32-bit shared address."""
@@ -167,21 +159,17 @@ class SharedMemory:
             self.observer("store", "generic", offset, (nbytes * len(values),), (1,), issuer)
         STRUCT[nbytes, len(values)].pack_into(self._view, offset, *values)
 
-    def _lanes(self, nbytes: int, count: int) -> Words:
-        """Words of the largest part without barriers."""
-        words = self._open.get((nbytes, count))
+    def _lanes(self, addresses: np.ndarray, nbytes: int, count: int) -> Words:
+        """Words, for lanes with these addresses. Raises IndexError if they touch a live mbarrier; `_check_lanes` says
+        which. The words raise it for other addresses that are not legal.
+        """
+        if self.live_barriers and not self.live_barriers.clear_of(addresses & 0xFFFFFF, nbytes * count).all():
+            raise IndexError
+        words = self._words.get((nbytes, count))
         if words is None:
-            words = self._open[nbytes, count] = self._words(*self.live_barriers.opening, nbytes, count)
+            start = (self.rank << RANK_SHIFT) + SHARED_BASE
+            words = self._words[nbytes, count] = Words(self.data[SHARED_BASE:], start, nbytes, count, np.uint32)
         return words
-
-    def _all_lanes(self, nbytes: int, count: int) -> Words:
-        words = self._everywhere.get((nbytes, count))
-        if words is None:
-            words = self._everywhere[nbytes, count] = self._words(SHARED_BASE, len(self.data), nbytes, count)
-        return words
-
-    def _words(self, low: int, high: int, nbytes: int, count: int) -> Words:
-        return Words(self.data[low:high], (self.rank << RANK_SHIFT) + low, nbytes, count, np.uint32)
 
     def gather(
         self,
@@ -192,13 +180,13 @@ class SharedMemory:
         issuer: Issuer | None = None,
     ) -> np.ndarray:
         """Loads like `GlobalMemory.gather`, with addresses uint32[lanes]."""
+        active = addresses if mask is None else addresses[mask]
         try:
-            values = self._lanes(nbytes, count).load(addresses, mask)
+            values = self._lanes(active, nbytes, count).load(addresses, mask)
         except IndexError:
-            self._explain(addresses if mask is None else addresses[mask], nbytes * count, "load")
-            values = self._all_lanes(nbytes, count).load(addresses, mask)
+            self._check_lanes(active, nbytes * count, "load")
+            raise
         if self.observer is not None:
-            active = addresses if mask is None else addresses[mask]
             self.observer("load", "generic", active & 0xFFFFFF, (nbytes * count,), (1,), issuer)
         return values
 
@@ -210,13 +198,13 @@ class SharedMemory:
             addresses, values = addresses.compress(mask), values.compress(mask, axis=1)
         count, nbytes = len(values), values.itemsize
         if self.observer is not None and self.marks is None:
-            self._explain(addresses, nbytes * count, "store")
+            self._check_lanes(addresses, nbytes * count, "store")
             self.observer("store", "generic", addresses & 0xFFFFFF, (nbytes * count,), (1,), issuer)
         try:
-            self._lanes(nbytes, count).store(addresses, values)
+            self._lanes(addresses, nbytes, count).store(addresses, values)
         except IndexError:
-            self._explain(addresses, nbytes * count, "store")
-            self._all_lanes(nbytes, count).store(addresses, values)
+            self._check_lanes(addresses, nbytes * count, "store")
+            raise
         if self.marks is not None:
             self.marks.stored(addresses, self._known(issuer))
 
@@ -226,9 +214,9 @@ class SharedMemory:
             raise ValueError("a store that the async proxy may read needs an issuer")
         return issuer
 
-    def _explain(self, addresses: np.ndarray, width: int, kind: str) -> None:
+    def _check_lanes(self, addresses: np.ndarray, width: int, kind: str) -> None:
         """Raises Fault for the first lane whose access is not allowed, if there is one."""
-        words = self._all_lanes(1, 1)
+        words = self._lanes(addresses[:0], 1, 1)
         index = words.index(addresses)
         good = (index >= 0) & (index <= len(words.lanes) - width) & (addresses & np.uint32(width - 1) == 0)
         good &= self.live_barriers.clear_of(np.where(good, addresses & 0xFFFFFF, 0), width)

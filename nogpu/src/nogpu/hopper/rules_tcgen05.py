@@ -121,7 +121,7 @@ def access(statement: Statement, context: Context) -> str:
         ("b32", half_split),
         result=("b64", first),
     )
-    words = fragment(shape, int(form[2]), False, 0)
+    words = fragment((shape, int(form[2]), False, 0))
     for register, distance in zip(registers, (words - words[0])[:, 0].tolist(), strict=True):
         lanes, columns = divmod(distance, COLUMNS)
         place = 4 * (lanes + 128 * columns * (2 if packed else 1))

@@ -45,7 +45,7 @@ typedef struct Barrier {
 
 enum { BY_THREAD, BY_TILE_LOAD };
 
-// The turns of a machine's warps (hardware/turns.py). Every field has 8 bytes.
+// The turns of a machine's warps (execution/turns.py). Every field has 8 bytes.
 typedef struct {
     Context **ready;        // ring of the warps that can run
     s64 room;               // places in it, a power of two

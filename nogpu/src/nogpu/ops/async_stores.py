@@ -99,8 +99,8 @@ def reduce(
         place, operand = cta.rank << RANK_SHIFT | offset, int(row[lane])
 
         def write(cta: Cta = cta, place: int = place, operand: int = operand) -> None:
-            old = cta.shared.load(place, width // 8, issuer)
-            cta.shared.store(place, modified(*reduction, old, operand), width // 8, issuer)
+            (old,) = cta.shared.load_vector(place, width // 8, 1, issuer)
+            cta.shared.store_vector(place, (modified(*reduction, old, operand),), width // 8, issuer)
 
         _submit(g, cta, "red.async", notified, width // 8, write, issuer)
 

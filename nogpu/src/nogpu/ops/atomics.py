@@ -103,10 +103,10 @@ def _integer(
             for lane in lane_list(part):
                 place = int(address[lane])
                 memory, place = (g.cta.shared, place) if space == "shared" else memory_of(g, space, place)
-                old = memory.load(place, nbytes, issuer)
+                (old,) = memory.load_vector(place, nbytes, 1, issuer)
                 third = None if c is None else int(c[0, lane])
                 new = modified(operation, type_name, old, int(b[0, lane]), third)
-                memory.store(place, new, nbytes, issuer)
+                memory.store_vector(place, (new,), nbytes, issuer)
                 changes |= new != old
                 old_values[0, lane] = old
     return old_values, changes

@@ -78,11 +78,12 @@ def _let_repeat(
 ) -> None:
     """Compiled code may issue and execute this tile load the next time, if it can."""
     ((cta, offset), barrier), machine, memory = place, g.cta.machine, g.grid.memory
-    if machine.schedule.kind != "late" or not machine.turns.in_use or g.grid.observers:
+    loads = None if g.grid.observers else machine.repeated_loads()
+    if loads is None:
         return
-    marks = memory.counted_loads(tensor_map.address)
+    marks = memory.counted("load", tensor_map.address)
     if marks is not None and tensor_map.tile is not None and cta is g.cta and barrier.home is cta:
-        machine.turns.use_loads().learn(operands, cta.shared, offset, tensor_map, marks, barrier)
+        loads.learn(operands, cta.shared, offset, tensor_map, marks, barrier)
 
 
 def pending_load(load: Load, warp: Warp) -> AsyncOperation:

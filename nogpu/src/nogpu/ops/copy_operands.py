@@ -90,7 +90,7 @@ class MapReader:
                 raw = memory.read(self._address, TENSOR_MAP_BYTES, self._issuer, proxy="tensormap")
                 self._read = TensorMap.decode(raw)
             else:
-                memory.note("load", "tensormap", self._address, (TENSOR_MAP_BYTES,), (1,), self._issuer)
+                memory.note("load", "tensormap", self._address, TENSOR_MAP_BYTES, self._issuer)
                 self._read = self._known.decoded()
         return self._read
 

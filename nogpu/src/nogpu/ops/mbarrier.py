@@ -106,7 +106,7 @@ def invalidate(g: ActiveGroup, mask: int, address: int, issuer: Issuer) -> None:
 
 def _remove(cta: Cta, offset: int) -> None:
     """The mbarrier at an offset is no longer live."""
-    barrier, loads = cta.mbarriers.pop(offset), cta.machine.turns.loads
+    barrier, loads = cta.mbarriers.pop(offset), cta.machine.loads
     cta.shared.remove_barrier(offset, loads is not None and loads.forget_barrier(barrier))
     if barrier.hidden is not None:
         cta.hidden_barriers.remove(barrier)

@@ -17,7 +17,7 @@ import numpy as np
 from nogpu.arithmetic.lanes import FULL
 from nogpu.errors import Fault, doubt, ordering_fault
 from nogpu.hardware.tensor.order import IssuedAccess, Release, columns_mask, fence_after, fence_before
-from nogpu.hardware.tensor.tmem import fragment, touched_columns
+from nogpu.hardware.tensor.tmem import Form, fragment, touched_columns
 from nogpu.ops.active_lanes import pick, whole_warp
 from nogpu.ops.memory import shared_target
 
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cta
     from nogpu.hardware.warp import ActiveGroup, Issuer
     from nogpu.ops.active_lanes import Operand
-
-
-Form = tuple[str, int, bool, int]
-"""Modifiers of tcgen05.ld and .st: shape, .num, whether .pack::16b or .unpack::16b, the split offset or 0."""
 
 
 def group_ctas(g: ActiveGroup, cta_group: int) -> list[Cta]:
@@ -119,12 +115,11 @@ class _Pending:
         return self.pc == pc
 
 
-def _access(g: ActiveGroup, mask: int, instruction: str, form: Form, taddr: Operand, issuer: Issuer) -> tuple:
+def _access(g: ActiveGroup, mask: int, instruction: str, form: Form, taddr: Operand, issuer: Issuer) -> Place:
     """The words of tensor memory that tcgen05.ld or .st accesses (`Tmem.place`), in order behind other accesses."""
     whole_warp(g, mask, instruction)
     memory, user, quadrant, stores = g.cta.tmem, g.warp.tensor, g.warp.index % 4, instruction == "tcgen05.st"
-    shape, num, packed, half_split = form
-    place = memory.place(instruction, shape, num, quadrant, pick(taddr, mask), packed, half_split)
+    place = memory.place(instruction, form, quadrant, pick(taddr, mask))
     columns = touched_columns(place, quadrant)
     read, written = (0, columns) if stores else (columns, 0)
     memory.order.access(issuer, user.own, user.seen, read, written)
@@ -146,7 +141,7 @@ def load(
     """tcgen05.ld. destinations: int32[registers], the slots that it writes when it completes (`Registers.fill`)."""
     place = _access(g, mask, "tcgen05.ld", form, taddr, issuer)
     finish_stores(g)
-    fill = partial(g.warp.registers.fill, destinations, mask, g.cta.tmem.words, place[0], fragment(*place[1:]))
+    fill = partial(g.warp.registers.fill, destinations, mask, g.cta.tmem.words, place[0], fragment(form))
     # Of a warp whose lanes have exited in part the load is not postponed; the other schedules' choices depend on that.
     if mask != FULL or not g.cta.machine.postpones():
         fill()

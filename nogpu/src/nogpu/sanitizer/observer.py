@@ -58,21 +58,19 @@ class ClusterSanitizer:
         self._uninitialised = Uninitialised(cluster, reporter) if data else None
         parts = Initialisations(state), Operations(state), barriers, columns, self._accesses, self._left
         unwritten = self._uninitialised.observers if self._uninitialised is not None else ()
-        cluster.events.observe(first, self, *parts, *unwritten)
 
         self._nothing: list[np.ndarray] = []
         for cta in cluster.ctas:
-            cta.shared.marks = None  # `Initialisations` has this rule
-            cta.shared.notes_only = True
             shadow = Shadow(len(cta.shared.data))
             log = SharedLog(cta, shadow, self._accesses)
-            cta.shared.observer = partial(self._access, cta, shadow, log)
             nothing = np.zeros(len(cta.shared.live_barriers.addresses), np.uint64)
             cta.tmem.observer = partial(columns.touched, cta)
             for warp in cta.warps:  # compiled code leaves all operations on mbarriers to Python
                 warp.registers.context.barriers = nothing.ctypes.data
                 state.warps[warp].log = AccessLog(state, warp, accesses, log)
             self._nothing.append(nothing)
+            cta.shared.follow(partial(self._access, cta, shadow, log))  # `Initialisations` has the rule of its marks
+        cluster.events.observe(first, self, *parts, *unwritten)
 
     def settle(self, warp: Warp) -> None:
         """Handler of `Events.settle`."""

@@ -59,7 +59,7 @@ class Tensors:
         items = items_of(instruction.operands[1])
         values = np.array([registers.bits(item) for item in items], np.uint32)
         shadow.memory.write(place, values)
-        shadow.version += place[3]  # .unpack::16b leaves the high halves open
+        shadow.version += place[1][2]  # .unpack::16b leaves the high halves open
         tainted = next((item for item in items if registers.bits(item).any()), None)
         if tainted is not None:
             shadow.stems_from(range(column, column + 2 * len(items)), registers.origin(tainted.name))

@@ -9,7 +9,7 @@ from typing import Any
 from nogpu.cuda.programs import modules, status
 from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, U64, UINT, entry, put, text
 from nogpu.errors import Fault
-from nogpu.hardware.tma.encode import encode_tiled
+from nogpu.hardware.tma.encode import TiledMap
 from nogpu.hardware.tma.tensor_map import RULES, TENSOR_MAP_BYTES
 
 
@@ -74,7 +74,7 @@ def encode(result: int, data_type: int, rank: int, address: int, *rest: int) -> 
         raise Fault(f"a null pointer for the tensor map ({RULES})")
     if not 1 <= rank <= 5:
         raise Fault(f"tensor map rank {rank}; limit 1 to 5 ({RULES})")
-    raw = encode_tiled(
+    raw = TiledMap(
         data_type,
         address,
         _array(dims, rank, ctypes.c_uint64),
@@ -82,7 +82,7 @@ def encode(result: int, data_type: int, rank: int, address: int, *rest: int) -> 
         _array(box, rank, ctypes.c_uint32),
         _array(element_strides, rank, ctypes.c_uint32),
         *kinds,
-    )
+    ).encode()
     ctypes.memmove(result, raw, TENSOR_MAP_BYTES)
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nogpu.errors import Fault
-from nogpu.hardware.copying import TensorCopy, library
+from nogpu.hardware.copying import TensorCopy
+from nogpu.hardware.native import library
 from nogpu.hardware.tensor.descriptors import Chunks, k_major
 from nogpu.hardware.tensor.elements import SOURCE_BITS, hold, unpad
 from nogpu.hardware.tensor.order import columns_mask

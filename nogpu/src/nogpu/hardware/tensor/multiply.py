@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nogpu import headers, toolchain
+from nogpu import headers
 from nogpu.arithmetic.numerics import DECODED, E2M1, E2M1_PAIRS, UE4M3, UE8M0
-from nogpu.errors import Fault
+from nogpu.hardware.native import library
 from nogpu.hardware.tensor.elements import NARROW_BITS
 from nogpu.hardware.tensor.instruction import OPERAND_ROW_BYTES
 
@@ -84,20 +83,9 @@ class Result(NamedTuple):
     d_shift: int
 
 
-@lru_cache
-def _library() -> ctypes.CDLL:
-    try:
-        library = toolchain.load("native")
-    except RuntimeError as error:
-        raise Fault(f"tcgen05.mma: {error}") from None
-    library.mma.argtypes = [ctypes.c_void_p] * 5
-    library.use_amx.argtypes = [ctypes.c_int]
-    return library
-
-
 def use_amx(wanted: bool) -> bool:
     """Switches AMX on or off for this process. Returns True if it is wanted and CPU, compiler and Linux have it."""
-    return bool(_library().use_amx(wanted))
+    return bool(library().use_amx(wanted))
 
 
 def _exponents(values: np.ndarray) -> tuple[int, int]:
@@ -132,7 +120,7 @@ class Multiplication:
             wide=op.scale_type == "ue8m0",
             disabled=_mask_words(result.disabled),
         )
-        self._function = _library().mma
+        self._function = library().mma
         self._address = ctypes.addressof(self._call)
 
     def run(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> bool:

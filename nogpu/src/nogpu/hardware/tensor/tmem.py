@@ -26,8 +26,14 @@ QUADRANT = 32
 ALLOCATION_UNIT = 32
 POISON = 0xFFFFFFFF
 
-Place = tuple[int, str, int, bool, int]
-"""A warp's access: (index of the addressed word, shape, .num, whether 16-bit elements are packed, split offset)."""
+Form = tuple[str, int, bool, int]
+"""tcgen05.ld or .st as its text fixes it: shape, .num, packing, immHalfSplitoff. Packed, by .pack::16b or .unpack::16b,
+a register has the low halves of two columns. The last is the distance in columns of the second half of 16x32bx2, 0 for
+the other shapes.
+"""
+
+Place = tuple[int, Form]
+"""A warp's access: index of the addressed word, and its form."""
 
 
 def split_address(taddr: int) -> tuple[int, int]:
@@ -96,11 +102,6 @@ class TensorMemory:
     def address(self) -> int:
         """Address of the words in this process."""
         return self.words.ctypes.data
-
-    @cached_property
-    def floats(self) -> np.ndarray:
-        """float32[128, 512], a view of the words."""
-        return self.words.view(np.float32)
 
     @cached_property
     def _flat(self) -> np.ndarray:
@@ -183,55 +184,26 @@ class TensorMemory:
             if self.observer is not None:
                 self.observer(self.issued.issuer, reads, writes)
 
-    def load(
-        self, shape: str, num: int, warp_in_group: int, taddr: int, *, pack: bool = False, half_split: int = 0
-    ) -> np.ndarray:
-        """Executes tcgen05.ld.SHAPE.xNUM: uint32[registers, 32 lanes of the warp].
-
-        shape: 32x32b, 16x64b, 16x128b, 16x256b or 16x32bx2. warp_in_group: warp index % 4. pack: .pack::16b, the low
-        halves of two columns go to one register. half_split: the immediate of 16x32bx2, the distance in columns of the
-        second half from the first.
-        """
-        return self.read(self.place("tcgen05.ld", shape, num, warp_in_group, taddr, pack, half_split))
-
-    def read(self, place: Place, values: np.ndarray | None = None) -> np.ndarray:
-        """uint32[registers, 32] at a place that has been checked; written to `values` if it is given."""
-        start, shape, num, pack, half_split = place
-        found = self._flat[start:].take(fragment(shape, num, pack, half_split))
-        if pack:
-            found = found[0] & 0xFFFF | found[1] << 16
-        if values is None:
-            return found
-        values[...] = found
-        return values
-
-    def store(
-        self,
-        shape: str,
-        num: int,
-        warp_in_group: int,
-        taddr: int,
-        values: np.ndarray,
-        *,
-        unpack: bool = False,
-        half_split: int = 0,
-    ) -> None:
-        """Executes tcgen05.st.SHAPE.xNUM of values uint32[registers, 32]; arguments as for `load`.
-
-        unpack: .unpack::16b, a register's halves go to the low halves of two columns. The columns' high halves are
-        poisoned, since PTX does not define them.
-        """
-        self.write(self.place("tcgen05.st", shape, num, warp_in_group, taddr, unpack, half_split), values)
+    def read(self, place: Place) -> np.ndarray:
+        """uint32[registers, 32 lanes of the warp] at a place that has been checked."""
+        start, form = place
+        found = self._flat[start:].take(fragment(form))
+        return found[0] & 0xFFFF | found[1] << 16 if form[2] else found
 
     def write(self, place: Place, values: np.ndarray) -> None:
-        """Stores values uint32[registers, 32] to a place that has been checked."""
-        start, shape, num, unpack, half_split = place
-        if unpack:
+        """Stores values uint32[registers, 32] to a place that has been checked. The high halves of the columns that
+        .unpack::16b writes are poisoned, since PTX does not define them.
+        """
+        start, form = place
+        if form[2]:
             values = np.stack([values, values >> 16]) | np.uint32(POISON << 16 & POISON)
-        self._flat[start:][fragment(shape, num, unpack, half_split)] = values
+        self._flat[start:][fragment(form)] = values
 
-    def place(self, name: str, shape: str, num: int, warp: int, taddr: int, packed: bool, half_split: int) -> Place:
-        """Place of an access, arguments as for `load`. Raises Fault, naming the instruction, if it is not legal."""
+    def place(self, name: str, form: Form, warp: int, taddr: int) -> Place:
+        """Place of an access. warp: its index in the warpgroup. Raises Fault, naming the instruction, if it is not
+        legal.
+        """
+        shape, num, packed, half_split = form
         lane, column = split_address(taddr)
         lanes, row_registers, widest = _SHAPES.get(shape, (0, 0, 0))
         if not lanes:
@@ -254,7 +226,7 @@ class TensorMemory:
         self.check_columns(column, columns, name)
         if half_split:
             self.check_columns(column + half_split, columns, name)
-        return lane * COLUMNS + column, shape, num, packed, half_split
+        return lane * COLUMNS + column, form
 
 
 _SHAPES = {
@@ -269,7 +241,7 @@ _SHAPES = {
 
 def touched_columns(place: Place, quadrant: int) -> int:
     """Columns of an access as a mask (`order.columns_mask`). quadrant: the warp's."""
-    start, shape, num, packed, half_split = place
+    start, (shape, num, packed, half_split) = place
     count = num * _SHAPES[shape][1] * (2 if packed else 1)
     mask = columns_mask(start % COLUMNS, count, 1 << quadrant)
     return mask | columns_mask(start % COLUMNS + half_split, count, 1 << quadrant) if half_split else mask
@@ -279,12 +251,13 @@ _NUMS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 @lru_cache(maxsize=256)
-def fragment(shape: str, num: int, packed: bool, half_split: int) -> np.ndarray:
+def fragment(form: Form) -> np.ndarray:
     """int64[registers, 32]: the word of each register of each lane, relative to the addressed word.
 
     With 16-bit packing int64[2, registers, 32]: the words of the low and of the high half (PTX ISA, "Matrix fragments
     for shape .32x32b" and the sections that follow it).
     """
+    shape, num, packed, half_split = form
     thread = np.arange(32)
     repeat = np.arange(num)[:, None]
     quad, member = thread // 4, thread % 4

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nogpu.arithmetic.reductions import combined
-from nogpu.hardware.copying import REFUSED, buffer, coordinates, library
+from nogpu.hardware.copying import REFUSED, buffer, coordinates
+from nogpu.hardware.native import library
 from nogpu.hardware.tma.rules import GATHERED_ROWS, check_bulk, check_tile, fits, tile_bytes
 from nogpu.hardware.tma.swizzle import CHUNK, CHUNK_TYPE, chunk_view, flipped, places
 from nogpu.hardware.tma.tensor_map import TensorMap
@@ -122,7 +123,7 @@ def load_tile(
     global memory; `tile_bytes` are always written to shared memory.
     """
     if not shared.refuses_copies and (tile := tensor_map.tile) is not None and fits(tensor_map, coords, rows):
-        loads = memory.counted_loads(tensor_map.address)
+        loads = memory.counted("load", tensor_map.address)
         if loads is not None:
             place, parts = coordinates(coords), GATHERED_ROWS if rows else 1
             nbytes = library().load_tile(tile, loads.address, shared.window, dst_offset, place, parts)
@@ -210,7 +211,7 @@ def write_tile(
     operation: of cp.reduce.async.bulk.tensor, which combines them with the elements in memory.
     """
     if operation is None and (tile := tensor_map.tile) is not None:
-        stores = memory.counted_stores(tensor_map.address)
+        stores = memory.counted("store", tensor_map.address)
         if stores is not None:
             parts = GATHERED_ROWS if rows else 1
             nbytes = library().write_tile(tile, stores.address, coordinates(coords), parts, box)
@@ -281,12 +282,12 @@ def load_bulk(
     address, dst_offset, nbytes: multiples of 16.
     """
     if nbytes and not shared.refuses_copies:
-        loads = memory.counted_loads(address)
+        loads = memory.counted("load", address)
         if loads is not None:
             copied = library().load_bulk(loads.address, shared.window, address, dst_offset, nbytes)
             if copied != REFUSED:
                 _observe(shared, "store", dst_offset, nbytes, issuer)
-                memory.note("load", "async", address, (nbytes,), (1,), issuer)
+                memory.note("load", "async", address, nbytes, issuer)
                 return nbytes
     check_bulk(memory, address, shared, dst_offset, nbytes, "store")
     if nbytes:
@@ -325,9 +326,9 @@ def write_bulk(
     if not len(data):
         return 0
     if byte_mask is None and reduction is None:
-        stores = memory.counted_stores(address)
+        stores = memory.counted("store", address)
         if stores is not None and library().write_bulk(stores.address, address, data, len(data)) != REFUSED:
-            memory.note("store", "async", address, (len(data),), (1,), issuer)
+            memory.note("store", "async", address, len(data), issuer)
             return len(data)
     written = np.ctypeslib.as_array(data)
     if byte_mask is not None:

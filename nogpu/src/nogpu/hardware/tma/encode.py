@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Container, Sequence
+from dataclasses import dataclass
 
 from nogpu.errors import Fault
 from nogpu.hardware.tma.tensor_map import FLIPPED, RULES, TENSOR_MAP_BYTES, TensorMap
@@ -27,63 +28,65 @@ def _limit(what: str, values: Sequence[int], low: int, high: int) -> None:
             raise Fault(f"tensor map {what} {value} of dimension {i}; limit {low} to {high} ({RULES})")
 
 
-def encode_tiled(
-    data_type: int,
-    address: int,
-    dims: Sequence[int],
-    strides: Sequence[int],
-    box: Sequence[int],
-    element_strides: Sequence[int],
-    interleave: int = 0,
-    swizzle: int = 0,
-    l2_promotion: int = 0,
-    fill_nan: int = 0,
-) -> bytes:
-    """The 128 bytes of a tensor map; the last 64 are zero.
+@dataclass(frozen=True)
+class TiledMap:
+    """Arguments of cuTensorMapEncodeTiled: the driver's enumerators, and sizes, dimension 0 (contiguous) first."""
 
-    data_type, interleave, swizzle, l2_promotion, fill_nan: the driver's enumerators. dims, box, element_strides: in
-    elements, dimension 0 (contiguous) first. strides: bytes, of dimensions 1 and up. Raises Fault, naming the field,
-    where the driver refuses.
-    """
-    rank = len(dims)
-    if not 1 <= rank <= 5:
-        raise Fault(f"tensor map rank {rank}; limit 1 to 5 ({RULES})")
-    known: tuple[tuple[str, int, Container[int]], ...] = (
-        ("data type", data_type, DATA_TYPES),
-        ("swizzle", swizzle, SWIZZLES),
-        ("interleave", interleave, range(3)),
-        ("L2 promotion", l2_promotion, range(4)),
-        ("out-of-bounds fill", fill_nan, range(2)),
-    )
-    for what, value, values in known:
-        if value not in values:
-            raise Fault(f"tensor map {what} {value} is not known ({RULES})")
-    _limit("size", dims, 1, 1 << 32)
-    _limit("box", box, 1, 256)
-    _limit("element stride", element_strides, 1, 8)
-    _limit("stride", (0, *strides), 0, (1 << 40) - 1)
-    code, variant = DATA_TYPES[data_type]
-    span, atomicity = SWIZZLES[swizzle]
-    flags = rank - 1 << 4 | code << 7 | interleave << 11 | span << 13 | fill_nan << 15 | variant << 16
-    flags |= l2_promotion << 17 | atomicity << 19
-    pad = (0,) * (5 - rank)
-    high = sum((stride >> 36) << 4 * i for i, stride in enumerate(strides))
-    steps = sum((step - 1) << 3 * i for i, step in enumerate(element_strides))
-    raw = struct.pack(
-        "<QI4II5IHx5B4x",
-        address,
-        flags,
-        *(stride >> 4 & 0xFFFFFFFF for stride in strides),
-        *pad[: 5 - rank],
-        high,
-        *(dim - 1 for dim in dims),
-        *pad,
-        steps,
-        *(size - 1 for size in box),
-        *pad,
-    ).ljust(TENSOR_MAP_BYTES, b"\0")
-    for i, stride in enumerate(strides):
-        if stride % 16:
-            raise Fault(f"tensor map stride {stride} of dimension {i + 1} is not a multiple of 16 ({RULES})")
-    TensorMap.decode(raw)
-    return raw
+    data_type: int
+    address: int
+    dims: Sequence[int]  # elements
+    strides: Sequence[int]  # bytes, of dimensions 1 and up
+    box: Sequence[int]  # elements
+    element_strides: Sequence[int]
+    interleave: int = 0
+    swizzle: int = 0
+    l2_promotion: int = 0
+    fill_nan: int = 0
+
+    def encode(self) -> bytes:
+        """The 128 bytes of the tensor map; the last 64 are zero. Raises Fault, naming the field, where the driver
+        refuses.
+        """
+        self._check_fields()
+        code, variant = DATA_TYPES[self.data_type]
+        span, atomicity = SWIZZLES[self.swizzle]
+        flags = len(self.dims) - 1 << 4 | code << 7 | self.interleave << 11 | span << 13 | self.fill_nan << 15
+        flags |= variant << 16 | self.l2_promotion << 17 | atomicity << 19
+        pad = (0,) * (5 - len(self.dims))
+        raw = struct.pack(
+            "<QI4II5IHx5B4x",
+            self.address,
+            flags,
+            *(stride >> 4 & 0xFFFFFFFF for stride in self.strides),
+            *pad,
+            sum((stride >> 36) << 4 * i for i, stride in enumerate(self.strides)),
+            *(dim - 1 for dim in self.dims),
+            *pad,
+            sum((step - 1) << 3 * i for i, step in enumerate(self.element_strides)),
+            *(size - 1 for size in self.box),
+            *pad,
+        ).ljust(TENSOR_MAP_BYTES, b"\0")
+        for i, stride in enumerate(self.strides):
+            if stride % 16:
+                raise Fault(f"tensor map stride {stride} of dimension {i + 1} is not a multiple of 16 ({RULES})")
+        TensorMap.decode(raw)
+        return raw
+
+    def _check_fields(self) -> None:
+        """Raises Fault for values that their fields cannot hold."""
+        if not 1 <= len(self.dims) <= 5:
+            raise Fault(f"tensor map rank {len(self.dims)}; limit 1 to 5 ({RULES})")
+        known: tuple[tuple[str, int, Container[int]], ...] = (
+            ("data type", self.data_type, DATA_TYPES),
+            ("swizzle", self.swizzle, SWIZZLES),
+            ("interleave", self.interleave, range(3)),
+            ("L2 promotion", self.l2_promotion, range(4)),
+            ("out-of-bounds fill", self.fill_nan, range(2)),
+        )
+        for what, value, values in known:
+            if value not in values:
+                raise Fault(f"tensor map {what} {value} is not known ({RULES})")
+        _limit("size", self.dims, 1, 1 << 32)
+        _limit("box", self.box, 1, 256)
+        _limit("element stride", self.element_strides, 1, 8)
+        _limit("stride", (0, *self.strides), 0, (1 << 40) - 1)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from nogpu import headers
-from nogpu.hardware.native import TurnState, library
-from nogpu.hardware.tile_loads import Loads
+from nogpu.hardware.native import library
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+    from nogpu.hardware.cluster import Cluster
     from nogpu.hardware.warp import ActiveGroup, Warp
 
 # Reasons for the end of compiled turns.
 LOOK, SERVE, CONCLUDE = headers.constants("native/engine.h", "LOOK", "SERVE", "CONCLUDE")
+
+
+@headers.mirrors("native/engine.h", "Turns")
+class TurnState(ctypes.Structure):
+    """State of the turns of a machine's warps that compiled code shares."""
+
 
 _INDEX = {field[0]: getattr(TurnState, field[0]).offset // 8 for field in TurnState._fields_}
 PROGRESS, QUIET, TICKS, LIMIT = (_INDEX[name] for name in ("progress", "quiet", "ticks", "limit"))
@@ -34,21 +38,22 @@ class Turns:
         self.address = ctypes.addressof(self._state)
         self.words = memoryview(self._state).cast("B").cast("q")
         """The structure's fields, by the indices above."""
-        self.in_use = False  # True if compiled code gives turns
-        self.loads: Loads | None = None  # tile loads that compiled code issues, once there are any
         self._warps: dict[int, Warp] = {}  # by the address of their contexts
         self._ring = (ctypes.c_void_p * 0)()
         self._enqueue, self._dequeue = library().enqueue, library().dequeue
 
     def set_limits(self, quantum: int, overdue: int) -> None:
-        """Lets compiled code give the turns. quantum: segments of a turn; overdue: limit of `DELAYED` for each warp."""
+        """Sets the limits of turns. quantum: segments; overdue: limit of `DELAYED` for each warp."""
         self.words[_QUANTUM], self.words[_OVERDUE] = quantum, overdue
-        self.in_use = True
 
-    def join(self, warps: Iterable[Warp], starts: int) -> None:
-        """Adds warps of a new cluster, which are not in the ring yet. starts: as `Program.starts`."""
-        self._state.starts = starts
-        for warp in warps:
+    def use_loads(self, address: int) -> None:
+        """Lets compiled code issue tile loads. address: of `tile_loads.Loads`."""
+        self._state.loads = address
+
+    def join(self, cluster: Cluster) -> None:
+        """Adds the warps of a new cluster, which can all run."""
+        self._state.starts = cluster.grid.program.starts.ctypes.data
+        for warp in cluster.warps:
             self._warps[warp.registers.context_address] = warp
             warp.registers.context.turns = self.address
         room = 1 << len(self._warps).bit_length()
@@ -57,6 +62,9 @@ class Turns:
             self._ring = (ctypes.c_void_p * room)(*waiting)
             self._state.ready = ctypes.addressof(self._ring)
             self.words[_ROOM], self.words[_HEAD] = room, 0
+        for warp in cluster.warps:
+            warp.offer()
+            self.append(warp)
 
     def leave(self, warps: Iterable[Warp]) -> None:
         """Removes the warps of a cluster that is over. One that was woken in vain may still be in the ring."""
@@ -66,19 +74,8 @@ class Turns:
             for place, address in enumerate(left):
                 self._ring[place] = address
             self.words[_HEAD], self.words[_COUNT] = 0, len(left)
-        memories = {self._warps[address].cta.shared for address in gone}
         for address in gone:
             del self._warps[address]
-        if self.loads is not None:
-            for memory in memories:
-                self.loads.forget(memory)
-
-    def use_loads(self) -> Loads:
-        """Lets compiled code issue tile loads."""
-        if self.loads is None:
-            self.loads = Loads()
-            self._state.loads = self.loads.address
-        return self.loads
 
     def settle(self) -> None:
         """Copies the state of all warps from C."""
