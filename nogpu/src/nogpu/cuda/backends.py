@@ -85,6 +85,14 @@ class Emulated:
         else:
             events.waited(event)
 
+    def is_over(self, queue: int | None = None, event: int | None = None) -> bool:
+        """True if a query of a queue, or of an event, says that its work is over; then the host has waited for it."""
+        run_pending()
+        over = events.answers(event) if event is not None else queue is None or queues.answers(queue)
+        if over:
+            self.synchronize(queue, event)
+        return over
+
     def finish(self) -> None:
         """Do all work so far, for which the host does not wait."""
         run_pending()
@@ -241,6 +249,10 @@ class Hopper:
 
     def synchronize(self, queue: int | None = None, event: int | None = None) -> None:
         self._call("cuCtxSynchronize")
+
+    def is_over(self, queue: int | None = None, event: int | None = None) -> bool:
+        self.synchronize()
+        return True
 
     def finish(self) -> None:
         self.synchronize()

@@ -14,7 +14,8 @@ from typing import Any, NoReturn
 
 import torch
 
-from nogpu.cuda import graphs, queues, torch_queues
+from nogpu.cuda import graphs, torch_queues
+from nogpu.cuda.backends import emulated
 from nogpu.execution.device import Device, run_pending
 
 
@@ -70,8 +71,7 @@ def _ordinal(device: DeviceLike) -> int:
 def synchronize(device: DeviceLike = None) -> None:
     """torch.cuda.synchronize: run the pending launches."""
     _ordinal(device)
-    Device.current().synchronize()
-    queues.waited()
+    emulated().synchronize()
 
 
 def get_device_properties(device: DeviceLike = None) -> SimpleNamespace:
