@@ -30,13 +30,14 @@ from nogpu.ops import (
     system_calls,
     tcgen05,
     tensor_maps,
+    textures,
     tmem,
     warp_mma,
 )
 
 MODULES = (
     *(active_lanes, async_stores, atomics, barriers, bulk_stores, copies, cp_async, exchange, fences, launch_control),
-    *(matrices, mbarrier, memory, messages, setmaxnreg, system_calls, tcgen05, tensor_maps, tmem, warp_mma),
+    *(matrices, mbarrier, memory, messages, setmaxnreg, system_calls, tcgen05, tensor_maps, textures, tmem, warp_mma),
 )
 
 _ROWS = {

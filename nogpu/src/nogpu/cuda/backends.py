@@ -106,9 +106,9 @@ class Emulated:
         run_pending()
         events.record(event, queue)
 
-    def allocate(self, size: object, on_host: bool = False, queue: int | None = None) -> int:
+    def allocate(self, size: object, on_host: bool = False, queue: int | None = None, name: str = "") -> int:
         """The address of device memory, or of host memory that kernels may access too; as work of a queue, if one is
-        named. Raises Fault.
+        named. name: of the allocation in messages. Raises Fault.
         """
         device = Device.current()
         nbytes = integer(size, "size", 1, device.properties.total_memory)
@@ -121,7 +121,7 @@ class Emulated:
         address = buffer.ctypes.data + -buffer.ctypes.data % alignment
         if guard:
             guard.begin(address, nbytes)
-        device.memory.register(address, nbytes, f"cuMemAlloc({nbytes})")
+        device.memory.register(address, nbytes, name or f"cuMemAlloc({nbytes})")
         device.leave_unwritten(address, nbytes)
         self._buffers[address] = buffer, nbytes
         if queue is not None:

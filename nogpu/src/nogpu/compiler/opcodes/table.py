@@ -25,6 +25,7 @@ from nogpu.compiler.opcodes import (
     matrices,
     packed,
     tcgen05,
+    textures,
     warp_mma,
 )
 from nogpu.compiler.opcodes.order import orders
@@ -51,6 +52,7 @@ TABLE: list[Row] = [
     *launch_control.ROWS,
     *tcgen05.ROWS,
     *warp_mma.ROWS,
+    *textures.ROWS,
 ]
 
 

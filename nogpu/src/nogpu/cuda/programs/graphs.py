@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from nogpu.cuda import graphs
 from nogpu.cuda.backends import current
 from nogpu.cuda.graphs import COPY, EMPTY, FILL, GRAPH, HOST, KERNEL, CUDAGraph, Work
-from nogpu.cuda.programs import launches, memory, modules, status
+from nogpu.cuda.programs import arrays, launches, modules, status
 from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, U64, copied, entry, put
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ def set_kernel_of_executable(handle: int, node: int, parameters: int) -> None:
 
 @_adds("cudaGraphAddMemcpyNode", COPY, ADDRESS)
 def _copy_run(parameters: int) -> Run:
-    return functools.partial(memory.copy_given_box, copied(memory.CopyParameters, parameters))
+    return functools.partial(arrays.copy_given_box, copied(arrays.CopyParameters, parameters))
 
 
 @_adds("cudaGraphAddMemcpyNode1D", COPY, ADDRESS, ADDRESS, SIZE, INT)

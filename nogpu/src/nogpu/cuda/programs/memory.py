@@ -9,11 +9,12 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from nogpu.cuda import graphs, queues
 from nogpu.cuda.backends import WITHIN_DEVICE, current
 from nogpu.cuda.programs import modules, status
-from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, UINT, constant, copied, entry, ignored, put
+from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, UINT, constant, entry, ignored, put
 from nogpu.errors import Fault
 
 PITCH = 512  # bytes: rows of cudaMallocPitch start at multiples
@@ -140,51 +141,31 @@ for _kind, _name, _queued in (
     entry(_name, ADDRESS, ADDRESS, SIZE, queued=_queued)(_copying(_kind))
 
 
+class Side(NamedTuple):
+    """The address of a box of bytes, and the bytes from row to row and from plane to plane."""
+
+    start: int
+    pitch: int
+    plane: int
+
+
+def copy_planes(queue: Sequence[int], target: Side, source: Side, extent: tuple[int, int, int], kind: int) -> None:
+    """Copy a box of (bytes of a row, rows, planes). Raises Fault for rows longer than a pitch."""
+    width, height, depth = extent
+    if depth * height > 1 and width > min(target.pitch, source.pitch):
+        raise Fault(f"rows of {width} bytes with pitches of {target.pitch} and {source.pitch} bytes")
+    for plane in range(depth):
+        for row in range(height):
+            to, of = (side.start + plane * side.plane + row * side.pitch for side in (target, source))
+            _copy(queue, to, of, width, kind)
+
+
 @entry("cudaMemcpy2D", ADDRESS, SIZE, ADDRESS, SIZE, SIZE, SIZE, INT, queued="cudaMemcpy2DAsync")
 def copy_rows(target: int, target_pitch: int, source: int, source_pitch: int, width: int, *rest: int) -> None:
     height, kind, *queue = rest
     if width > target_pitch or width > source_pitch:
         raise Fault(f"rows of {width} bytes with pitches of {target_pitch} and {source_pitch} bytes")
-    for row in range(height):
-        _copy(queue, target + row * target_pitch, source + row * source_pitch, width, kind)
-
-
-class CopyParameters(ctypes.Structure):
-    """cudaMemcpy3DParms: an array and a position in it, or a pointer with its pitch, of source and target; extent."""
-
-    _fields_ = [
-        ("source_array", ctypes.c_size_t),
-        ("source_place", ctypes.c_size_t * 3),
-        ("source", ctypes.c_size_t * 4),
-        ("target_array", ctypes.c_size_t),
-        ("target_place", ctypes.c_size_t * 3),
-        ("target", ctypes.c_size_t * 4),
-        ("extent", ctypes.c_size_t * 3),
-        ("kind", ctypes.c_int32),
-    ]
-
-
-@entry("cudaMemcpy3D", ADDRESS, queued="cudaMemcpy3DAsync")
-def copy_box(parameters: int, *queue: int) -> None:
-    copy_given_box(copied(CopyParameters, parameters), *queue)
-
-
-def copy_given_box(box: CopyParameters, *queue: int) -> None:
-    """Copy rows of planes. Raises Refused for CUDA arrays, Fault for rows longer than a pitch."""
-    if box.source_array or box.target_array:
-        raise status.Refused(status.NOT_SUPPORTED, "copies from and to CUDA arrays are not modelled")
-    width, height, depth = box.extent
-    sides = []
-    for (start, pitch, _, rows), place in ((box.target, box.target_place), (box.source, box.source_place)):
-        if depth * height > 1 and width > pitch:
-            raise Fault(f"rows of {width} bytes with a pitch of {pitch} bytes")
-        x, y, z = place
-        sides.append((start + x + y * pitch + z * pitch * rows, pitch, pitch * rows))
-    (target, target_pitch, target_plane), (source, source_pitch, source_plane) = sides
-    for plane in range(depth):
-        for row in range(height):
-            to = target + plane * target_plane + row * target_pitch
-            _copy(queue, to, source + plane * source_plane + row * source_pitch, width, box.kind)
+    copy_planes(queue, Side(target, target_pitch, 0), Side(source, source_pitch, 0), (width, height, 1), kind)
 
 
 # Fills
