@@ -73,7 +73,9 @@ def add(found: Texture | Surface) -> int:
 
 
 def forget(handle: int) -> None:
-    """Destroy an object. Raises KeyError."""
+    """Destroy an object. Raises Fault for the handle of none."""
+    if handle not in _objects:
+        raise Fault(f"{handle:#x} is no texture or surface object, or it has been destroyed")
     del _objects[handle]
 
 

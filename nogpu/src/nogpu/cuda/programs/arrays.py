@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from nogpu.cuda.backends import Emulated, current
 from nogpu.cuda.programs import status
-from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, SIZE, UINT, copied, entry, put
+from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, SIZE, UINT, copied, entry, put, store
 from nogpu.cuda.programs.memory import Side, copy_planes
 from nogpu.errors import Fault, UnknownHandle
 from nogpu.hardware.textures import FLOAT, LIMITS
@@ -47,6 +47,12 @@ class Extent(ctypes.Structure):
     """cudaExtent: elements."""
 
     _fields_ = [("width", ctypes.c_size_t), ("height", ctypes.c_size_t), ("depth", ctypes.c_size_t)]
+
+
+class Pitched(ctypes.Structure):
+    """cudaPitchedPtr: pointer, bytes from row to row, bytes of a row, rows."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in ("start", "pitch", "width", "height")]
 
 
 @dataclass(frozen=True)
@@ -140,9 +146,9 @@ def channel_description(result: int, handle: int) -> None:
 def array_information(channels: int, extent: int, flags: int, handle: int) -> None:
     found = array(handle)
     if channels:
-        ctypes.memmove(channels, ctypes.addressof(found.channels), ctypes.sizeof(Channels))
+        store(channels, found.channels)
     if extent:
-        ctypes.memmove(extent, ctypes.addressof(Extent(*found.extent)), ctypes.sizeof(Extent))
+        store(extent, Extent(*found.extent))
     if flags:
         put(flags, UINT, found.flags)
 
@@ -208,10 +214,10 @@ class CopyParameters(ctypes.Structure):
     _fields_ = [
         ("source_array", ctypes.c_size_t),
         ("source_place", ctypes.c_size_t * 3),
-        ("source", ctypes.c_size_t * 4),
+        ("source", Pitched),
         ("target_array", ctypes.c_size_t),
         ("target_place", ctypes.c_size_t * 3),
-        ("target", ctypes.c_size_t * 4),
+        ("target", Pitched),
         ("extent", ctypes.c_size_t * 3),
         ("kind", ctypes.c_int32),
     ]
@@ -228,11 +234,12 @@ def copy_given_box(box: CopyParameters, *queue: int) -> None:
     arrays = [array(handle) for handle in (box.target_array, box.source_array) if handle]
     extent = width * (arrays[0].texel_bytes if arrays else 1), height, depth  # of an array in elements, else in bytes
 
-    def side(handle: int, pointer: Sequence[int], place: Sequence[int]) -> Side:
-        (start, pitch, _, rows), (x, y, z) = pointer, place
+    def side(handle: int, pointer: Pitched, place: Sequence[int]) -> Side:
+        x, y, z = place
         if handle:
             return array(handle).side(x * array(handle).texel_bytes, y, z, extent)
-        return Side(start + x + y * pitch + z * pitch * rows, pitch, pitch * rows)
+        plane = pointer.pitch * pointer.height
+        return Side(pointer.start + x + y * pointer.pitch + z * plane, pointer.pitch, plane)
 
     target = side(box.target_array, box.target, box.target_place)
     copy_planes(queue, target, side(box.source_array, box.source, box.source_place), extent, box.kind)
@@ -242,5 +249,4 @@ def copy_given_box(box: CopyParameters, *queue: int) -> None:
 def allocate_planes(result: int, width: int, height: int, depth: int) -> None:
     """cudaMalloc3D: a cudaPitchedPtr, with the width in bytes."""
     pitch = -(-width // PITCH) * PITCH
-    found = (ctypes.c_size_t * 4)(current().allocate(pitch * height * depth), pitch, width, height)
-    ctypes.memmove(result, ctypes.addressof(found), ctypes.sizeof(found))
+    store(result, Pitched(current().allocate(pitch * height * depth), pitch, width, height))

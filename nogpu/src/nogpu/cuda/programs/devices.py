@@ -22,6 +22,7 @@ from nogpu.cuda.programs.entries import (
     entry,
     ignored,
     put,
+    store,
     text,
 )
 from nogpu.cuda.programs.properties import filled
@@ -50,10 +51,7 @@ def device_attribute(result: int, number: int, ordinal: int) -> None:
 
 @entry("cudaGetDeviceProperties", ADDRESS, DEVICE)
 def device_properties(result: int, ordinal: int) -> None:
-    if not result:
-        raise status.Refused(status.INVALID_VALUE, "a null pointer for the properties")
-    found = filled(current().properties())
-    ctypes.memmove(result, ctypes.addressof(found), ctypes.sizeof(found))
+    store(result, filled(current().properties()))
 
 
 def _put_text(result: int, length: int, text: str) -> None:

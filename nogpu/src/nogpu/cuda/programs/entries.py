@@ -164,6 +164,13 @@ def put(address: int, kind: Any, value: Any) -> None:
     kind.from_address(address).value = value
 
 
+def store(address: int, structure: ctypes.Structure) -> None:
+    """Store an output argument that is a structure. Raises Refused for a null pointer."""
+    if not address:
+        raise status.Refused(status.INVALID_VALUE, "a null pointer for a structure")
+    ctypes.memmove(address, ctypes.addressof(structure), ctypes.sizeof(structure))
+
+
 def copied(kind: type[Structure], address: int) -> Structure:
     """A structure of the program's, which may change its own when the call has returned. Raises Refused."""
     if not address:

@@ -8,7 +8,7 @@ import math
 from nogpu.cuda.backends import current
 from nogpu.cuda.modules import Kernel
 from nogpu.cuda.programs import launches, modules, status
-from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, SIZE, UINT, entry, ignored, put
+from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, SIZE, UINT, entry, ignored, put, store
 from nogpu.hardware.properties import ctas_per_sm, shared_per_cta, with_clusters
 
 # CUfunction_attribute, of which cudaFuncAttribute has the settable ones
@@ -93,8 +93,6 @@ def get_attribute(result: int, number: int, handle: int, device: int = 0) -> Non
 
 @entry("cudaFuncGetAttributes", ADDRESS, HANDLE)
 def get_attributes(result: int, handle: int) -> None:
-    if not result:
-        raise status.Refused(status.INVALID_VALUE, "a null pointer for the attributes")
     kernel = modules.kernel(handle)
     found = Attributes(
         shared_bytes=kernel.static_shared_bytes,
@@ -108,7 +106,7 @@ def get_attributes(result: int, handle: int) -> None:
         cluster=kernel.entry.cluster or (0, 0, 0),
         nonportable_cluster=int(kernel.nonportable_cluster),
     )
-    ctypes.memmove(result, ctypes.addressof(found), ctypes.sizeof(found))
+    store(result, found)
 
 
 _names: dict[int, ctypes.Array] = {}

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from nogpu.cuda import graphs, queues
 from nogpu.cuda.backends import WITHIN_DEVICE, current
 from nogpu.cuda.programs import modules, status
-from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, UINT, constant, entry, ignored, put
+from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, UINT, constant, entry, ignored, put, store
 from nogpu.errors import Fault
 
 PITCH = 512  # bytes: rows of cudaMallocPitch start at multiples
@@ -249,8 +249,6 @@ class PointerAttributes(ctypes.Structure):
 
 @entry("cudaPointerGetAttributes", ADDRESS, ADDRESS)
 def pointer_attributes(result: int, pointer: int) -> None:
-    if not result:
-        raise Fault("a null pointer for the attributes")
     start = current().allocation(pointer)
     if start is None:
         found = PointerAttributes(_UNREGISTERED, -2, 0, pointer)  # cudaInvalidDeviceId
@@ -258,7 +256,7 @@ def pointer_attributes(result: int, pointer: int) -> None:
         found = PointerAttributes(_MANAGED if start in _managed else _HOST, 0, pointer, pointer)
     else:
         found = PointerAttributes(_DEVICE, 0, pointer, 0)
-    ctypes.memmove(result, ctypes.addressof(found), ctypes.sizeof(found))
+    store(result, found)
 
 
 @entry("cuPointerGetAttribute", ADDRESS, INT, ADDRESS)

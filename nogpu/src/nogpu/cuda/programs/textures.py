@@ -7,7 +7,7 @@ import ctypes
 from nogpu.cuda.backends import Emulated, current
 from nogpu.cuda.programs import status
 from nogpu.cuda.programs.arrays import GATHER, SURFACE, Array, Channels, array
-from nogpu.cuda.programs.entries import ADDRESS, U64, Structure, copied, entry, put
+from nogpu.cuda.programs.entries import ADDRESS, U64, Structure, copied, entry, put, store
 from nogpu.errors import Fault
 from nogpu.hardware import textures
 from nogpu.hardware.textures import (
@@ -149,15 +149,13 @@ def _of_memory(made: textures.Texture, memory: Memory, linear: bool) -> None:
 @entry("cudaDestroyTextureObject cudaDestroySurfaceObject", U64)
 def destroy(handle: int) -> None:
     current().finish()
+    textures.forget(handle)
     _described.pop(handle, None)
-    if handle:
-        textures.forget(handle)
 
 
 def _put_description(result: int, handle: int, kind: type[Structure]) -> None:
     textures.named(handle, textures.Texture)
-    found = next(each for each in _described[handle] if isinstance(each, kind))
-    ctypes.memmove(result, ctypes.addressof(found), ctypes.sizeof(kind))
+    store(result, next(each for each in _described[handle] if isinstance(each, kind)))
 
 
 @entry("cudaGetTextureObjectResourceDesc", ADDRESS, U64)
