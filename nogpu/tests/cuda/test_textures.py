@@ -15,6 +15,7 @@ from nogpu.execution.device import Device
 from nogpu.hardware import textures
 from nogpu.sanitizer.observer import Sanitizer
 from tests.cuda.test_programs import LIBRARY, SOURCES, compiled
+from tests.support.calls import called
 from tests.support.nvcc import needs_nvcc, nvcc
 
 LINEAR, PITCHED, ARRAY = range(3)
@@ -170,6 +171,17 @@ def test_filters_of_other_texels(library, source, dtype, function):
 
 
 @needs_nvcc
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+def test_python_s_row_of_a_fetch(library, dimensions):
+    sizes = (6, 5 if dimensions > 1 else 1, 4 if dimensions > 2 else 1)
+    texels, at = texels_of("i1", (*sizes[::-1], 2)), coordinates((6, 5, 4), True)
+    c = case(texels, ARRAY, dimensions, 1, 1, 1, (WRAP, MIRROR, BORDER), (0.5, -0.5, 0, 0))
+    compiled_code = fetched(library, "fetch_float2", c, texels, at, np.float32, 2)
+    with called():
+        assert np.array_equal(fetched(library, "fetch_float2", c, texels, at, np.float32, 2), compiled_code)
+
+
+@needs_nvcc
 def test_weights_have_eight_bits_of_fraction(library):
     """A ramp of 256 steps between two texels takes 257 values, the ends among them."""
     texels = np.array([0, 256], np.float32).reshape(1, 1, 2, 1)
@@ -287,7 +299,7 @@ def objects():
     modes = (CLAMP, CLAMP, CLAMP)
     texture = textures.Texture(place, sizes, strides, modes, 2, 1, 32, textures.FLOAT)
     line = textures.Texture(place, (12, 1, 1), (4, 0, 0), (BORDER, CLAMP, CLAMP), 1, 1, 32, textures.FLOAT)
-    line.linear = True
+    line.is_linear = 1
     surface = textures.Surface(place, 2, sizes, (16, 3, 1), (1, 16, 48))
     handles = [textures.add(each) for each in (texture, line, surface)]
     yield SimpleNamespace(**dict(zip(("texture", "line", "surface"), handles)), data=data)
@@ -341,6 +353,20 @@ TEX = "tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%f0, %f0}]; mov.b32 %r1, 
 def test_what_kernels_may_not_do(objects, body, on, reason):
     with pytest.raises(EmulatorError, match=reason):
         launched(body, 0xABCDEF if on is None else getattr(objects, on))
+
+
+def test_lanes_with_textures_of_their_own(objects):
+    other = nogpu.array(np.arange(12, dtype=np.float32) + 100)
+    handle = textures.add(
+        textures.Texture(other.ctypes.data, (4, 3, 1), (4, 16, 0), (CLAMP,) * 3, 2, 1, 32, textures.FLOAT)
+    )
+    body = "mov.u32 %r2, %tid.x; cvt.u64.u32 %rd3, %r2; mul.lo.u64 %rd3, %rd3, {step}; add.u64 %rd1, %rd1, %rd3;"
+    sum_up = "redux.sync.add.u32 %r1, %r3, 0x3; // both lanes' texels"
+    body = body.format(step=handle - objects.texture) + TEX + f" cvt.rzi.u32.f32 %r3, %f1; {sum_up}"
+    out = nogpu.array(np.zeros(1, np.uint32))
+    nogpu.load_ptx(PTX.format(body=body))["k"].launch(1, 2, [objects.texture, out])
+    textures.forget(handle)
+    assert out[0] == 5 + 105
 
 
 def test_a_texture_whose_memory_is_freed():

@@ -27,8 +27,6 @@ MOST_LINEAR = 1 << 28  # texels of linear memory; the same table
 class Texture(ctypes.Structure):
     """Texture of texels in global memory."""
 
-    linear = False
-    """Integers address it."""
     gathers = False
     """Its array is for tld4, too."""
 
@@ -69,6 +67,8 @@ def add(found: Texture | Surface) -> int:
     """The handle of a new object."""
     handle = next(_handles)
     _objects[handle] = found
+    if isinstance(found, Texture):
+        _library().know_texture(handle, ctypes.addressof(found))
     return handle
 
 
@@ -76,7 +76,8 @@ def forget(handle: int) -> None:
     """Destroy an object. Raises Fault for the handle of none."""
     if handle not in _objects:
         raise Fault(f"{handle:#x} is no texture or surface object, or it has been destroyed")
-    del _objects[handle]
+    if isinstance(_objects.pop(handle), Texture):
+        _library().know_texture(handle, None)
 
 
 def named(handle: int, kind: type[Object]) -> Object:
@@ -91,6 +92,8 @@ def named(handle: int, kind: type[Object]) -> Object:
 @cache
 def _library() -> ctypes.CDLL:
     found = toolchain.load("native")
+    found.know_texture.restype = None
+    found.know_texture.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
     for name in ("fetch_texels", "gather_texels"):
         function = getattr(found, name)
         function.restype = None

@@ -1,5 +1,8 @@
-// Texels by coordinates, filtered (CUDA C++ Programming Guide, "Texture Fetching"). Python (ops/textures.py) has checked
-// that the texture's memory is there.
+// Texels by coordinates, filtered (CUDA C++ Programming Guide, "Texture Fetching").
+//
+// tex is done here if all lanes name one texture, for which the instruction is legal, and nobody takes notes of
+// accesses. For any other the instruction's Python row is called (ops/textures.py), which raises the error, or has done
+// here what it has checked.
 
 #include "textures.h"
 #include <math.h>
@@ -75,7 +78,7 @@ static void locate(const Texture *texture, const u32 *coordinates, int lane, int
 }
 
 static void fetch_lane(const Texture *texture, const s64 *at, const s64 *weights, int lane, u32 *result, u64 *touched) {
-    int taps = texture->is_filtered ? 1 << texture->dimensions : 1;
+    int taps = texture->is_filtered ? 1 << texture->dimensions : 1, is_sum = texture->is_fraction;
     f64 sums[CHANNELS] = {0};
     for (int tap = 0; tap < taps; tap++) {
         s64 place[AXES];
@@ -85,20 +88,19 @@ static void fetch_lane(const Texture *texture, const s64 *at, const s64 *weights
             place[d] = at[d] + next;
             if (texture->is_filtered) weight *= (next ? weights[d] : WEIGHTS - weights[d]) / (f64)WEIGHTS;
         }
-        u64 address = touched[LANES * tap + lane] = place_of(texture, place);
+        u64 address = place_of(texture, place);
+        if (touched) touched[LANES * tap + lane] = address;
+        is_sum |= texture->kind == FLOAT && (texture->is_filtered || !address);
         for (int c = 0; c < texture->channels; c++) {
-            if (texture->is_fraction || (texture->kind == FLOAT && (texture->is_filtered || !address)))
-                sums[c] += weight * number_of(texture, address, c);
-            else
-                result[LANES * c + lane] = address ? bits_of(texture, address, c) : 0;
+            if (is_sum) sums[c] += weight * number_of(texture, address, c);
+            else result[LANES * c + lane] = address ? bits_of(texture, address, c) : 0;
         }
     }
-    int is_sum = texture->is_fraction || (texture->kind == FLOAT && (texture->is_filtered || !touched[lane]));
     for (int c = 0; is_sum && c < texture->channels; c++) put(&result[LANES * c + lane], sums[c]);
 }
 
 // Texels for the lanes of a mask. coordinates: rows of floats, or of one integer; result: a row for each channel, of
-// floats or integers; touched: rows of the addresses of texels, 0 for the border.
+// floats or integers; touched: rows of the addresses of texels, 0 for the border, if they are needed.
 void fetch_texels(const Texture *texture, u32 mask, const u32 *coordinates, s32 is_integer, u32 *result, u64 *touched) {
     for (int lane = 0; lane < LANES; lane++) {
         s64 at[AXES] = {0}, weights[AXES] = {0};
@@ -118,11 +120,62 @@ void gather_texels(const Texture *texture, u32 mask, const u32 *coordinates, s32
         locate(texture, coordinates, lane, 1, at, weights);
         for (int n = 0; n < CHANNELS; n++) {
             s64 place[] = {at[0] + ACROSS[n], at[1] + DOWN[n]};
-            u64 address = touched[LANES * n + lane] = place_of(texture, place);
+            u64 address = place_of(texture, place);
+            if (touched) touched[LANES * n + lane] = address;
             u32 *word = &result[LANES * n + lane];
             if (channel >= texture->channels) *word = 0;
             else if (texture->kind == FLOAT || texture->is_fraction) put(word, number_of(texture, address, channel));
             else *word = address ? bits_of(texture, address, channel) : 0;
         }
     }
+}
+
+// tex; compiler/opcodes/textures.py packs it.
+typedef struct {
+    s32 handle, handle_is_row;  // slot
+    s32 dimensions, is_integer, is_float;  // of coordinates; of the result
+    s32 unused;
+    s32 coordinates[AXES], rows[AXES];  // slots; whether they hold rows
+    s32 destinations[CHANNELS]; // slots of rows, -1 for none
+} Fetch;
+
+static const Texture *known[MOST_KNOWN];
+
+// Makes a texture known by its handle, or (NULL) forgotten.
+void know_texture(u64 handle, const Texture *texture) {
+    if (handle < MOST_KNOWN) known[handle] = texture;
+}
+
+// The texture of all active lanes, 0 if Python has to look at the fetch.
+static const Texture *texture_of(Context *ctx, const Fetch *fetch) {
+    const u64 *row = (const u64 *)(ctx->file + fetch->handle);
+    u64 handle = row[fetch->handle_is_row ? __builtin_ctz(ctx->mask) : 0];
+    for (int l = 0; fetch->handle_is_row && l < LANES; l++)
+        if (ctx->mask >> l & 1 && row[l] != handle) return 0;
+    const Texture *texture = handle < MOST_KNOWN ? known[handle] : 0;
+    if (!texture || ctx->log || texture->dimensions != fetch->dimensions) return 0;
+    int is_float = texture->is_fraction || texture->kind == FLOAT;
+    if (texture->is_linear != fetch->is_integer || is_float != fetch->is_float) return 0;
+    u64 end = texture->address + (u64)(texture->channels * texture->bits / 8);
+    for (int d = 0; d < AXES; d++) end += (u64)((texture->sizes[d] - 1) * texture->strides[d]);
+    const Allocation *allocation = allocation_at(ctx, texture->address);
+    return allocation && end <= allocation->end ? texture : 0;
+}
+
+KERNEL(fetch) {
+    const Fetch *fetch = (const Fetch *)op->x;
+    const Texture *texture = ctx->mask ? texture_of(ctx, fetch) : 0;
+    if (!texture) return to_python(ctx, op);
+    u32 coordinates[AXES * LANES], result[CHANNELS * LANES] = {0};
+    for (int d = 0; d < fetch->dimensions; d++) {
+        const u32 *from = (const u32 *)(ctx->file + fetch->coordinates[d]);
+        for (int l = 0; l < LANES; l++) coordinates[LANES * d + l] = from[fetch->rows[d] ? l : 0];
+    }
+    fetch_texels(texture, ctx->mask, coordinates, fetch->is_integer, result, 0);
+    for (int c = 0; c < CHANNELS; c++) {
+        u32 *to = (u32 *)(ctx->file + fetch->destinations[c]);
+        for (int l = 0; fetch->destinations[c] >= 0 && l < LANES; l++)
+            if (ctx->mask >> l & 1) to[l] = result[LANES * c + l];
+    }
+    return op + 1;
 }

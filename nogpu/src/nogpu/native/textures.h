@@ -4,6 +4,7 @@
 
 #include "engine.h"
 
+enum { MOST_KNOWN = 4096 };  // handles below it name textures that compiled code knows
 enum { AXES = 3, CHANNELS = 4, TAPS = 8 };  // of a texture; of a texel; texels of a filtered fetch, at most
 
 // cudaChannelFormatKind; cudaTextureAddressMode
@@ -21,6 +22,6 @@ typedef struct {
     s32 is_filtered;     // linearly
     s32 is_normalized;   // coordinates are fractions of the sizes
     s32 is_fraction;     // integers are read as fractions of the largest
-    s32 unused;
+    s32 is_linear;       // the memory is linear: integers address it
     f32 border[CHANNELS];
 } Texture;

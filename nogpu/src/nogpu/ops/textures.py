@@ -39,9 +39,9 @@ def _check(texture: Texture, form: TextureForm) -> None:
     dimensions, type_name, is_integer = form
     if texture.dimensions != dimensions:
         raise Fault(f"a fetch from a {dimensions}D texture; the object is a {texture.dimensions}D texture")
-    if texture.linear != is_integer:
-        needs = "an integer coordinate (tex1Dfetch)" if texture.linear else "coordinates of f32"
-        raise Fault(f"a texture of {'linear' if texture.linear else 'array or pitched'} memory needs {needs}")
+    if bool(texture.is_linear) != is_integer:
+        needs = "an integer coordinate (tex1Dfetch)" if texture.is_linear else "coordinates of f32"
+        raise Fault(f"a texture of {'linear' if texture.is_linear else 'array or pitched'} memory needs {needs}")
     if (texture.reads == "f32") != (type_name == "f32"):
         raise Fault(f"a fetch of .{type_name}; the texture returns .{texture.reads}")
 

@@ -6,9 +6,14 @@ from __future__ import annotations
 
 import re
 
+from nogpu import headers
 from nogpu.compiler.code import Code
 from nogpu.compiler.opcodes.rows import Row, always_lanes, called, row
-from nogpu.ptx.ir import Instruction, Vector
+from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
+from nogpu.ptx.ir import SINK, Instruction, Register, Vector
+
+_FETCH = headers.packer("native/textures.c", "Fetch")
+(AXES,) = headers.constants("native/textures.h", "AXES")
 
 _AXES = {"1d": ((1,), 1), "2d": ((2,), 2), "3d": ((4,), 3)}
 """Geometry -> (legal numbers of coordinates, those that count)."""
@@ -41,6 +46,23 @@ def _fetch(code: Code, instruction: Instruction, match: re.Match) -> None:
     where = f"{code.address(address)}, {_coordinates(code, address, match, type_name)}"
     call = f"textures.fetch(g, {code.mask}, {form}, {where}, {channel}, (g, {code.pc}))"
     code.assign_parts(destination, call, "lanes")
+
+
+def _fetch_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    destination, address = instruction.operands[:2]
+    slot, displacement, by_lane = code.address(address)
+    if slot < 0 or displacement or not isinstance(destination, Vector):
+        raise Unsupported
+    used, type_name = _AXES[match.group("geometry")][1], match.group("coordinates")
+    sources = [code.source(item, type_name) for item in (address.coordinates or ())[:used]]
+    items = [item for item in destination.items if isinstance(item, Register)]
+    if len(sources) != used or len(destination.items) != 4 or not all(map(code.is_row, items)):
+        raise Unsupported
+    slots = [-1 if item == SINK else code.slots[item.name].offset for item in destination.items]
+    rest = [0] * (AXES - used)
+    head = slot, by_lane, used, type_name == "s32", match.group("type") == "f32", 0
+    places, rows = [source.offset for source in sources], [source.row for source in sources]
+    code.emit_described("fetch", _FETCH.pack(*map(int, (*head, *places, *rest, *rows, *rest, *slots))))
 
 
 def _items(code: Code, operand: object, count: int) -> tuple:

@@ -97,7 +97,7 @@ def _texture(resource: Resource, description: Description) -> textures.Texture:
     made.is_fraction = int(bool(description.is_fraction) and integers)
     if made.is_fraction and made.bits == 32:
         raise status.Refused(status.INVALID_NORM_SETTING, "integers of 32 bits cannot be read as normalized floats")
-    if made.linear:
+    if made.is_linear:
         made.modes[0] = BORDER  # a fetch outside returns 0; the other attributes are ignored
         return made
     if description.is_filtered and made.reads != "f32":
@@ -130,7 +130,7 @@ def _of_memory(made: textures.Texture, memory: Memory, linear: bool) -> None:
     _set_format(made, memory.channels)
     if memory.address % ALIGNMENT:
         raise Fault(f"the texture's memory at {memory.address:#x} must be a multiple of {ALIGNMENT}")
-    made.address, made.linear = memory.address, linear
+    made.address, made.is_linear = memory.address, int(linear)
     if linear:
         made.dimensions, made.sizes[:] = 1, (memory.size // made.texel_bytes, 1, 1)
         made.strides[:] = made.texel_bytes, 0, 0
