@@ -36,6 +36,10 @@ class Fault(Exception):
         self.reason, self.place = reason, place
 
 
+class UnknownHandle(Fault):
+    """A handle of no queue or event."""
+
+
 def _program() -> str:
     """The program that runs, as a command line has it."""
     name, *arguments = sys.argv or [""]

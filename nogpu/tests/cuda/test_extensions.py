@@ -180,34 +180,24 @@ def test_a_build_that_was_killed_holds_nobody_up(tmp_path, monkeypatch):
     assert seen == [False, False]
 
 
-def test_the_library_of_cute_dsl_hides_no_symbol(tmp_path):
-    """CuTe DSL's execution engine loads its library for the whole process; extensions call that of their own."""
+def test_which_entry_point_an_extension_calls(tmp_path):
+    """CuTe DSL's execution engine loads its library for the whole process; extensions call that of their own.
+
+    The entry point of the tensors is defined when an extension is loaded, maybe behind the first call of CUDA.
+    """
     (tmp_path / "caller.c").write_text(
         "int emulator_has_storage(void *);\nint call(void) { return emulator_has_storage(0); }"
     )
     command = ["cc", "-shared", "-fPIC", "caller.c", "-o", "caller.so", library(LINKED)]
     subprocess.run(command, cwd=tmp_path, check=True)
     program = f"""
-import ctypes
-from nogpu.cuda.programs import libraries, connection
-import nogpu.cuda.programs.extensions
-ctypes.CDLL(str(libraries.library(libraries.CUTE_DSL)), ctypes.RTLD_GLOBAL)
-connection.connect()
-print(ctypes.CDLL("{tmp_path}/caller.so").call())
-"""
-    done = subprocess.run([sys.executable, "-c", program], env=clean_environment(), capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("0\n", "")
-
-
-def test_an_entry_point_that_is_defined_later_is_connected():
-    """The entry point of the tensors is defined when an extension is loaded, maybe behind the first call of CUDA."""
-    program = """
 import ctypes, torch
-from nogpu.cuda.programs import connection
+from nogpu.cuda.programs import libraries, connection
+ctypes.CDLL(str(libraries.library(libraries.CUTE_DSL)), ctypes.RTLD_GLOBAL)
 connection.connect()
 import nogpu.cuda.programs.extensions
 print(connection.connect().emulator_has_storage(ctypes.c_void_p(1)))
+print(ctypes.CDLL("{tmp_path}/caller.so").call())
 """
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("0\n", "")
+    done = subprocess.run([sys.executable, "-c", program], env=clean_environment(), capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("0\n0\n", "")

@@ -154,7 +154,7 @@ def test_every_entry_point_has_a_function():
 
 @needs_nvcc
 def test_structures_are_as_nvidia_declares_them(tmp_path):
-    from nogpu.cuda.programs import graphs, kernels, launches, memory
+    from nogpu.cuda.programs import arrays, graphs, kernels, launches, memory, textures
 
     structures = {
         "cudaDeviceProp": (properties.CudaDeviceProp, None),
@@ -165,7 +165,11 @@ def test_structures_are_as_nvidia_declares_them(tmp_path):
         "cudaLaunchAttribute": (launches.Attribute, ("val",)),
         "cudaKernelNodeParams": (graphs.KernelParameters, ("gridDim", "kernelParams", "extra")),
         "cudaMemsetParams": (graphs.FillParameters, ("pitch", "value", "elementSize", "width", "height")),
-        "cudaMemcpy3DParms": (memory.CopyParameters, ("srcPtr", "dstArray", "dstPtr", "extent", "kind")),
+        "cudaMemcpy3DParms": (arrays.CopyParameters, ("srcPtr", "dstArray", "dstPtr", "extent", "kind")),
+        "cudaPitchedPtr": (arrays.Pitched, ("pitch", "xsize", "ysize")),
+        "cudaChannelFormatDesc": (arrays.Channels, ("f",)),
+        "cudaResourceDesc": (textures.Resource, ("res", "flags")),
+        "cudaTextureDesc": (textures.Description, ("filterMode", "readMode", "borderColor", "normalizedCoords")),
     }
     ours = {
         "numRegs": "registers",
@@ -174,6 +178,8 @@ def test_structures_are_as_nvidia_declares_them(tmp_path):
         **{"devicePointer": "device_pointer", "hostPointer": "host_pointer", "val": "words"},
         **{"dynamicSmemBytes": "shared", "sharedMemBytes": "shared", "attrs": "attributes", "numAttrs": "count"},
         **{"gridDim": "grid", "kernelParams": "parameters", "elementSize": "size"},
+        **{"xsize": "width", "ysize": "height", "f": "kind", "res": "place", "filterMode": "is_filtered"},
+        **{"readMode": "is_fraction", "borderColor": "border", "normalizedCoords": "is_normalized"},
         **{"srcPtr": "source", "dstArray": "target_array", "dstPtr": "target"},
     }
     lines, expected = [], []

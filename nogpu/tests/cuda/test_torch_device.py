@@ -25,9 +25,8 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("program", ["torch_checks.py", "torch_gradient_checks.py"])
-def test_torch(program):
-    succeed(program)
+def test_torch():
+    succeed("torch_checks.py", "torch_gradient_checks.py")
 
 
 def test_script_runs_as_python_runs_it(tmp_path):

@@ -60,9 +60,9 @@ def test_the_page_is_that_of_the_tables():
         ("tcgen05.mma.cta_group::1.kind::f16", 0, "runs      tcgen05.mma.cta_group::1.kind::f16\n"),
         ("wgmma.fence.sync.aligned", 0, "refused   wgmma.fence.sync.aligned\n"),
         ("cudaMallocA", 0, "answered  cudaMallocAsync\n"),
-        ("cudaCreateTextureObject", 0, "refused   cudaCreateTextureObject\n"),
+        ("cudaMallocMipmappedArray", 0, "refused   cudaMallocMipmappedArray\n"),
         ("get_device_capability", 0, "torch     torch.cuda.get_device_capability\n"),
-        ("tex.2d.v4.f32.f32", 1, "it is not supported"),
+        ("tex.base.2d.v4.f32.f32", 1, "it is not supported"),
     ],
 )
 def test_the_command(text, code, words, capsys, monkeypatch):

@@ -30,14 +30,15 @@ def checks(program):
     return re.findall(r"^def (check_\w+)\(\)", (PROGRAMS / program).read_text(), re.MULTILINE)
 
 
-def succeed(program, **variables):
-    """Run the checks of a file in tests/cuda/programs, all in one process, and report those that fail."""
-    process = run("-m", "tests.support.emulated", program, **variables)
+def succeed(*programs, **variables):
+    """Run the checks of files in tests/cuda/programs, all in one process, and report those that fail."""
+    process = run("-m", "tests.support.emulated", *programs, **variables)
     lines = process.stdout.splitlines()
-    assert process.returncode == 0 and lines, f"{program} ended with {process.returncode}\n{process.stderr}"
+    assert process.returncode == 0 and lines, f"{programs} ended with {process.returncode}\n{process.stderr}"
     results = json.loads(lines[-1])
     failed = [f"{name}: {text}" for name, text in results.items() if text != "ok"]
-    assert results.keys() == set(checks(program)) and not failed, "\n".join(failed)
+    expected = {f"{program}, {name}" for program in programs for name in checks(program)}
+    assert results.keys() == expected and not failed, "\n".join(failed)
 
 
 def copy_libraries(place, link=False):
@@ -53,18 +54,19 @@ def copy_libraries(place, link=False):
         shutil.copy(path, made)
 
 
-def main(program):
+def main(*programs):
     sys.path.insert(0, str(PROGRAMS))
-    module = __import__(Path(program).stem)
     results = {}
-    for name in checks(program):
-        try:
-            getattr(module, name)()
-            results[name] = "ok"
-        except Exception:
-            results[name] = traceback.format_exc()
+    for program in programs:
+        module = __import__(Path(program).stem)
+        for name in checks(program):
+            try:
+                getattr(module, name)()
+                results[f"{program}, {name}"] = "ok"
+            except Exception:
+                results[f"{program}, {name}"] = traceback.format_exc()
     print(json.dumps(results))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

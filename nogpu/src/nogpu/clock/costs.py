@@ -59,6 +59,7 @@ _FAMILIES = [
     (r"prefetch\.tensormap", "map_prefetch", "uniform"),
     (r"tensormap\.replace", "edit", "map_replace"),
     (r"tensormap\.cp_fenceproxy", "edit", "map_publish"),
+    (r"(tex|tld4|suld|sust|txq|suq)\b", "plain", "memory"),
     (r"setmaxnreg|prefetch|discard|applypriority|pragma|mapa|createpolicy|isspacep|getctarank", "plain", "alu"),
     (r"mma\.sync", "plain", "mma_sync"),
     (r"(mov|cvta)\b", "plain", "none"),

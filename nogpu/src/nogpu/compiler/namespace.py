@@ -30,12 +30,13 @@ from nogpu.ops import (
     system_calls,
     tcgen05,
     tensor_maps,
+    textures,
     tmem,
 )
 
 MODULES = (
     *(active_lanes, async_stores, atomics, barriers, bulk_stores, copies, cp_async, exchange, fences, launch_control),
-    *(matrices, mbarrier, memory, messages, setmaxnreg, system_calls, tcgen05, tensor_maps, tmem),
+    *(matrices, mbarrier, memory, messages, setmaxnreg, system_calls, tcgen05, tensor_maps, textures, tmem),
 )
 
 _ROWS = {

@@ -88,6 +88,14 @@ class Emulated:
         else:
             wait_for_all()
 
+    def is_over(self, queue: int | None = None, event: int | None = None) -> bool:
+        """True if a query of a queue, or of an event, says that its work is over; then the host has waited for it."""
+        run_pending()
+        over = events.answers(event) if event is not None else queue is None or queues.answers(queue)
+        if over:
+            self.synchronize(queue, event)
+        return over
+
     def finish(self) -> None:
         """Do all work so far, for which the host does not wait."""
         run_pending()
@@ -101,9 +109,9 @@ class Emulated:
         run_pending()
         events.record(event, queue)
 
-    def allocate(self, size: object, on_host: bool = False, queue: int | None = None) -> int:
+    def allocate(self, size: object, on_host: bool = False, queue: int | None = None, name: str = "") -> int:
         """The address of device memory, or of host memory that kernels may access too; as work of a queue, if one is
-        named. Raises Fault.
+        named. name: of the allocation in messages. Raises Fault.
         """
         device = Device.current()
         nbytes = integer(size, "size", 1, device.properties.total_memory)
@@ -116,7 +124,7 @@ class Emulated:
         address = buffer.ctypes.data + -buffer.ctypes.data % alignment
         if guard:
             guard.begin(address, nbytes)
-        device.memory.register(address, nbytes, f"cuMemAlloc({nbytes})")
+        device.memory.register(address, nbytes, name or f"cuMemAlloc({nbytes})")
         device.leave_unwritten(address, nbytes)
         self._buffers[address] = buffer, nbytes
         if queue is not None:
@@ -244,6 +252,10 @@ class Hopper:
 
     def synchronize(self, queue: int | None = None, event: int | None = None) -> None:
         self._call("cuCtxSynchronize")
+
+    def is_over(self, queue: int | None = None, event: int | None = None) -> bool:
+        self.synchronize()
+        return True
 
     def finish(self) -> None:
         self.synchronize()

@@ -64,10 +64,7 @@ def _record(event: object, queue: object = 0) -> None:
 
 
 def _elapsed(start: object, end: object) -> float:
-    try:
-        return events.milliseconds(_event(start), _event(end))
-    except KeyError as missing:
-        raise Fault(f"event {missing} has not been recorded") from None
+    return events.milliseconds(_event(start), _event(end))
 
 
 def only_device(ordinal: object) -> int:
@@ -96,11 +93,7 @@ _NOT_READY = 600
 
 def _query_event(event: object) -> int | None:
     """None once the event is over, else the code that says that it is not."""
-    emulated().finish()
-    if not events.answers(_event(event)):
-        return _NOT_READY
-    _synchronize_event(event)
-    return None
+    return None if emulated().is_over(event=_event(event)) else _NOT_READY
 
 
 def _of_queues_and_events(prefix: str) -> dict[str, Callable[..., Any]]:

@@ -9,6 +9,7 @@ import itertools
 import time
 
 from nogpu.cuda import graphs
+from nogpu.errors import UnknownHandle
 from nogpu.execution.device import queue_order
 
 _handles = itertools.count(1)
@@ -51,7 +52,10 @@ def answers(handle: int) -> bool:
 
 
 def milliseconds(start: int, end: int) -> float:
-    """Time between two recorded events. Raises KeyError with the handle of an event that is not recorded."""
+    """Time between two recorded events. Raises UnknownHandle for an event that is not recorded."""
+    for handle in (start, end):
+        if handle not in _recorded:
+            raise UnknownHandle(f"event {handle} has not been recorded")
     return (_recorded[end] - _recorded[start]) * 1e3
 
 

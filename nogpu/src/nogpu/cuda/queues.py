@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterable
 
 from nogpu.cuda import current_queue, graphs
-from nogpu.errors import Fault
+from nogpu.errors import UnknownHandle
 from nogpu.execution.device import Device, queue_order
 
 LEGACY = 0
@@ -35,9 +35,9 @@ def create(flags: int = 0) -> int:
 
 
 def check(handle: int) -> None:
-    """Raise Fault for the handle of no queue: hardware reports cudaErrorInvalidResourceHandle, or crashes."""
+    """Raise UnknownHandle for the handle of no queue: hardware reports cudaErrorInvalidResourceHandle, or crashes."""
     if handle not in (*_DEFAULTS, CURRENT) and handle not in _live:
-        raise Fault(f"queue {handle:#x}: no such queue has been created, or it has been destroyed")
+        raise UnknownHandle(f"queue {handle:#x}: no such queue has been created, or it has been destroyed")
 
 
 def resolved(handle: int) -> int:
@@ -46,9 +46,9 @@ def resolved(handle: int) -> int:
 
 
 def destroy(handle: int) -> None:
-    """Forget a queue. Raises Fault for the handle of none, and for the default queues."""
+    """Forget a queue. Raises UnknownHandle for the handle of none, and for the default queues."""
     if handle in _DEFAULTS:
-        raise Fault(f"queue {handle:#x}: a default queue cannot be destroyed")
+        raise UnknownHandle(f"queue {handle:#x}: a default queue cannot be destroyed")
     check(handle)
     _live.remove(handle)
 

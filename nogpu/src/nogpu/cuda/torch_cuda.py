@@ -15,7 +15,8 @@ from typing import Any, NoReturn
 import torch
 
 from nogpu.cuda import graphs, torch_queues
-from nogpu.execution.device import Device, run_pending, wait_for_all
+from nogpu.cuda.backends import emulated
+from nogpu.execution.device import Device, run_pending
 
 
 class MemoryInUse:
@@ -70,7 +71,7 @@ def _ordinal(device: DeviceLike) -> int:
 def synchronize(device: DeviceLike = None) -> None:
     """torch.cuda.synchronize: run the pending launches."""
     _ordinal(device)
-    wait_for_all()
+    emulated().synchronize()
 
 
 def get_device_properties(device: DeviceLike = None) -> SimpleNamespace:

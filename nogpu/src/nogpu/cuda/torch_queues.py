@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from nogpu.cuda import current_queue, events, graphs, queues
-from nogpu.execution.device import run_pending, wait_for_all
+from nogpu.cuda.backends import emulated
 
 POOL = 32  # queues of a priority
 
@@ -64,15 +64,10 @@ class Stream:
         choose(self._before.pop())
 
     def synchronize(self) -> None:
-        run_pending()
-        queues.waited(self.cuda_stream)
+        emulated().synchronize(self.cuda_stream)
 
     def query(self) -> bool:
-        run_pending()
-        if not queues.answers(self.cuda_stream):
-            return False
-        self.synchronize()
-        return True
+        return emulated().is_over(self.cuda_stream)
 
     def wait_event(self, event: Event) -> None:
         event.wait(self)
@@ -138,7 +133,7 @@ def graph(
     """torch.cuda.graph."""
     if stream is None:
         _capturing[:] = _capturing or [Stream()]
-    wait_for_all()
+    emulated().synchronize()
     with chosen(stream or _capturing[0]):
         cuda_graph.capture_begin(pool, capture_error_mode)
         try:
@@ -159,23 +154,17 @@ class Event:
         events.destroy(self.cuda_event)
 
     def record(self, stream: Stream | None = None) -> None:
-        run_pending()
         self.cuda_event = self.cuda_event or events.create()
-        events.record(self.cuda_event, (stream or current()).cuda_stream)
+        emulated().record(self.cuda_event, (stream or current()).cuda_stream)
 
     def synchronize(self) -> None:
-        run_pending()
-        events.waited(self.cuda_event)
+        emulated().synchronize(event=self.cuda_event)
 
     def wait(self, stream: Stream | None = None) -> None:
         events.wait((stream or current()).cuda_stream, self.cuda_event)
 
     def query(self) -> bool:
-        run_pending()
-        if not events.answers(self.cuda_event):
-            return False
-        self.synchronize()
-        return True
+        return emulated().is_over(event=self.cuda_event)
 
     def elapsed_time(self, end_event: Event) -> float:
         """Milliseconds of the host's clock between two recorded events."""

@@ -28,20 +28,6 @@ typedef struct {
     Item items[MOST_ITEMS];
 } Access;
 
-static Allocation *allocation_at(Context *ctx, u64 address) {
-    Allocation *all = ctx->allocations, *recent = &all[ctx->recent];
-    if (recent->start <= address && address < recent->end) return recent;
-    s64 low = 0, high = ctx->allocation_count;
-    while (low < high) {
-        s64 middle = (low + high) / 2;
-        if (all[middle].start <= address) low = middle + 1;
-        else high = middle;
-    }
-    if (low == 0 || address >= all[low - 1].end) return 0;
-    ctx->recent = low - 1;
-    return &all[low - 1];
-}
-
 // The active lanes' lowest and highest address, and the bits that any of their addresses has.
 static void span(const u64 *at, u32 mask, u64 *low, u64 *high, u64 *bits) {
     u64 l = UINT64_MAX, h = 0, b = 0;

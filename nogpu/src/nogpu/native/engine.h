@@ -149,6 +149,21 @@ enum { KEEPS = 8, TO_ROW = 16 };  // lanes that are not active keep their value;
 #define KERNEL(NAME) const Op *k_##NAME(Context *restrict ctx, const Op *restrict op)
 #define AT(T, x) ((T *)(ctx->file + op->x))
 
+// The live allocation that holds an address, 0 if there is none.
+static inline Allocation *allocation_at(Context *ctx, u64 address) {
+    Allocation *all = ctx->allocations, *recent = &all[ctx->recent];
+    if (recent->start <= address && address < recent->end) return recent;
+    s64 low = 0, high = ctx->allocation_count;
+    while (low < high) {
+        s64 middle = (low + high) / 2;
+        if (all[middle].start <= address) low = middle + 1;
+        else high = middle;
+    }
+    if (low == 0 || address >= all[low - 1].end) return 0;
+    ctx->recent = low - 1;
+    return &all[low - 1];
+}
+
 // The turn ends with a result, and with it a segment.
 static inline const Op *ends(Context *ctx, const Op *op, s32 result) {
     ctx->quantum--;

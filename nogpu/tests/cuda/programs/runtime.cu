@@ -361,9 +361,9 @@ extern "C" int driver_entry_points() {
     CHECK(strcmp(name, "CUDA_ERROR_INVALID_VALUE") == 0);
     OK(cudaGetDriverEntryPointByVersion("cuNoSuchFunction", &found, 12000, cudaEnableDefault, &outcome));
     CHECK(!found && outcome == cudaDriverEntryPointSymbolNotFound);
-    cudaArray_t array;
+    cudaMipmappedArray_t array;
     cudaChannelFormatDesc floats = {32, 0, 0, 0, cudaChannelFormatKindFloat};
-    CHECK(cudaMallocArray(&array, &floats, 8, 8, 0) == cudaErrorNotSupported);
+    CHECK(cudaMallocMipmappedArray(&array, &floats, {8, 8, 0}, 2, 0) == cudaErrorNotSupported);
     return 0;
 }
 

@@ -23,6 +23,7 @@ from nogpu.compiler.opcodes import (
     loads,
     matrices,
     tcgen05,
+    textures,
     warp_mma,
 )
 from nogpu.compiler.opcodes.order import orders
@@ -47,6 +48,7 @@ TABLE: list[Row] = [
     *launch_control.ROWS,
     *tcgen05.ROWS,
     *warp_mma.ROWS,
+    *textures.ROWS,
 ]
 
 

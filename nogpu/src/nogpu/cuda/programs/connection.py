@@ -11,12 +11,24 @@ from typing import Any
 
 from nogpu import toolchain
 from nogpu.cuda import backends
-from nogpu.cuda.programs import devices, driver, entries, graphs, kernels, launches, memory, modules, queues
+from nogpu.cuda.programs import (
+    arrays,
+    devices,
+    driver,
+    entries,
+    graphs,
+    kernels,
+    launches,
+    memory,
+    modules,
+    queues,
+    textures,
+)
 from nogpu.cuda.programs.libraries import LINKED, PROGRAM, library
 from nogpu.errors import EmulatorError
 from nogpu.execution.device import run_pending
 
-__all__ = ["connect", "devices", "driver", "graphs", "kernels", "launches", "memory", "queues"]
+__all__ = ["arrays", "connect", "devices", "driver", "graphs", "kernels", "launches", "memory", "queues", "textures"]
 
 
 @functools.cache

@@ -9,84 +9,70 @@ from nogpu.cuda import device_heap
 from nogpu.cuda.backends import current
 from nogpu.cuda.bindings import CUDA_VERSION
 from nogpu.cuda.programs import modules, status
-from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, SIZE, U64, UINT, address_of_entry, entry, put, text
+from nogpu.cuda.programs.entries import (
+    ADDRESS,
+    DEVICE,
+    HANDLE,
+    INT,
+    SIZE,
+    U64,
+    UINT,
+    address_of_entry,
+    constant,
+    entry,
+    ignored,
+    put,
+    store,
+    text,
+)
 from nogpu.cuda.programs.properties import filled
 
 _HEAP = 2  # cudaLimitMallocHeapSize
 _SYMBOL_NOT_FOUND = 1  # cudaDriverEntryPointQueryResult
 
 
-def only_device(ordinal: int) -> None:
-    """Raises Refused unless the device's number is 0."""
-    if ordinal != 0:
-        raise status.Refused(status.INVALID_DEVICE, f"device {ordinal}: there is one, 0")
+constant("cudaGetDevice cuCtxGetDevice", 0, ADDRESS)
+constant("cudaGetDeviceCount cuDeviceGetCount", 1, ADDRESS)
+constant("cudaChooseDevice", 0, ADDRESS, ADDRESS)
+constant("cuDeviceGet", 0, ADDRESS, DEVICE)
+constant("cudaDeviceCanAccessPeer", 0, ADDRESS, INT, INT)
+constant("cudaGetDeviceFlags cudaDeviceGetCacheConfig", 0, ADDRESS)
+constant("cudaDriverGetVersion cudaRuntimeGetVersion cuDriverGetVersion", CUDA_VERSION, ADDRESS)
+ignored("cudaSetDevice", DEVICE)
+ignored("cudaInitDevice", DEVICE, UINT, UINT)
+ignored("cudaSetDeviceFlags cudaDeviceSetCacheConfig cudaDeviceSetSharedMemConfig", INT)
+ignored("cudaProfilerStart cudaProfilerStop cudaCtxResetPersistingL2Cache cuProfilerStart cuProfilerStop")
 
 
-@entry("cudaGetDevice cuCtxGetDevice", ADDRESS)
-def device(result: int) -> None:
-    put(result, ctypes.c_int32, 0)
-
-
-@entry("cudaGetDeviceCount cuDeviceGetCount", ADDRESS)
-def device_count(result: int) -> None:
-    put(result, ctypes.c_int32, 1)
-
-
-@entry("cudaSetDevice", INT)
-@entry("cudaInitDevice", INT, UINT, UINT)
-def set_device(ordinal: int, *flags: int) -> None:
-    only_device(ordinal)
-
-
-@entry("cudaChooseDevice", ADDRESS, ADDRESS)
-def choose_device(result: int, properties: int) -> None:
-    put(result, ctypes.c_int32, 0)
-
-
-@entry("cudaDeviceGetAttribute cuDeviceGetAttribute", ADDRESS, INT, INT)
+@entry("cudaDeviceGetAttribute cuDeviceGetAttribute", ADDRESS, INT, DEVICE)
 def device_attribute(result: int, number: int, ordinal: int) -> None:
-    only_device(ordinal)
     put(result, ctypes.c_int32, current().attribute(number))
 
 
-@entry("cudaGetDeviceProperties", ADDRESS, INT)
+@entry("cudaGetDeviceProperties", ADDRESS, DEVICE)
 def device_properties(result: int, ordinal: int) -> None:
-    only_device(ordinal)
-    if not result:
-        raise status.Refused(status.INVALID_VALUE, "a null pointer for the properties")
-    found = filled(current().properties())
-    ctypes.memmove(result, ctypes.addressof(found), ctypes.sizeof(found))
+    store(result, filled(current().properties()))
 
 
-@entry("cuDeviceGet", ADDRESS, INT)
-def get_device(result: int, ordinal: int) -> None:
-    only_device(ordinal)
-    put(result, ctypes.c_int32, 0)
+def _put_text(result: int, length: int, text: str) -> None:
+    """Store a C string, cut off to so many bytes."""
+    cut = text.encode()[: max(0, length - 1)] + b"\0"
+    ctypes.memmove(result, cut, len(cut))
 
 
-@entry("cuDeviceGetName", ADDRESS, INT, INT)
+@entry("cuDeviceGetName", ADDRESS, INT, DEVICE)
 def device_name(result: int, length: int, ordinal: int) -> None:
-    only_device(ordinal)
-    name = current().properties().name.encode()[: max(0, length - 1)] + b"\0"
-    ctypes.memmove(result, name, len(name))
+    _put_text(result, length, current().properties().name)
 
 
-@entry("cudaDeviceGetPCIBusId", ADDRESS, INT, INT)
+@entry("cudaDeviceGetPCIBusId", ADDRESS, INT, DEVICE)
 def bus_id(result: int, length: int, ordinal: int) -> None:
-    only_device(ordinal)
-    name = b"0000:00:00.0"[: max(0, length - 1)] + b"\0"
-    ctypes.memmove(result, name, len(name))
+    _put_text(result, length, "0000:00:00.0")
 
 
-@entry("cuDeviceTotalMem_v2", ADDRESS, INT)
+@entry("cuDeviceTotalMem_v2", ADDRESS, DEVICE)
 def total_memory(result: int, ordinal: int) -> None:
-    only_device(ordinal)
     put(result, ctypes.c_size_t, current().memory()[1])
-
-
-@entry("cudaDeviceCanAccessPeer", ADDRESS, INT, INT)
-def can_access_peer(result: int, ordinal: int, peer: int) -> None:
-    put(result, ctypes.c_int32, 0)
 
 
 @entry("cudaDeviceGetStreamPriorityRange", ADDRESS, ADDRESS)
@@ -94,12 +80,6 @@ def priorities(least: int, greatest: int) -> None:
     for result in (least, greatest):
         if result:
             put(result, ctypes.c_int32, 0)
-
-
-@entry("cudaGetDeviceFlags", ADDRESS)
-@entry("cudaDeviceGetCacheConfig", ADDRESS)
-def zero(result: int) -> None:
-    put(result, ctypes.c_int32, 0)
 
 
 @entry("cudaDeviceGetLimit", ADDRESS, INT)
@@ -117,43 +97,18 @@ def set_limit(number: int, value: int) -> None:
         device_heap.limit = value
 
 
-@entry("cudaSetDeviceFlags cudaDeviceSetCacheConfig cudaDeviceSetSharedMemConfig", INT)
-@entry("cudaProfilerStart cudaProfilerStop cudaCtxResetPersistingL2Cache cuProfilerStart cuProfilerStop")
-def nothing(*arguments: int) -> None:
-    """Settings without effect on results."""
-
-
 @entry("cudaDeviceReset", always=True)
 def reset() -> None:
     status.reset()
 
 
-@entry("cudaDriverGetVersion cudaRuntimeGetVersion cuDriverGetVersion", ADDRESS)
-def version(result: int) -> None:
-    put(result, ctypes.c_int32, CUDA_VERSION)
-
-
 # Errors
 
 
-@entry("cudaGetLastError", always=True)
-def last_error() -> int:
-    return status.take_last()
-
-
-@entry("cudaPeekAtLastError", always=True)
-def peek_error() -> int:
-    return status.peek_last()
-
-
-@entry("cudaGetErrorName", INT, always=True)
-def error_name(code: int) -> int:
-    return status.text_address(code, 0)
-
-
-@entry("cudaGetErrorString", INT, always=True)
-def error_text(code: int) -> int:
-    return status.text_address(code, 2)
+entry("cudaGetLastError", always=True)(status.take_last)
+entry("cudaPeekAtLastError", always=True)(status.peek_last)
+entry("cudaGetErrorName", INT, always=True)(lambda code: status.text_address(code, 0))
+entry("cudaGetErrorString", INT, always=True)(lambda code: status.text_address(code, 2))
 
 
 @entry("cuGetErrorName", INT, ADDRESS, always=True)
@@ -180,13 +135,9 @@ def _find(symbol: int, result: int, outcome: int) -> None:
 
 
 @entry("cudaGetDriverEntryPoint", ADDRESS, ADDRESS, U64, ADDRESS)
-def driver_entry_point(symbol: int, result: int, flags: int, outcome: int) -> None:
-    _find(symbol, result, outcome)
-
-
 @entry("cudaGetDriverEntryPointByVersion", ADDRESS, ADDRESS, UINT, U64, ADDRESS)
-def driver_entry_point_by_version(symbol: int, result: int, wanted: int, flags: int, outcome: int) -> None:
-    _find(symbol, result, outcome)
+def driver_entry_point(symbol: int, result: int, *rest: int) -> None:
+    _find(symbol, result, rest[-1])
 
 
 @entry("cuGetProcAddress_v2", ADDRESS, ADDRESS, INT, U64, ADDRESS)
@@ -198,16 +149,10 @@ def procedure_address(symbol: int, result: int, wanted: int, flags: int, outcome
 # Contexts: there is one.
 
 
-@entry("cuInit", UINT)
-@entry("cuCtxSetCurrent cuCtxPushCurrent_v2 cuCtxDestroy_v2", HANDLE)
-@entry("cuDevicePrimaryCtxRelease_v2", INT)
-def keep_context(*arguments: int) -> None:
-    pass
-
-
-@entry("cuCtxGetCurrent cuCtxPopCurrent_v2", ADDRESS)
-@entry("cuDevicePrimaryCtxRetain", ADDRESS, INT)
-@entry("cuCtxCreate_v2", ADDRESS, UINT, INT)
-@entry("cuCtxCreate_v4", ADDRESS, ADDRESS, UINT, INT)
-def context(result: int, *arguments: int) -> None:
-    put(result, ctypes.c_size_t, 1)
+ignored("cuInit", UINT)
+ignored("cuCtxSetCurrent cuCtxPushCurrent_v2 cuCtxDestroy_v2", HANDLE)
+ignored("cuDevicePrimaryCtxRelease_v2", INT)
+constant("cuCtxGetCurrent cuCtxPopCurrent_v2", 1, ADDRESS, kind=HANDLE)
+constant("cuDevicePrimaryCtxRetain", 1, ADDRESS, INT, kind=HANDLE)
+constant("cuCtxCreate_v2", 1, ADDRESS, UINT, INT, kind=HANDLE)
+constant("cuCtxCreate_v4", 1, ADDRESS, ADDRESS, UINT, INT, kind=HANDLE)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from nogpu.cuda import graphs
 from nogpu.cuda.backends import current
 from nogpu.cuda.graphs import COPY, EMPTY, FILL, GRAPH, HOST, KERNEL, CUDAGraph, Work
-from nogpu.cuda.programs import launches, memory, modules, status
-from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, U64, entry, put
+from nogpu.cuda.programs import arrays, launches, modules, status
+from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, U64, copied, entry, put
 
 if TYPE_CHECKING:
     from nogpu.cuda.modules import Kernel
@@ -186,11 +186,20 @@ def clone(result: int, handle: int) -> None:
     _added(result, copy)
 
 
-def _add(result: int, graph: int, needed: int, count: int, kind: int, run: Run) -> None:
-    handles = (ctypes.c_size_t * count).from_address(needed) if count else ()
-    node = Node(kind, run, map(_node, handles))
-    _graph(graph).nodes.append(node)
-    put(result, ctypes.c_size_t, node.handle)
+def _adds(name: str, kind: int, *types: Any) -> Callable[[Callable[..., Run]], Callable[..., Run]]:
+    """Make the entry point that adds a node of a kind to a graph from a function: (parameters, ...) -> its work."""
+
+    def register(work: Callable[..., Run]) -> Callable[..., Run]:
+        @entry(name, ADDRESS, HANDLE, ADDRESS, SIZE, *types)
+        def add(result: int, graph: int, needed: int, count: int, *parameters: int) -> None:
+            handles = (ctypes.c_size_t * count).from_address(needed) if count else ()
+            node = Node(kind, work(*parameters), map(_node, handles))
+            _graph(graph).nodes.append(node)
+            put(result, ctypes.c_size_t, node.handle)
+
+        return work
+
+    return register
 
 
 def _launch(kernel: Kernel, config: launches.Config, values: list[bytes], queue: int) -> None:
@@ -198,17 +207,13 @@ def _launch(kernel: Kernel, config: launches.Config, values: list[bytes], queue:
     launches.run(kernel, config, values)
 
 
+@_adds("cudaGraphAddKernelNode", KERNEL, ADDRESS)
 def _kernel_run(parameters: int) -> Run:
     given = KernelParameters.from_address(parameters)
     kernel = modules.kernel(given.kernel)
     values = launches.values(kernel, given.parameters, given.extra)
     config = launches.Config(tuple(given.grid), tuple(given.block), given.shared)
     return functools.partial(_launch, kernel, config, values)
-
-
-@entry("cudaGraphAddKernelNode", ADDRESS, HANDLE, ADDRESS, SIZE, ADDRESS)
-def add_kernel(result: int, graph: int, needed: int, count: int, parameters: int) -> None:
-    _add(result, graph, needed, count, KERNEL, _kernel_run(parameters))
 
 
 @entry("cudaGraphKernelNodeSetParams", HANDLE, ADDRESS)
@@ -222,48 +227,47 @@ def set_kernel_of_executable(handle: int, node: int, parameters: int) -> None:
     executable.steps = [(own, run if own == node else old) for own, old in executable.steps]
 
 
-@entry("cudaGraphAddMemcpyNode", ADDRESS, HANDLE, ADDRESS, SIZE, ADDRESS)
-def add_copy(result: int, graph: int, needed: int, count: int, parameters: int) -> None:
-    box = memory.CopyParameters.from_buffer_copy(ctypes.string_at(parameters, ctypes.sizeof(memory.CopyParameters)))
-    _add(result, graph, needed, count, COPY, functools.partial(memory.copy_given_box, box))
+@_adds("cudaGraphAddMemcpyNode", COPY, ADDRESS)
+def _copy_run(parameters: int) -> Run:
+    return functools.partial(arrays.copy_given_box, copied(arrays.CopyParameters, parameters))
 
 
-@entry("cudaGraphAddMemcpyNode1D", ADDRESS, HANDLE, ADDRESS, SIZE, ADDRESS, ADDRESS, SIZE, INT)
-def add_copy_of_bytes(result: int, graph: int, needed: int, count: int, *copy: int) -> None:
-    _add(result, graph, needed, count, COPY, functools.partial(current().copy, *copy))
+@_adds("cudaGraphAddMemcpyNode1D", COPY, ADDRESS, ADDRESS, SIZE, INT)
+def _copy_of_bytes(*copy: int) -> Run:
+    return functools.partial(current().copy, *copy)
 
 
-@entry("cudaGraphAddMemsetNode", ADDRESS, HANDLE, ADDRESS, SIZE, ADDRESS)
-def add_fill(result: int, graph: int, needed: int, count: int, parameters: int) -> None:
-    p = FillParameters.from_buffer_copy(ctypes.string_at(parameters, ctypes.sizeof(FillParameters)))
+@_adds("cudaGraphAddMemsetNode", FILL, ADDRESS)
+def _fill_run(parameters: int) -> Run:
+    p = copied(FillParameters, parameters)
 
     def run(queue: int) -> None:
         for row in range(p.height):
             current().fill(p.pointer + row * p.pitch, p.value & (1 << 8 * p.size) - 1, p.width, p.size, queue)
 
-    _add(result, graph, needed, count, FILL, run)
+    return run
 
 
-@entry("cudaGraphAddHostNode", ADDRESS, HANDLE, ADDRESS, SIZE, ADDRESS)
-def add_host_function(result: int, graph: int, needed: int, count: int, parameters: int) -> None:
+@_adds("cudaGraphAddHostNode", HOST, ADDRESS)
+def _host_run(parameters: int) -> Run:
     function, data = (ctypes.c_size_t * 2).from_address(parameters)
-    _add(result, graph, needed, count, HOST, lambda queue: launches.call_on_host(function, data))
+    return lambda queue: launches.call_on_host(function, data)
 
 
-@entry("cudaGraphAddEmptyNode", ADDRESS, HANDLE, ADDRESS, SIZE)
-def add_empty(result: int, graph: int, needed: int, count: int) -> None:
-    _add(result, graph, needed, count, EMPTY, lambda queue: None)
+@_adds("cudaGraphAddEmptyNode", EMPTY)
+def _empty_run() -> Run:
+    return lambda queue: None
 
 
-@entry("cudaGraphAddChildGraphNode", ADDRESS, HANDLE, ADDRESS, SIZE, HANDLE)
-def add_child(result: int, graph: int, needed: int, count: int, child: int) -> None:
+@_adds("cudaGraphAddChildGraphNode", GRAPH, HANDLE)
+def _child_run(child: int) -> Run:
     runs = [node.run for node in _graph(child).ordered()]  # as it is now
 
     def run(queue: int) -> None:
         for each in runs:
             each(queue)
 
-    _add(result, graph, needed, count, GRAPH, run)
+    return run
 
 
 @entry("cudaGraphAddDependencies", HANDLE, ADDRESS, ADDRESS, ADDRESS, SIZE)

@@ -8,7 +8,7 @@ import math
 from nogpu.cuda.backends import current
 from nogpu.cuda.modules import Kernel
 from nogpu.cuda.programs import launches, modules, status
-from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, SIZE, UINT, entry, put
+from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, SIZE, UINT, entry, ignored, put, store
 from nogpu.hardware.properties import ctas_per_sm, shared_per_cta, with_clusters
 
 # CUfunction_attribute, of which cudaFuncAttribute has the settable ones
@@ -93,8 +93,6 @@ def get_attribute(result: int, number: int, handle: int, device: int = 0) -> Non
 
 @entry("cudaFuncGetAttributes", ADDRESS, HANDLE)
 def get_attributes(result: int, handle: int) -> None:
-    if not result:
-        raise status.Refused(status.INVALID_VALUE, "a null pointer for the attributes")
     kernel = modules.kernel(handle)
     found = Attributes(
         shared_bytes=kernel.static_shared_bytes,
@@ -108,7 +106,7 @@ def get_attributes(result: int, handle: int) -> None:
         cluster=kernel.entry.cluster or (0, 0, 0),
         nonportable_cluster=int(kernel.nonportable_cluster),
     )
-    ctypes.memmove(result, ctypes.addressof(found), ctypes.sizeof(found))
+    store(result, found)
 
 
 _names: dict[int, ctypes.Array] = {}
@@ -120,17 +118,15 @@ def name(result: int, handle: int) -> None:
     put(result, ctypes.c_size_t, ctypes.addressof(text))
 
 
-@entry("cudaGetFuncBySymbol cudaGetKernel __cudaGetKernel", ADDRESS, HANDLE)
-@entry("cuKernelGetFunction", ADDRESS, HANDLE)
+@entry("cudaGetFuncBySymbol cudaGetKernel __cudaGetKernel cuKernelGetFunction", ADDRESS, HANDLE)
 def handle_of(result: int, handle: int) -> None:
     """All handles of a kernel are the same."""
     modules.kernel(handle)
     put(result, ctypes.c_size_t, handle)
 
 
-@entry("cudaFuncSetCacheConfig cudaFuncSetSharedMemConfig cuFuncSetCacheConfig", HANDLE, INT)
-def set_preference(handle: int, value: int) -> None:
-    """Preferences have no effect on a device whose caches and banks are fixed."""
+# The device's caches and banks are fixed.
+ignored("cudaFuncSetCacheConfig cudaFuncSetSharedMemConfig cuFuncSetCacheConfig", HANDLE, INT)
 
 
 # Occupancy: by threads and shared memory. Launch bounds with registers are ptxas's to meet.
@@ -146,16 +142,16 @@ def _resident(kernel: Kernel, threads: int, shared: int) -> int:
     return ctas_per_sm(threads, kernel.static_shared_bytes + shared, properties)
 
 
-@entry("cudaOccupancyMaxActiveBlocksPerMultiprocessor", ADDRESS, HANDLE, INT, SIZE)
-@entry("cuOccupancyMaxActiveBlocksPerMultiprocessor", ADDRESS, HANDLE, INT, SIZE)
-@entry("cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags", ADDRESS, HANDLE, INT, SIZE, UINT)
-@entry("cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags", ADDRESS, HANDLE, INT, SIZE, UINT)
+_CTAS_OF = "OccupancyMaxActiveBlocksPerMultiprocessor"
+
+
+@entry(f"cuda{_CTAS_OF} cu{_CTAS_OF}", ADDRESS, HANDLE, INT, SIZE)
+@entry(f"cuda{_CTAS_OF}WithFlags cu{_CTAS_OF}WithFlags", ADDRESS, HANDLE, INT, SIZE, UINT)
 def resident_ctas(result: int, handle: int, threads: int, shared: int, flags: int = 0) -> None:
     put(result, ctypes.c_int32, _resident(modules.kernel(handle), threads, shared))
 
 
-@entry("cudaOccupancyAvailableDynamicSMemPerBlock", ADDRESS, HANDLE, INT, INT)
-@entry("cuOccupancyAvailableDynamicSMemPerBlock", ADDRESS, HANDLE, INT, INT)
+@entry("cudaOccupancyAvailableDynamicSMemPerBlock cuOccupancyAvailableDynamicSMemPerBlock", ADDRESS, HANDLE, INT, INT)
 def available_shared(result: int, handle: int, ctas: int, threads: int) -> None:
     properties = current().properties()
     if not 1 <= ctas <= properties.max_blocks_per_sm:

@@ -36,30 +36,27 @@ class Attribute(ctypes.Structure):
     _fields_ = [("id", ctypes.c_int32), ("padding", ctypes.c_int32), ("words", ctypes.c_uint32 * 16)]
 
 
-class Config(ctypes.Structure):
-    """cudaLaunchConfig_t."""
-
-    _fields_ = [
+def _configuration_fields(shared: Any) -> list[tuple[str, Any]]:
+    return [
         ("grid", ctypes.c_uint32 * 3),
         ("block", ctypes.c_uint32 * 3),
-        ("shared", ctypes.c_size_t),
+        ("shared", shared),
         ("queue", ctypes.c_size_t),
         ("attributes", ctypes.POINTER(Attribute)),
         ("count", ctypes.c_uint32),
     ]
+
+
+class Config(ctypes.Structure):
+    """cudaLaunchConfig_t."""
+
+    _fields_ = _configuration_fields(ctypes.c_size_t)
 
 
 class DriverConfig(ctypes.Structure):
     """CUlaunchConfig."""
 
-    _fields_ = [
-        ("grid", ctypes.c_uint32 * 3),
-        ("block", ctypes.c_uint32 * 3),
-        ("shared", ctypes.c_uint32),
-        ("queue", ctypes.c_size_t),
-        ("attributes", ctypes.POINTER(Attribute)),
-        ("count", ctypes.c_uint32),
-    ]
+    _fields_ = _configuration_fields(ctypes.c_uint32)
 
 
 def _attributes(kernel: Kernel, config: Config | DriverConfig) -> dict[int, Any]:

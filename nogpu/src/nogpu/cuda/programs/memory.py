@@ -9,11 +9,12 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from nogpu.cuda import graphs, queues
 from nogpu.cuda.backends import WITHIN_DEVICE, current
 from nogpu.cuda.programs import modules, status
-from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, UINT, entry, put
+from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, UINT, constant, entry, ignored, put, store
 from nogpu.errors import Fault
 
 PITCH = 512  # bytes: rows of cudaMallocPitch start at multiples
@@ -37,8 +38,7 @@ def _allocate(pointer: int, nbytes: int, on_host: bool = False, queue: int | Non
     return address
 
 
-@entry("cudaMalloc cuMemAlloc_v2", ADDRESS, SIZE)
-@entry("cudaMallocAsync cuMemAllocAsync", ADDRESS, SIZE, QUEUE)
+@entry("cudaMalloc cuMemAlloc_v2", ADDRESS, SIZE, queued="cudaMallocAsync cuMemAllocAsync")
 def allocate(pointer: int, nbytes: int, queue: int | None = None) -> None:
     _allocate(pointer, nbytes, queue=queue)
 
@@ -66,8 +66,7 @@ def allocate_rows(pointer: int, pitch: int, width: int, height: int) -> None:
     _allocate(pointer, row * height)
 
 
-@entry("cudaFree cudaFreeHost cuMemFree_v2 cuMemFreeHost", ADDRESS)
-@entry("cudaFreeAsync cuMemFreeAsync", ADDRESS, QUEUE)
+@entry("cudaFree cudaFreeHost cuMemFree_v2 cuMemFreeHost", ADDRESS, queued="cudaFreeAsync cuMemFreeAsync")
 def free(pointer: int, *queue: int) -> None:
     current().free(pointer, *queue)
     _on_host.discard(pointer)
@@ -91,9 +90,7 @@ def device_pointer(result: int, pointer: int, flags: int) -> None:
     put(result, ctypes.c_size_t, pointer)
 
 
-@entry("cudaHostGetFlags", ADDRESS, ADDRESS)
-def host_flags(result: int, pointer: int) -> None:
-    put(result, ctypes.c_uint32, 0)
+constant("cudaHostGetFlags", 0, ADDRESS, ADDRESS, kind=UINT)
 
 
 @entry("cudaMemGetInfo cuMemGetInfo_v2", ADDRESS, ADDRESS)
@@ -120,124 +117,77 @@ def _fill(queue: Sequence[int], *arguments: int) -> None:
     _submit(queue, graphs.FILL, current().fill, *arguments)
 
 
-@entry("cudaMemcpy", ADDRESS, ADDRESS, SIZE, INT)
-@entry("cudaMemcpyAsync", ADDRESS, ADDRESS, SIZE, INT, QUEUE)
+@entry("cudaMemcpy", ADDRESS, ADDRESS, SIZE, INT, queued="cudaMemcpyAsync")
 def copy(target: int, source: int, nbytes: int, kind: int, *queue: int) -> None:
     _copy(queue, target, source, nbytes, kind)
 
 
-@entry("cudaMemcpyPeer", ADDRESS, INT, ADDRESS, INT, SIZE)
-@entry("cudaMemcpyPeerAsync", ADDRESS, INT, ADDRESS, INT, SIZE, QUEUE)
+@entry("cudaMemcpyPeer", ADDRESS, INT, ADDRESS, INT, SIZE, queued="cudaMemcpyPeerAsync")
 def copy_peer(target: int, target_device: int, source: int, source_device: int, nbytes: int, *queue: int) -> None:
     _copy(queue, target, source, nbytes, WITHIN_DEVICE)
 
 
-@entry("cuMemcpy", ADDRESS, ADDRESS, SIZE)
-@entry("cuMemcpyAsync", ADDRESS, ADDRESS, SIZE, QUEUE)
-def copy_by_address(target: int, source: int, nbytes: int, *queue: int) -> None:
-    _copy(queue, target, source, nbytes, BY_ADDRESS)
+def _copying(kind: int) -> Callable[..., None]:
+    """A copy of the driver, whose name says its kind."""
+    return lambda target, source, nbytes, *queue: _copy(queue, target, source, nbytes, kind)
 
 
-@entry("cuMemcpyHtoD_v2", ADDRESS, ADDRESS, SIZE)
-@entry("cuMemcpyHtoDAsync_v2", ADDRESS, ADDRESS, SIZE, QUEUE)
-def copy_to_device(target: int, source: int, nbytes: int, *queue: int) -> None:
-    _copy(queue, target, source, nbytes, TO_DEVICE)
+for _kind, _name, _queued in (
+    (BY_ADDRESS, "cuMemcpy", "cuMemcpyAsync"),
+    (TO_DEVICE, "cuMemcpyHtoD_v2", "cuMemcpyHtoDAsync_v2"),
+    (TO_HOST, "cuMemcpyDtoH_v2", "cuMemcpyDtoHAsync_v2"),
+    (WITHIN_DEVICE, "cuMemcpyDtoD_v2", "cuMemcpyDtoDAsync_v2"),
+):
+    entry(_name, ADDRESS, ADDRESS, SIZE, queued=_queued)(_copying(_kind))
 
 
-@entry("cuMemcpyDtoH_v2", ADDRESS, ADDRESS, SIZE)
-@entry("cuMemcpyDtoHAsync_v2", ADDRESS, ADDRESS, SIZE, QUEUE)
-def copy_to_host(target: int, source: int, nbytes: int, *queue: int) -> None:
-    _copy(queue, target, source, nbytes, TO_HOST)
+class Side(NamedTuple):
+    """The address of a box of bytes, and the bytes from row to row and from plane to plane."""
+
+    start: int
+    pitch: int
+    plane: int
 
 
-@entry("cuMemcpyDtoD_v2", ADDRESS, ADDRESS, SIZE)
-@entry("cuMemcpyDtoDAsync_v2", ADDRESS, ADDRESS, SIZE, QUEUE)
-def copy_within_device(target: int, source: int, nbytes: int, *queue: int) -> None:
-    _copy(queue, target, source, nbytes, WITHIN_DEVICE)
+def copy_planes(queue: Sequence[int], target: Side, source: Side, extent: tuple[int, int, int], kind: int) -> None:
+    """Copy a box of (bytes of a row, rows, planes). Raises Fault for rows longer than a pitch."""
+    width, height, depth = extent
+    if depth * height > 1 and width > min(target.pitch, source.pitch):
+        raise Fault(f"rows of {width} bytes with pitches of {target.pitch} and {source.pitch} bytes")
+    for plane in range(depth):
+        for row in range(height):
+            to, of = (side.start + plane * side.plane + row * side.pitch for side in (target, source))
+            _copy(queue, to, of, width, kind)
 
 
-@entry("cudaMemcpy2D", ADDRESS, SIZE, ADDRESS, SIZE, SIZE, SIZE, INT)
-@entry("cudaMemcpy2DAsync", ADDRESS, SIZE, ADDRESS, SIZE, SIZE, SIZE, INT, QUEUE)
+@entry("cudaMemcpy2D", ADDRESS, SIZE, ADDRESS, SIZE, SIZE, SIZE, INT, queued="cudaMemcpy2DAsync")
 def copy_rows(target: int, target_pitch: int, source: int, source_pitch: int, width: int, *rest: int) -> None:
     height, kind, *queue = rest
     if width > target_pitch or width > source_pitch:
         raise Fault(f"rows of {width} bytes with pitches of {target_pitch} and {source_pitch} bytes")
-    for row in range(height):
-        _copy(queue, target + row * target_pitch, source + row * source_pitch, width, kind)
-
-
-class CopyParameters(ctypes.Structure):
-    """cudaMemcpy3DParms: an array and a position in it, or a pointer with its pitch, of source and target; extent."""
-
-    _fields_ = [
-        ("source_array", ctypes.c_size_t),
-        ("source_place", ctypes.c_size_t * 3),
-        ("source", ctypes.c_size_t * 4),
-        ("target_array", ctypes.c_size_t),
-        ("target_place", ctypes.c_size_t * 3),
-        ("target", ctypes.c_size_t * 4),
-        ("extent", ctypes.c_size_t * 3),
-        ("kind", ctypes.c_int32),
-    ]
-
-
-@entry("cudaMemcpy3D", ADDRESS)
-@entry("cudaMemcpy3DAsync", ADDRESS, QUEUE)
-def copy_box(parameters: int, *queue: int) -> None:
-    box = CopyParameters.from_buffer_copy(ctypes.string_at(parameters, ctypes.sizeof(CopyParameters)))
-    copy_given_box(box, *queue)
-
-
-def copy_given_box(box: CopyParameters, *queue: int) -> None:
-    """Copy rows of planes. Raises Refused for CUDA arrays, Fault for rows longer than a pitch."""
-    if box.source_array or box.target_array:
-        raise status.Refused(status.NOT_SUPPORTED, "copies from and to CUDA arrays are not modelled")
-    width, height, depth = box.extent
-    sides = []
-    for (start, pitch, _, rows), place in ((box.target, box.target_place), (box.source, box.source_place)):
-        if depth * height > 1 and width > pitch:
-            raise Fault(f"rows of {width} bytes with a pitch of {pitch} bytes")
-        x, y, z = place
-        sides.append((start + x + y * pitch + z * pitch * rows, pitch, pitch * rows))
-    (target, target_pitch, target_plane), (source, source_pitch, source_plane) = sides
-    for plane in range(depth):
-        for row in range(height):
-            to = target + plane * target_plane + row * target_pitch
-            _copy(queue, to, source + plane * source_plane + row * source_pitch, width, box.kind)
+    copy_planes(queue, Side(target, target_pitch, 0), Side(source, source_pitch, 0), (width, height, 1), kind)
 
 
 # Fills
 
 
-@entry("cudaMemset", ADDRESS, INT, SIZE)
-@entry("cudaMemsetAsync", ADDRESS, INT, SIZE, QUEUE)
-def fill(pointer: int, value: int, nbytes: int, *queue: int) -> None:
-    _fill(queue, pointer, value & 0xFF, nbytes, 1)
+def _filling(size: int) -> Callable[..., None]:
+    """A fill with values of so many bytes, the low ones of its argument."""
+    return lambda pointer, value, count, *queue: _fill(queue, pointer, value & (1 << 8 * size) - 1, count, size)
 
 
-@entry("cudaMemset2D", ADDRESS, SIZE, INT, SIZE, SIZE)
-@entry("cudaMemset2DAsync", ADDRESS, SIZE, INT, SIZE, SIZE, QUEUE)
+for _size, _name, _queued in (
+    (1, "cudaMemset cuMemsetD8_v2", "cudaMemsetAsync cuMemsetD8Async"),
+    (2, "cuMemsetD16_v2", "cuMemsetD16Async"),
+    (4, "cuMemsetD32_v2", "cuMemsetD32Async"),
+):
+    entry(_name, ADDRESS, UINT, SIZE, queued=_queued)(_filling(_size))
+
+
+@entry("cudaMemset2D", ADDRESS, SIZE, INT, SIZE, SIZE, queued="cudaMemset2DAsync")
 def fill_rows(pointer: int, pitch: int, value: int, width: int, height: int, *queue: int) -> None:
     for row in range(height):
         _fill(queue, pointer + row * pitch, value & 0xFF, width, 1)
-
-
-@entry("cuMemsetD8_v2", ADDRESS, UINT, SIZE)
-@entry("cuMemsetD8Async", ADDRESS, UINT, SIZE, QUEUE)
-def fill_bytes(pointer: int, value: int, count: int, *queue: int) -> None:
-    _fill(queue, pointer, value & 0xFF, count, 1)
-
-
-@entry("cuMemsetD16_v2", ADDRESS, UINT, SIZE)
-@entry("cuMemsetD16Async", ADDRESS, UINT, SIZE, QUEUE)
-def fill_halves(pointer: int, value: int, count: int, *queue: int) -> None:
-    _fill(queue, pointer, value & 0xFFFF, count, 2)
-
-
-@entry("cuMemsetD32_v2", ADDRESS, UINT, SIZE)
-@entry("cuMemsetD32Async", ADDRESS, UINT, SIZE, QUEUE)
-def fill_words(pointer: int, value: int, count: int, *queue: int) -> None:
-    _fill(queue, pointer, value, count, 4)
 
 
 # Symbols: a variable of the program is named by the address of its shadow on the host.
@@ -251,8 +201,7 @@ def _place(symbol: int, offset: int, nbytes: int) -> int:
     return address + offset
 
 
-@entry("cudaMemcpyToSymbol", ADDRESS, ADDRESS, SIZE, SIZE, INT)
-@entry("cudaMemcpyToSymbolAsync", ADDRESS, ADDRESS, SIZE, SIZE, INT, QUEUE)
+@entry("cudaMemcpyToSymbol", ADDRESS, ADDRESS, SIZE, SIZE, INT, queued="cudaMemcpyToSymbolAsync")
 def copy_to_symbol(symbol: int, source: int, nbytes: int, offset: int, kind: int, *queue: int) -> None:
     address = _place(symbol, offset, nbytes)
     if kind == WITHIN_DEVICE and current().allocation(source) is None:
@@ -261,8 +210,7 @@ def copy_to_symbol(symbol: int, source: int, nbytes: int, offset: int, kind: int
     _copy(queue, address, source, nbytes, BY_ADDRESS)
 
 
-@entry("cudaMemcpyFromSymbol", ADDRESS, ADDRESS, SIZE, SIZE, INT)
-@entry("cudaMemcpyFromSymbolAsync", ADDRESS, ADDRESS, SIZE, SIZE, INT, QUEUE)
+@entry("cudaMemcpyFromSymbol", ADDRESS, ADDRESS, SIZE, SIZE, INT, queued="cudaMemcpyFromSymbolAsync")
 def copy_from_symbol(target: int, symbol: int, nbytes: int, offset: int, kind: int, *queue: int) -> None:
     _copy(queue, target, _place(symbol, offset, nbytes), nbytes, kind)
 
@@ -301,8 +249,6 @@ class PointerAttributes(ctypes.Structure):
 
 @entry("cudaPointerGetAttributes", ADDRESS, ADDRESS)
 def pointer_attributes(result: int, pointer: int) -> None:
-    if not result:
-        raise Fault("a null pointer for the attributes")
     start = current().allocation(pointer)
     if start is None:
         found = PointerAttributes(_UNREGISTERED, -2, 0, pointer)  # cudaInvalidDeviceId
@@ -310,7 +256,7 @@ def pointer_attributes(result: int, pointer: int) -> None:
         found = PointerAttributes(_MANAGED if start in _managed else _HOST, 0, pointer, pointer)
     else:
         found = PointerAttributes(_DEVICE, 0, pointer, 0)
-    ctypes.memmove(result, ctypes.addressof(found), ctypes.sizeof(found))
+    store(result, found)
 
 
 @entry("cuPointerGetAttribute", ADDRESS, INT, ADDRESS)
@@ -331,14 +277,8 @@ def pointer_attribute(result: int, attribute: int, pointer: int) -> None:
 # Advice has no effect, and the only pool is the allocator.
 
 
-@entry("cudaMemAdvise", ADDRESS, SIZE, INT, SIZE, SIZE)
-@entry("cudaMemPrefetchAsync", ADDRESS, SIZE, SIZE, UINT, QUEUE)
-@entry("cudaMemPoolSetAttribute", HANDLE, INT, ADDRESS)
-@entry("cudaMemPoolTrimTo", HANDLE, SIZE)
-def advice(*arguments: int) -> None:
-    pass
-
-
-@entry("cudaDeviceGetDefaultMemPool cudaDeviceGetMemPool", ADDRESS, INT)
-def memory_pool(result: int, device: int) -> None:
-    put(result, ctypes.c_size_t, 1)
+ignored("cudaMemAdvise", ADDRESS, SIZE, INT, SIZE, SIZE)
+ignored("cudaMemPrefetchAsync", ADDRESS, SIZE, SIZE, UINT, QUEUE)
+ignored("cudaMemPoolSetAttribute", HANDLE, INT, ADDRESS)
+ignored("cudaMemPoolTrimTo", HANDLE, SIZE)
+constant("cudaDeviceGetDefaultMemPool cudaDeviceGetMemPool", 1, ADDRESS, INT, kind=HANDLE)

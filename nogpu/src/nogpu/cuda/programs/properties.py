@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
+from nogpu.hardware import textures
 from nogpu.hardware.properties import DeviceProperties
 
 _CHAR, _SIZE, _INT = ctypes.c_char, ctypes.c_size_t, ctypes.c_int32
@@ -51,7 +52,7 @@ class CudaDeviceProp(ctypes.Structure):
 
 
 def filled(properties: DeviceProperties) -> CudaDeviceProp:
-    """The properties of a device. What is not modelled (textures, surfaces, the place in the machine) stays 0."""
+    """The properties of a device. What is not modelled (the place in the machine) stays 0."""
     result = CudaDeviceProp(
         name=properties.name.encode(),
         totalGlobalMem=properties.total_memory,
@@ -63,6 +64,13 @@ def filled(properties: DeviceProperties) -> CudaDeviceProp:
         maxThreadsDim=properties.max_block,
         maxGridSize=properties.max_grid,
         totalConstMem=64 << 10,
+        textureAlignment=textures.ALIGNMENT,
+        texturePitchAlignment=textures.PITCH_ALIGNMENT,
+        surfaceAlignment=textures.ALIGNMENT,
+        maxTexture1D=textures.LIMITS[1][0],
+        maxTexture1DLinear=textures.MOST_LINEAR,
+        maxTexture2D=textures.LIMITS[2][:2],
+        maxTexture3D=textures.LIMITS[3],
         major=properties.capability[0],
         minor=properties.capability[1],
         multiProcessorCount=properties.sm_count,

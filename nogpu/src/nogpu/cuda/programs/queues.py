@@ -7,8 +7,7 @@ import ctypes
 from nogpu.cuda import events, graphs, queues
 from nogpu.cuda.backends import current
 from nogpu.cuda.programs import status
-from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, U64, UINT, entry, put
-from nogpu.errors import Fault
+from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, U64, UINT, constant, entry, ignored, put
 
 
 @entry("cudaStreamCreate", ADDRESS)
@@ -21,17 +20,17 @@ def create_queue(result: int, flags: int = 0, priority: int = 0) -> None:
 @entry("cudaStreamDestroy cuStreamDestroy_v2", QUEUE)
 def destroy_queue(queue: int) -> None:
     current().finish()
-    try:
-        queues.destroy(queue)
-    except Fault as fault:
-        raise status.Refused(status.INVALID_HANDLE, fault.reason) from None
+    queues.destroy(queue)
 
 
-@entry("cudaStreamSynchronize cuStreamSynchronize", QUEUE)
-@entry("cudaDeviceSynchronize cuCtxSynchronize")
-def synchronize(*queue: int) -> None:
+def _check_uncaptured(*queue: int) -> None:
     if graphs.capturing(*queue):
         raise status.Refused(status.CAPTURE_UNSUPPORTED, "the host waits for a queue that is captured")
+
+
+@entry("cudaDeviceSynchronize cuCtxSynchronize", queued="cudaStreamSynchronize cuStreamSynchronize")
+def synchronize(*queue: int) -> None:
+    _check_uncaptured(*queue)
     current().synchronize(*queue)
 
 
@@ -42,18 +41,13 @@ def wait_for_event(event: int) -> None:
 
 @entry("cudaStreamQuery cuStreamQuery", QUEUE)
 def query_queue(queue: int) -> int | None:
-    current().finish()
-    if not queues.answers(queue):
-        return status.NOT_READY
-    return synchronize(queue)
+    _check_uncaptured(queue)
+    return None if current().is_over(queue) else status.NOT_READY
 
 
 @entry("cudaEventQuery cuEventQuery", HANDLE)
 def query_event(event: int) -> int | None:
-    current().finish()
-    if not events.answers(event):
-        return status.NOT_READY
-    return wait_for_event(event)
+    return None if current().is_over(event=event) else status.NOT_READY
 
 
 @entry("cudaStreamWaitEvent cuStreamWaitEvent", QUEUE, HANDLE, UINT)
@@ -61,15 +55,9 @@ def wait(queue: int, event: int, flags: int) -> None:
     current().wait(queue, event)
 
 
-@entry("cudaStreamSetAttribute", QUEUE, INT, ADDRESS)
-@entry("cudaStreamAttachMemAsync", QUEUE, ADDRESS, SIZE, UINT)
-def nothing(*arguments: int) -> None:
-    """Does nothing: the work is in order already."""
-
-
-@entry("cudaStreamGetPriority cudaStreamGetFlags cudaStreamGetDevice", QUEUE, ADDRESS)
-def queue_property(queue: int, result: int) -> None:
-    put(result, ctypes.c_int32, 0)
+ignored("cudaStreamSetAttribute", QUEUE, INT, ADDRESS)
+ignored("cudaStreamAttachMemAsync", QUEUE, ADDRESS, SIZE, UINT)
+constant("cudaStreamGetPriority cudaStreamGetFlags cudaStreamGetDevice", 0, QUEUE, ADDRESS, place=1)
 
 
 @entry("cudaStreamGetId", QUEUE, ADDRESS)
@@ -91,10 +79,7 @@ def record(event: int, queue: int, flags: int = 0) -> None:
 
 @entry("cudaEventElapsedTime cuEventElapsedTime cuEventElapsedTime_v2", ADDRESS, HANDLE, HANDLE)
 def elapsed_time(result: int, start: int, end: int) -> None:
-    try:
-        put(result, ctypes.c_float, events.milliseconds(start, end))
-    except KeyError as missing:
-        raise status.Refused(status.INVALID_HANDLE, f"event {missing} has not been recorded") from None
+    put(result, ctypes.c_float, events.milliseconds(start, end))
 
 
 @entry("cudaEventDestroy cuEventDestroy_v2", HANDLE)

@@ -23,6 +23,8 @@ INVALID_VALUE = 1
 OUT_OF_MEMORY = 2
 INVALID_CONFIGURATION = 9
 INVALID_SYMBOL = 13
+INVALID_FILTER_SETTING = 26
+INVALID_NORM_SETTING = 27
 INVALID_FUNCTION = 98
 INVALID_DEVICE = 101
 NO_IMAGE = 209
@@ -54,6 +56,8 @@ ERRORS: dict[int, tuple[str, str, str]] = {
     13: ("cudaErrorInvalidSymbol", "", "invalid device symbol"),
     17: ("cudaErrorInvalidDevicePointer", "", "invalid device pointer"),
     21: ("cudaErrorInvalidMemcpyDirection", "", "invalid copy direction for memcpy"),
+    26: ("cudaErrorInvalidFilterSetting", "", "linear filtering not supported for non-float type"),
+    27: ("cudaErrorInvalidNormSetting", "", "read as normalized float not supported for 32-bit non float type"),
     35: ("cudaErrorInsufficientDriver", "", "CUDA driver version is insufficient for CUDA runtime version"),
     52: ("cudaErrorMissingConfiguration", "", "__global__ function call is not configured"),
     98: ("cudaErrorInvalidDeviceFunction", "", "invalid device function"),

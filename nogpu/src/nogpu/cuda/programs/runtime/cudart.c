@@ -58,6 +58,7 @@ static void *function_of(Entry *entry) {
         fprintf(stderr, "%s is not modelled by the emulator\n", #name);                                                \
         return NOT_SUPPORTED;                                                                                          \
     }
+#define IN_C(name)
 #pragma GCC diagnostic ignored "-Wattribute-alias"
 #include "entries.h"
 #undef ENTRY
@@ -70,6 +71,24 @@ static Entry *const entries[] = {
 #define REFUSED(name)
 #include "entries.h"
 };
+
+// Functions that take or return structures.
+
+typedef struct { word width, height, depth; } Extent;
+
+EXPORT word cudaMalloc3DArray(void *array, const void *channels, Extent extent, u32 flags) {
+    return emulator_malloc_3d_array((word)array, (word)channels, extent.width, extent.height, extent.depth, flags);
+}
+
+EXPORT word cudaMalloc3D(void *pitched, Extent extent) {
+    return emulator_malloc_3d((word)pitched, extent.width, extent.height, extent.depth);
+}
+
+typedef struct { s32 x, y, z, w, kind; } Channels;
+
+EXPORT Channels cudaCreateChannelDesc(s32 x, s32 y, s32 z, s32 w, s32 kind) {
+    return (Channels){x, y, z, w, kind};
+}
 
 // Connect an entry point to a function of Python. Returns 0 for a name that is no entry point.
 EXPORT int emulator_connect(const char *name, void *function) {

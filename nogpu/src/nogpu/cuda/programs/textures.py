@@ -1,0 +1,184 @@
+"""Texture and surface objects of the CUDA runtime."""
+
+from __future__ import annotations
+
+import ctypes
+
+from nogpu.cuda.backends import Emulated, current
+from nogpu.cuda.programs import status
+from nogpu.cuda.programs.arrays import GATHER, SURFACE, Array, Channels, array
+from nogpu.cuda.programs.entries import ADDRESS, U64, Structure, copied, entry, put, store
+from nogpu.errors import Fault
+from nogpu.hardware import textures
+from nogpu.hardware.textures import (
+    ALIGNMENT,
+    BORDER,
+    CLAMP,
+    FLOAT,
+    MIRROR,
+    MOST_LINEAR,
+    PITCH_ALIGNMENT,
+    WRAP,
+)
+
+_ARRAY, _MIPMAP, _LINEAR, _PITCHED = range(4)  # cudaResourceType
+
+
+class Memory(ctypes.Structure):
+    """Linear memory of a cudaResourceDesc (its size in bytes) or pitched memory (texels, rows, bytes of a row)."""
+
+    _fields_ = [
+        ("address", ctypes.c_size_t),
+        ("channels", Channels),
+        ("size", ctypes.c_size_t),
+        ("height", ctypes.c_size_t),
+        ("pitch", ctypes.c_size_t),
+    ]
+
+
+class _Place(ctypes.Union):
+    _fields_ = [("array", ctypes.c_size_t), ("memory", Memory), ("reserved", ctypes.c_int32 * 32)]
+
+
+class Resource(ctypes.Structure):
+    """cudaResourceDesc."""
+
+    _fields_ = [("kind", ctypes.c_int32), ("place", _Place), ("flags", ctypes.c_uint32)]
+
+
+class Description(ctypes.Structure):
+    """cudaTextureDesc."""
+
+    _fields_ = [
+        ("modes", ctypes.c_int32 * 3),
+        ("is_filtered", ctypes.c_int32),
+        ("is_fraction", ctypes.c_int32),
+        ("is_srgb", ctypes.c_int32),
+        ("border", ctypes.c_float * 4),
+        ("is_normalized", ctypes.c_int32),
+        ("anisotropy", ctypes.c_uint32),
+        ("mipmap_filter", ctypes.c_int32),
+        ("mipmap_bias", ctypes.c_float),
+        ("mipmap_least", ctypes.c_float),
+        ("mipmap_most", ctypes.c_float),
+        ("trilinear", ctypes.c_int32),
+        ("seamless", ctypes.c_int32),
+    ]
+
+
+_described: dict[int, tuple[Resource, Description]] = {}
+
+
+@entry("cudaCreateTextureObject", ADDRESS, ADDRESS, ADDRESS, ADDRESS)
+def create_texture(result: int, resource: int, description: int, view: int) -> None:
+    if view:
+        raise status.Refused(status.NOT_SUPPORTED, "resource views are not modelled")
+    given = copied(Resource, resource), copied(Description, description)
+    made = _texture(*given)
+    handle = textures.add(made)
+    _described[handle] = given
+    put(result, U64, handle)
+
+
+def _texture(resource: Resource, description: Description) -> textures.Texture:
+    """Raises Refused for what CUDA refuses, and for what is not modelled."""
+    if not isinstance(current(), Emulated):
+        raise status.Refused(status.NOT_SUPPORTED, "texture objects are not modelled on a Hopper GPU")
+    if description.is_srgb or description.anisotropy > 1:
+        raise status.Refused(status.NOT_SUPPORTED, "textures of sRGB and anisotropic filters are not modelled")
+    made = textures.Texture()
+    if resource.kind == _ARRAY:
+        _of_array(made, array(resource.place.array))
+    elif resource.kind in (_LINEAR, _PITCHED):
+        _of_memory(made, resource.place.memory, resource.kind == _LINEAR)
+    else:
+        raise status.Refused(status.NOT_SUPPORTED, "mipmapped arrays are not modelled")
+    integers = made.kind != FLOAT
+    made.is_fraction = int(bool(description.is_fraction) and integers)
+    if made.is_fraction and made.bits == 32:
+        raise status.Refused(status.INVALID_NORM_SETTING, "integers of 32 bits cannot be read as normalized floats")
+    if made.is_linear:
+        made.modes[0] = BORDER  # a fetch outside returns 0; the other attributes are ignored
+        return made
+    if description.is_filtered and made.reads != "f32":
+        raise status.Refused(status.INVALID_FILTER_SETTING, "linear filtering needs texels that are read as floats")
+    if any(description.border) and made.reads != "f32":
+        raise status.Refused(status.NOT_SUPPORTED, "a border colour of integers is not modelled")
+    made.is_filtered, made.is_normalized = description.is_filtered, int(bool(description.is_normalized))
+    made.border[:] = description.border
+    for axis, mode in enumerate(description.modes):
+        if mode not in (WRAP, CLAMP, MIRROR, BORDER):
+            raise Fault(f"address mode {mode}: must be {WRAP} to {BORDER}")
+        # wrap and mirror are for normalized coordinates (CUDA Runtime API, cudaTextureDesc::addressMode)
+        made.modes[axis] = mode if made.is_normalized or mode == BORDER else CLAMP
+    return made
+
+
+def _set_format(made: textures.Texture, channels: Channels) -> None:
+    made.channels, made.bits = channels.format()
+    made.kind = channels.kind
+
+
+def _of_array(made: textures.Texture, found: Array) -> None:
+    _set_format(made, found.channels)
+    made.address, made.dimensions = found.address, found.dimensions
+    made.sizes[:], made.strides[:] = found.sizes, found.strides
+    made.gathers = found.dimensions == 2 and bool(found.flags & GATHER)
+
+
+def _of_memory(made: textures.Texture, memory: Memory, linear: bool) -> None:
+    _set_format(made, memory.channels)
+    if memory.address % ALIGNMENT:
+        raise Fault(f"the texture's memory at {memory.address:#x} must be a multiple of {ALIGNMENT}")
+    made.address, made.is_linear = memory.address, int(linear)
+    if linear:
+        made.dimensions, made.sizes[:] = 1, (memory.size // made.texel_bytes, 1, 1)
+        made.strides[:] = made.texel_bytes, 0, 0
+    else:
+        if memory.pitch % PITCH_ALIGNMENT or memory.pitch < memory.size * made.texel_bytes:
+            raise Fault(
+                f"rows of {memory.pitch} bytes for {memory.size} texels of {made.texel_bytes}: they must hold these, "
+                f"and be multiples of {PITCH_ALIGNMENT} bytes"
+            )
+        made.dimensions, made.sizes[:] = 2, (memory.size, memory.height, 1)
+        made.strides[:] = made.texel_bytes, memory.pitch, 0
+    if not 1 <= made.sizes[0] <= MOST_LINEAR or made.sizes[1] < 1:
+        raise Fault(f"a texture of {made.sizes[0]} x {made.sizes[1]} texels of memory; limit 1 to {MOST_LINEAR}")
+
+
+@entry("cudaDestroyTextureObject cudaDestroySurfaceObject", U64)
+def destroy(handle: int) -> None:
+    current().finish()
+    textures.forget(handle)
+    _described.pop(handle, None)
+
+
+def _put_description(result: int, handle: int, kind: type[Structure]) -> None:
+    textures.named(handle, textures.Texture)
+    store(result, next(each for each in _described[handle] if isinstance(each, kind)))
+
+
+@entry("cudaGetTextureObjectResourceDesc", ADDRESS, U64)
+def resource_of(result: int, handle: int) -> None:
+    _put_description(result, handle, Resource)
+
+
+@entry("cudaGetTextureObjectTextureDesc", ADDRESS, U64)
+def description_of(result: int, handle: int) -> None:
+    _put_description(result, handle, Description)
+
+
+@entry("cudaCreateSurfaceObject", ADDRESS, ADDRESS)
+def create_surface(result: int, resource: int) -> None:
+    given = copied(Resource, resource)
+    if given.kind != _ARRAY:
+        raise Fault(f"a surface on a resource of kind {given.kind}: surfaces are on CUDA arrays")
+    found = array(given.place.array)
+    if not found.flags & SURFACE:
+        raise Fault("a surface on an array that has been allocated without cudaArraySurfaceLoadStore")
+    width, height, depth = found.sizes
+    _, pitch, plane = found.strides
+    made = textures.Surface(
+        found.address, found.dimensions, found.sizes, (width * found.texel_bytes, height, depth), (1, pitch, plane)
+    )
+    put(result, U64, textures.add(made))

@@ -1,0 +1,116 @@
+"""Texture and surface objects of the device: handles, what they name, and the functions of compiled code on them."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeVar
+
+import numpy as np
+
+from nogpu import headers, toolchain
+from nogpu.arithmetic.lanes import row_of
+from nogpu.errors import Fault
+
+AXES, CHANNELS, TAPS = headers.constants("native/textures.h", "AXES", "CHANNELS", "TAPS")
+SIGNED, UNSIGNED, FLOAT = headers.constants("native/textures.h", "SIGNED", "UNSIGNED", "FLOAT")
+WRAP, CLAMP, MIRROR, BORDER = headers.constants("native/textures.h", "WRAP", "CLAMP", "MIRROR", "BORDER")
+ALIGNMENT, PITCH_ALIGNMENT = 512, 32  # bytes: of a texture's memory; of the rows of pitched memory
+LIMITS = {1: (131072, 1, 1), 2: (131072, 65536, 1), 3: (16384, 16384, 16384)}
+"""Dimensions -> most texels (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability")."""
+MOST_LINEAR = 1 << 28  # texels of linear memory; the same table
+
+
+@headers.mirrors("native/textures.h")
+class Texture(ctypes.Structure):
+    """Texture of texels in global memory."""
+
+    gathers = False
+    """Its array is for tld4, too."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes from the first texel to the end of the last one."""
+        return self.texel_bytes + sum((size - 1) * step for size, step in zip(self.sizes, self.strides))
+
+    @property
+    def texel_bytes(self) -> int:
+        return self.channels * self.bits // 8
+
+    @property
+    def reads(self) -> str:
+        """The type of what a fetch returns: "f32", or "s32" or "u32" for integers."""
+        return "f32" if self.is_fraction or self.kind == FLOAT else "s32" if self.kind == SIGNED else "u32"
+
+
+@dataclass(frozen=True)
+class Surface:
+    """Surface on a CUDA array."""
+
+    address: int
+    dimensions: int
+    elements: tuple[int, int, int]
+    sizes: tuple[int, int, int]
+    """Bytes of a row, rows, planes."""
+    strides: tuple[int, int, int]
+    """Bytes from byte to byte, from row to row, from plane to plane."""
+
+
+Object = TypeVar("Object", Texture, Surface)
+_objects: dict[int, Texture | Surface] = {}
+_handles = itertools.count(1)
+
+
+def add(found: Texture | Surface) -> int:
+    """The handle of a new object."""
+    handle = next(_handles)
+    _objects[handle] = found
+    if isinstance(found, Texture):
+        _library().know_texture(handle, ctypes.addressof(found))
+    return handle
+
+
+def forget(handle: int) -> None:
+    """Destroy an object. Raises Fault for the handle of none."""
+    if handle not in _objects:
+        raise Fault(f"{handle:#x} is no texture or surface object, or it has been destroyed")
+    if isinstance(_objects.pop(handle), Texture):
+        _library().know_texture(handle, None)
+
+
+def named(handle: int, kind: type[Object]) -> Object:
+    """The object of a handle. Raises Fault for that of none, and of the other kind."""
+    found = _objects.get(handle)
+    if not isinstance(found, kind):
+        what = kind.__name__.lower()
+        raise Fault(f"{handle:#x} is no {what} object: none has been created, or it has been destroyed")
+    return found
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    found = toolchain.load("native")
+    found.know_texture.restype = None
+    found.know_texture.argtypes = [ctypes.c_uint64, ctypes.c_void_p]
+    for name in ("fetch_texels", "gather_texels"):
+        function = getattr(found, name)
+        function.restype = None
+        function.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_int32, *[ctypes.c_void_p] * 2]
+    return found
+
+
+def fetched(
+    texture: Texture, mask: int, coordinates: np.ndarray, is_integer: bool, channel: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """(uint32[CHANNELS, 32] of a fetch, uint64[TAPS, 32] addresses of the texels, 0 for the border).
+
+    coordinates: uint32[axes, 32]. channel: that of which four texels are gathered, None for a fetch of all channels.
+    """
+    result, touched = np.zeros((CHANNELS, 32), np.uint32), np.zeros((TAPS, 32), np.uint64)
+    given = row_of(coordinates, 32)
+    function = _library().fetch_texels if channel is None else _library().gather_texels
+    number = int(is_integer) if channel is None else channel
+    function(ctypes.addressof(texture), mask, given.ctypes.data, number, result.ctypes.data, touched.ctypes.data)
+    return result, touched

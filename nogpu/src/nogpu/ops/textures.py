@@ -1,0 +1,134 @@
+"""tex, tld4, txq, suld, sust and suq: textures and surfaces of the CUDA runtime (PTX ISA, "Texture Instructions",
+"Surface Instructions").
+
+A texture's memory is read, to the byte, as loads read it; the texture cache, which may hold what a kernel has since
+overwritten, is not modelled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nogpu.arithmetic.lanes import UINTS, lane_list, lanes, row_of, signed
+from nogpu.errors import Fault
+from nogpu.hardware.textures import CHANNELS, Surface, Texture, fetched, named
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nogpu.hardware.textures import Object
+    from nogpu.hardware.warp import ActiveGroup, Issuer
+    from nogpu.ops.active_lanes import Operand
+
+TextureForm = tuple[int, str, bool]
+"""Dimensions, type of the result, whether the coordinate is an integer."""
+SurfaceForm = tuple[int, int, str]
+"""Dimensions, bits of a value, what becomes of an access outside: trap, clamp or zero."""
+
+
+def _by_object(mask: int, handle: Operand, kind: type[Object]) -> Iterator[tuple[int, Object]]:
+    """(mask of the lanes, object) of each handle."""
+    row = row_of(handle, 64)
+    for each in np.unique(row[lanes(mask)]).tolist():
+        yield sum(1 << lane for lane in lane_list(mask) if row[lane] == each), named(each, kind)
+
+
+def _check(texture: Texture, form: TextureForm) -> None:
+    dimensions, type_name, is_integer = form
+    if texture.dimensions != dimensions:
+        raise Fault(f"a fetch from a {dimensions}D texture; the object is a {texture.dimensions}D texture")
+    if bool(texture.is_linear) != is_integer:
+        needs = "an integer coordinate (tex1Dfetch)" if texture.is_linear else "coordinates of f32"
+        raise Fault(f"a texture of {'linear' if texture.is_linear else 'array or pitched'} memory needs {needs}")
+    if (texture.reads == "f32") != (type_name == "f32"):
+        raise Fault(f"a fetch of .{type_name}; the texture returns .{texture.reads}")
+
+
+def fetch(
+    g: ActiveGroup,
+    mask: int,
+    form: TextureForm,
+    handle: Operand,
+    coordinates: np.ndarray,
+    channel: int | None,
+    issuer: Issuer,
+) -> np.ndarray:
+    """tex, or (channel) tld4: uint32[4, 32]. coordinates: uint32[axes, 32]."""
+    result = np.zeros((CHANNELS, 32), np.uint32)
+    memory = g.grid.memory
+    for part, texture in _by_object(mask, handle, Texture):
+        _check(texture, form)
+        if channel is not None and not texture.gathers:
+            raise Fault("tld4 from a texture whose array has been allocated without cudaArrayTextureGather")
+        memory.at(texture.address, texture.nbytes, "load")
+        found, touched = fetched(texture, part, coordinates, form[2], channel)
+        result = np.where(lanes(part), found, result)
+        if memory.observer is not None:
+            for row in touched:
+                places = row[row != 0]
+                if len(places):
+                    memory.observer("load", "generic", places, (texture.texel_bytes,), (1,), issuer)
+    return result
+
+
+def size(g: ActiveGroup, mask: int, handle: Operand, axis: int, of_surface: bool) -> np.ndarray:
+    """txq and suq: uint32[32], texels along an axis; a surface's width is in elements, too."""
+    result = np.zeros(32, np.uint32)
+    for part, surface in _by_object(mask, handle, Surface) if of_surface else ():
+        result[lanes(part)] = surface.elements[axis]
+    for part, texture in () if of_surface else _by_object(mask, handle, Texture):
+        result[lanes(part)] = texture.sizes[axis]
+    return result
+
+
+def _places(mask: int, form: SurfaceForm, surface: Surface, coordinates: np.ndarray, nbytes: int) -> np.ndarray:
+    """uint64[32]: the lanes' addresses; 0 for those that a .zero access leaves out. Raises Fault for a .trap access."""
+    dimensions, _, mode = form
+    if surface.dimensions != dimensions:
+        raise Fault(f"an access to a {dimensions}D surface; the object is a {surface.dimensions}D surface")
+    result = np.zeros(32, np.uint64)
+    limits = (surface.sizes[0] - nbytes, surface.sizes[1] - 1, surface.sizes[2] - 1)
+    for lane in lane_list(mask):
+        at = [signed(int(coordinates[axis, lane]), 32) for axis in range(dimensions)]
+        near = [min(max(i, 0), limit) for i, limit in zip(at, limits)]
+        if at != near and mode == "zero":
+            continue
+        if at != near and mode == "trap":
+            width, *others = surface.sizes[:dimensions]
+            raise Fault(
+                f"surface access of {nbytes} bytes at {tuple(at)}, the first in bytes: the surface has rows of {width} "
+                f"bytes{''.join(f' by {other}' for other in others)}, and the access is .trap"
+            )
+        result[lane] = surface.address + sum(i * step for i, step in zip(near, surface.strides))
+    return result
+
+
+def load(
+    g: ActiveGroup, mask: int, form: SurfaceForm, handle: Operand, coordinates: np.ndarray, count: int, issuer: Issuer
+) -> np.ndarray:
+    """suld.b: uint[count, 32], of 16 bits for values of 8. coordinates: uint32[axes, 32], the first in bytes."""
+    nbytes = form[1] // 8
+    result = np.zeros((count, 32), UINTS[form[1]])
+    for part, surface in _by_object(mask, handle, Surface):
+        places = _places(part, form, surface, coordinates, count * nbytes)
+        found = g.grid.memory.gather(places, nbytes, count, places != 0, issuer)
+        result = np.where(places != 0, found, result)
+    return result.astype(UINTS[max(form[1], 16)])
+
+
+def store(
+    g: ActiveGroup,
+    mask: int,
+    form: SurfaceForm,
+    handle: Operand,
+    coordinates: np.ndarray,
+    values: np.ndarray,
+    issuer: Issuer,
+) -> None:
+    """sust.b. values: uint[count, 32]; coordinates as in `load`."""
+    g.cta.machine.progress += 1
+    for part, surface in _by_object(mask, handle, Surface):
+        places = _places(part, form, surface, coordinates, len(values) * values.itemsize)
+        g.grid.memory.scatter(places, values, places != 0, issuer)

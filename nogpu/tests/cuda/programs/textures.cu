@@ -1,0 +1,283 @@
+// Textures, surfaces and CUDA arrays; test_textures.py calls these functions. Each returns 0, or the line that failed.
+#include <cstring>
+#include <cuda_runtime.h>
+
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) return __LINE__;                                                                             \
+    } while (0)
+#define OK(call) CHECK((call) == cudaSuccess)
+#define REFUSES(code, call) CHECK((call) == cudaError##code && cudaGetLastError() == cudaError##code)
+
+typedef unsigned char uchar;
+
+enum Source { LINEAR, PITCHED, ARRAY };
+
+struct Case {
+    int source, dimensions, sizes[3];
+    int count, bits, kind;  // of channels
+    int filter, fraction, normalized, modes[3];
+    float border[4];
+};
+
+static int texel_bytes(const Case &c) { return c.count * c.bits / 8; }
+
+static cudaChannelFormatDesc channels(const Case &c) {
+    int bits[4] = {};
+    for (int i = 0; i < c.count; i++) bits[i] = c.bits;
+    return cudaCreateChannelDesc(bits[0], bits[1], bits[2], bits[3], (cudaChannelFormatKind)c.kind);
+}
+
+// A texture's memory: rows of texels of the host's, which lie behind each other.
+static int resource(const Case &c, const void *texels, cudaResourceDesc &r, unsigned flags = cudaArrayDefault) {
+    cudaChannelFormatDesc desc = channels(c);
+    size_t row = (size_t)c.sizes[0] * texel_bytes(c), rows = c.dimensions > 1 ? c.sizes[1] : 1;
+    memset(&r, 0, sizeof r);
+    if (c.source == LINEAR) {
+        r.resType = cudaResourceTypeLinear;
+        r.res.linear.desc = desc;
+        r.res.linear.sizeInBytes = row;
+        OK(cudaMalloc(&r.res.linear.devPtr, row));
+        OK(cudaMemcpy(r.res.linear.devPtr, texels, row, cudaMemcpyHostToDevice));
+    } else if (c.source == PITCHED) {
+        r.resType = cudaResourceTypePitch2D;
+        r.res.pitch2D.desc = desc;
+        r.res.pitch2D.width = c.sizes[0];
+        r.res.pitch2D.height = rows;
+        OK(cudaMallocPitch(&r.res.pitch2D.devPtr, &r.res.pitch2D.pitchInBytes, row, rows));
+        OK(cudaMemcpy2D(r.res.pitch2D.devPtr, r.res.pitch2D.pitchInBytes, texels, row, row, rows, cudaMemcpyHostToDevice));
+    } else {
+        r.resType = cudaResourceTypeArray;
+        cudaExtent extent = make_cudaExtent(c.sizes[0], c.dimensions > 1 ? rows : 0, c.dimensions > 2 ? c.sizes[2] : 0);
+        OK(cudaMalloc3DArray(&r.res.array.array, &desc, extent, flags));
+        cudaMemcpy3DParms copy = {};
+        copy.srcPtr = make_cudaPitchedPtr((void *)texels, row, c.sizes[0], rows);
+        copy.dstArray = r.res.array.array;
+        copy.extent = make_cudaExtent(c.sizes[0], rows, c.dimensions > 2 ? c.sizes[2] : 1);
+        copy.kind = cudaMemcpyHostToDevice;
+        OK(cudaMemcpy3D(&copy));
+    }
+    return 0;
+}
+
+static cudaTextureDesc description(const Case &c) {
+    cudaTextureDesc d = {};
+    for (int i = 0; i < 3; i++) d.addressMode[i] = (cudaTextureAddressMode)c.modes[i];
+    d.filterMode = (cudaTextureFilterMode)c.filter;
+    d.readMode = (cudaTextureReadMode)c.fraction;
+    d.normalizedCoords = c.normalized;
+    memcpy(d.borderColor, c.border, sizeof d.borderColor);
+    return d;
+}
+
+static int release(const Case &c, cudaResourceDesc &r) {
+    if (c.source == ARRAY) OK(cudaFreeArray(r.res.array.array));
+    else OK(cudaFree(c.source == LINEAR ? r.res.linear.devPtr : r.res.pitch2D.devPtr));
+    return 0;
+}
+
+template <class T> using Kernel = void (*)(cudaTextureObject_t, Case, const float *, int, T *);
+
+// out: on the host, a result for each of n coordinates, which are rows of x, y and z.
+template <class T>
+int run(Kernel<T> kernel, const Case &c, const void *texels, const float *at, int n, void *out, unsigned flags = 0) {
+    cudaResourceDesc r;
+    if (int line = resource(c, texels, r, flags)) return line;
+    cudaTextureDesc d = description(c);
+    cudaTextureObject_t texture;
+    OK(cudaCreateTextureObject(&texture, &r, &d, nullptr));
+    float *places;
+    T *found;
+    OK(cudaMalloc(&places, 12 * n));
+    OK(cudaMalloc(&found, sizeof(T) * n));
+    OK(cudaMemcpy(places, at, 12 * n, cudaMemcpyHostToDevice));
+    kernel<<<(n + 31) / 32, 32>>>(texture, c, places, n, found);
+    OK(cudaMemcpy(out, found, sizeof(T) * n, cudaMemcpyDeviceToHost));
+    OK(cudaDestroyTextureObject(texture));
+    OK(cudaFree(places));
+    OK(cudaFree(found));
+    return release(c, r);
+}
+
+template <class T> __global__ void fetch(cudaTextureObject_t texture, Case c, const float *at, int n, T *out) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float x = at[i], y = at[n + i], z = at[2 * n + i];
+    if (c.source == LINEAR) out[i] = tex1Dfetch<T>(texture, (int)x);
+    else if (c.dimensions == 1) out[i] = tex1D<T>(texture, x);
+    else if (c.dimensions == 2) out[i] = i & 1 ? tex2D<T>(texture, x, y) : tex2DLod<T>(texture, x, y, 0);
+    else out[i] = tex3D<T>(texture, x, y, z);
+}
+
+#define FETCH(type)                                                                                                    \
+    extern "C" int fetch_##type(const Case *c, const void *texels, const float *at, int n, void *out) {                \
+        return run(fetch<type>, *c, texels, at, n, out);                                                 \
+    }
+FETCH(float) FETCH(float2) FETCH(float4) FETCH(int) FETCH(uint2) FETCH(uchar) FETCH(uchar4) FETCH(short2) FETCH(char)
+FETCH(ushort4)
+
+template <int CHANNEL> __global__ void gather(cudaTextureObject_t t, Case c, const float *at, int n, float4 *out) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = tex2Dgather<float4>(t, at[i], at[n + i], CHANNEL);
+}
+
+extern "C" int gather_second(const Case *c, const void *texels, const float *at, int n, void *out) {
+    return run(gather<1>, *c, texels, at, n, out, cudaArrayTextureGather);
+}
+
+// Surfaces: a value is read at (x, y, z), which may lie outside, and written at the mirrored place of another surface.
+
+template <class T, cudaSurfaceBoundaryMode MODE>
+__global__ void move(cudaSurfaceObject_t from, cudaSurfaceObject_t to, Case c, const int *at, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x, size = sizeof(T);
+    if (i >= n) return;
+    int x = at[i], y = at[n + i], z = at[2 * n + i];
+    int u = c.sizes[0] - 1 - x, v = c.sizes[1] - 1 - y, w = c.sizes[2] - 1 - z;
+    T value;
+    if (c.dimensions == 1) surf1Dread(&value, from, x * size, MODE), surf1Dwrite(value, to, u * size, MODE);
+    if (c.dimensions == 2) surf2Dread(&value, from, x * size, y, MODE), surf2Dwrite(value, to, u * size, v, MODE);
+    if (c.dimensions == 3)
+        surf3Dread(&value, from, x * size, y, z, MODE), surf3Dwrite(value, to, u * size, v, w, MODE);
+}
+
+template <class T, cudaSurfaceBoundaryMode MODE>
+int moved(const Case &c, const void *texels, void *out, const int *at, int n) {
+    cudaResourceDesc from, to;
+    if (int line = resource(c, texels, from, cudaArraySurfaceLoadStore)) return line;
+    if (int line = resource(c, out, to, cudaArraySurfaceLoadStore)) return line;
+    cudaSurfaceObject_t sources, targets;
+    OK(cudaCreateSurfaceObject(&sources, &from));
+    OK(cudaCreateSurfaceObject(&targets, &to));
+    int *places;
+    OK(cudaMalloc(&places, 12 * n));
+    OK(cudaMemcpy(places, at, 12 * n, cudaMemcpyHostToDevice));
+    move<T, MODE><<<1, n>>>(sources, targets, c, places, n);
+    OK(cudaDeviceSynchronize());
+    cudaMemcpy3DParms copy = {};
+    size_t row = (size_t)c.sizes[0] * texel_bytes(c);
+    copy.srcArray = to.res.array.array;
+    copy.dstPtr = make_cudaPitchedPtr(out, row, c.sizes[0], c.sizes[1]);
+    copy.extent = make_cudaExtent(c.sizes[0], c.sizes[1], c.sizes[2]);
+    copy.kind = cudaMemcpyDeviceToHost;
+    OK(cudaMemcpy3D(&copy));
+    OK(cudaDestroySurfaceObject(sources));
+    OK(cudaDestroySurfaceObject(targets));
+    if (int line = release(c, from)) return line;
+    return release(c, to);
+}
+
+#define MOVE(type, mode)                                                                                               \
+    extern "C" int move_##type##_##mode(const Case *c, const void *texels, void *out, const int *at, int n) {          \
+        return moved<type, cudaBoundaryMode##mode>(*c, texels, out, at, n);                                            \
+    }
+MOVE(uchar, Clamp) MOVE(short2, Zero) MOVE(float, Clamp) MOVE(float4, Zero) MOVE(uint2, Trap) MOVE(float, Trap)
+
+// The runtime's functions
+
+extern "C" int copies() {
+    cudaArray_t array, other;
+    cudaChannelFormatDesc desc = cudaCreateChannelDesc<short2>(), found;
+    OK(cudaMallocArray(&array, &desc, 6, 5));
+    OK(cudaMallocArray(&other, &desc, 6, 5));
+    int texels[5][6], back[5][6] = {}, part[2][3];
+    for (int i = 0; i < 30; i++) (&texels[0][0])[i] = i * 1001;
+    OK(cudaMemcpy2DToArray(array, 0, 0, texels, 24, 24, 5, cudaMemcpyHostToDevice));
+    OK(cudaMemcpy2DFromArray(part, 12, array, 8, 1, 12, 2, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < 6; i++) CHECK(part[i / 3][i % 3] == texels[1 + i / 3][2 + i % 3]);
+    OK(cudaMemcpy2DArrayToArray(other, 4, 1, array, 8, 2, 12, 3, cudaMemcpyDeviceToDevice));
+    OK(cudaMemcpy2DFromArray(back, 24, other, 4, 1, 12, 3, cudaMemcpyDeviceToHost));
+    CHECK(back[0][0] == texels[2][2] && back[2][2] == texels[4][4]);
+    OK(cudaMemcpyToArray(other, 8, 1, &texels[0][0], 44, cudaMemcpyHostToDevice));  // 4 texels of row 1, then on
+    OK(cudaMemcpyFromArray(&back[0][0], other, 8, 1, 44, cudaMemcpyDeviceToHost));
+    CHECK(!memcmp(back, texels, 44));
+    OK(cudaMemcpy2DFromArray(part, 4, other, 0, 2, 4, 1, cudaMemcpyDeviceToHost));
+    CHECK(part[0][0] == texels[0][4]);
+    cudaExtent extent;
+    unsigned flags;
+    OK(cudaArrayGetInfo(&found, &extent, &flags, array));
+    CHECK(extent.width == 6 && extent.height == 5 && extent.depth == 0 && flags == 0 && !memcmp(&found, &desc, sizeof found));
+    OK(cudaGetChannelDesc(&found, array));
+    CHECK(found.x == 16 && found.y == 16 && found.z == 0 && found.f == cudaChannelFormatKindSigned);
+    REFUSES(InvalidValue, cudaMemcpy2DToArray(array, 4, 0, texels, 24, 24, 1, cudaMemcpyHostToDevice));
+    REFUSES(InvalidValue, cudaMemcpy2DToArray(array, 0, 1, texels, 24, 24, 5, cudaMemcpyHostToDevice));
+    REFUSES(InvalidValue, cudaMemcpyToArray(array, 0, 4, texels, 28, cudaMemcpyHostToDevice));
+    OK(cudaFreeArray(array));
+    OK(cudaFreeArray(other));
+    REFUSES(InvalidResourceHandle, cudaFreeArray(array));
+    cudaPitchedPtr planes;
+    OK(cudaMalloc3D(&planes, make_cudaExtent(100, 3, 2)));
+    CHECK(planes.pitch >= 100 && planes.xsize == 100 && planes.ysize == 3);
+    OK(cudaMemset(planes.ptr, 1, planes.pitch * 6));
+    OK(cudaFree(planes.ptr));
+    return 0;
+}
+
+extern "C" int refusals() {
+    cudaArray_t array;
+    cudaTextureObject_t texture;
+    cudaSurfaceObject_t surface;
+    cudaResourceDesc r = {};
+    cudaTextureDesc d = {}, back;
+    auto desc = cudaCreateChannelDesc<int>(), bytes = cudaCreateChannelDesc<uchar4>();
+    auto three = cudaCreateChannelDesc(8, 8, 8, 0, cudaChannelFormatKindUnsigned);
+    REFUSES(InvalidValue, cudaMallocArray(&array, &desc, 131073, 0));
+    REFUSES(InvalidValue, cudaMallocArray(&array, &desc, 0, 4));
+    REFUSES(InvalidValue, cudaMallocArray(&array, &three, 4, 4));
+    auto compressed = cudaCreateChannelDesc<cudaChannelFormatKindUnsignedBlockCompressed1>();
+    REFUSES(NotSupported, cudaMallocArray(&array, &compressed, 4, 4));
+    REFUSES(NotSupported, cudaMalloc3DArray(&array, &desc, make_cudaExtent(4, 4, 6), cudaArrayLayered));
+    REFUSES(NotSupported, cudaMalloc3DArray(&array, &desc, make_cudaExtent(4, 4, 6), cudaArrayCubemap));
+    OK(cudaMallocArray(&array, &desc, 4, 4));
+    r.resType = cudaResourceTypeArray;
+    r.res.array.array = array;
+    d.filterMode = cudaFilterModeLinear;
+    REFUSES(InvalidFilterSetting, cudaCreateTextureObject(&texture, &r, &d, nullptr));
+    d.readMode = cudaReadModeNormalizedFloat;
+    REFUSES(InvalidNormSetting, cudaCreateTextureObject(&texture, &r, &d, nullptr));
+    d = cudaTextureDesc();
+    cudaResourceViewDesc view = {};
+    REFUSES(NotSupported, cudaCreateTextureObject(&texture, &r, &d, &view));
+    d.sRGB = 1;
+    REFUSES(NotSupported, cudaCreateTextureObject(&texture, &r, &d, nullptr));
+    d.sRGB = 0;
+    d.borderColor[1] = 1;
+    REFUSES(NotSupported, cudaCreateTextureObject(&texture, &r, &d, nullptr));
+    d.borderColor[1] = 0;
+    d.addressMode[0] = (cudaTextureAddressMode)4;
+    REFUSES(InvalidValue, cudaCreateTextureObject(&texture, &r, &d, nullptr));
+    d.addressMode[0] = cudaAddressModeClamp;
+    r.resType = cudaResourceTypeMipmappedArray;
+    REFUSES(NotSupported, cudaCreateTextureObject(&texture, &r, &d, nullptr));
+    r.resType = cudaResourceTypeArray;
+    OK(cudaCreateTextureObject(&texture, &r, &d, nullptr));
+    OK(cudaGetTextureObjectTextureDesc(&back, texture));
+    CHECK(!memcmp(&back, &d, sizeof d));
+    cudaResourceDesc place;
+    OK(cudaGetTextureObjectResourceDesc(&place, texture));
+    CHECK(place.resType == cudaResourceTypeArray && place.res.array.array == array);
+    OK(cudaDestroyTextureObject(texture));
+    REFUSES(InvalidValue, cudaGetTextureObjectTextureDesc(&back, texture));
+    REFUSES(InvalidValue, cudaDestroyTextureObject(texture));
+    REFUSES(InvalidValue, cudaCreateSurfaceObject(&surface, &r));  // the array is not for surfaces
+    OK(cudaFreeArray(array));
+    REFUSES(InvalidResourceHandle, cudaCreateTextureObject(&texture, &r, &d, nullptr));
+    char *memory;
+    size_t pitch;
+    OK(cudaMallocPitch(&memory, &pitch, 64, 4));
+    r = cudaResourceDesc();
+    r.resType = cudaResourceTypePitch2D;
+    r.res.pitch2D.desc = bytes;
+    r.res.pitch2D.devPtr = memory;
+    r.res.pitch2D.width = 16;
+    r.res.pitch2D.height = 4;
+    r.res.pitch2D.pitchInBytes = 48;
+    REFUSES(InvalidValue, cudaCreateTextureObject(&texture, &r, &d, nullptr));  // a row has 64 bytes
+    r.res.pitch2D.pitchInBytes = pitch + 4;
+    REFUSES(InvalidValue, cudaCreateTextureObject(&texture, &r, &d, nullptr));
+    r.res.pitch2D.pitchInBytes = pitch;
+    r.res.pitch2D.devPtr = memory + 4;
+    REFUSES(InvalidValue, cudaCreateTextureObject(&texture, &r, &d, nullptr));
+    REFUSES(InvalidValue, cudaCreateSurfaceObject(&surface, &r));
+    OK(cudaFree(memory));
+    return 0;
+}
