@@ -1,13 +1,13 @@
 """The judge opens no code once a submission may have run, because the submission may have changed it."""
 
-import json
 import subprocess
 import sys
 
 import pytest
 
-from tests.support.commands import BEHAVIOURS, ROOT, clean_environment, write_specs
-from tests.support.slow import sampled
+from tests.support.commands import BEHAVIOURS, ROOT, clean_environment, watched_eval, write_specs
+
+pytestmark = pytest.mark.slow  # one such run is test_protocol.py's
 
 LAUNCHES = """
 import nogpu
@@ -34,19 +34,14 @@ def plan_report(sizes):
 
 @pytest.mark.parametrize(
     ("arguments", "protocol"),
-    sampled(
-        [
-            (["test"], False),
-            (["test"], True),
-            (["benchmark"], False),
-            (["leaderboard"], True),
-            (["profile"], False),
-            (["benchmark", "--clock", "b200", "--why"], False),
-            (["test", "--plans", "all"], False),
-        ],
-        7,
-        names=2,
-    ),
+    [
+        (["test"], False),
+        (["benchmark"], False),
+        (["leaderboard"], True),
+        (["profile"], False),
+        (["benchmark", "--clock", "b200", "--why"], False),
+        (["test", "--plans", "all"], False),
+    ],
 )
 def test_the_judge_opens_no_code_after_its_first_request(tmp_path, arguments, protocol):
     specs = write_specs(
@@ -63,17 +58,16 @@ def test_the_judge_opens_no_code_after_its_first_request(tmp_path, arguments, pr
     elif "--plans" in arguments:
         specs.write_text(specs.read_text().splitlines()[0])
         submission = ROOT / "submission.py"
-    found = tmp_path / "found"
-    command = [sys.executable, "-m", "nogpu", ROOT / "tests" / "support" / "watched_eval.py", found]
+    program, recorded = watched_eval(tmp_path)
     with open(tmp_path / "protocol", "w") as file:
         run = subprocess.run(
-            [*command, arguments[0], specs, *arguments[1:], "--submission", submission],
+            [sys.executable, *program, arguments[0], specs, *arguments[1:], "--submission", submission],
             env=clean_environment(**({"POPCORN_FD": str(file.fileno())} if protocol else {})),
             pass_fds=[file.fileno()],
             capture_output=True,
             text=True,
             timeout=300,
         )
-    asked, events = json.loads(found.read_text())
+    asked, events = recorded()
     assert "Call" in asked and run.returncode in (0, 112), run.stderr
     assert events == []
