@@ -5,22 +5,11 @@ import sys
 
 import pytest
 
+from tests.harness.test_eval import LAUNCHES
 from tests.support.commands import BEHAVIOURS, ROOT, clean_environment, watched_eval, write_specs
 
 pytestmark = pytest.mark.slow  # one such run is test_protocol.py's
 
-LAUNCHES = """
-import nogpu
-import reference
-
-PTX = ".version 8.8 .target sm_100a .address_size 64 .visible .entry k() { .reg .b32 %r<2>; mov.b32 %r1, 0; ret; }"
-kernel = nogpu.load_ptx(PTX)["k"]
-
-
-def custom_kernel(data):
-    kernel.launch(150, 128)
-    return reference.ref_kernel(data)
-"""
 LARGE = "m: [160, 300]; n: [512, 256]; k: [1024, 2048]; g: 2; seed: 1111\n"
 UNMADE = "m: [4, 4]; n: [16, 16]; k: [63, 63]; g: 2; seed: 1\n"  # sizes with which the judge's own generate_input fails
 PRINTS = """
