@@ -112,16 +112,6 @@ def test_the_other_problems(tmp_path, problem, line, message):
 
 
 @pytest.mark.slow
-def test_a_failing_import_is_every_cases_error(tmp_path):
-    specs = write_specs(tmp_path / "specs.txt", ["good", "good"])
-    code, log, _ = run_protocol("test", specs, "--submission", SUBMISSIONS / "broken_import.py", *OPTIONS)
-    assert (code, log["check"]) == (112, "fail")
-    for index in range(2):
-        assert log[f"test.{index}.status"] == "fail"
-        assert log[f"test.{index}.error"] == "ImportError: no module named tvm_ffi"
-
-
-@pytest.mark.slow
 def test_benchmark_counts_and_never_times(tmp_path):
     specs = write_specs(tmp_path / "specs.txt", ["good", "wrong", "good"])
     code, log, _ = run_protocol("benchmark", specs, "--submission", BEHAVIOURS, *OPTIONS)
