@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from harness.runner import load_submission
+from harness.runner import CONTEST, load_submission
 from nogpu.contest import utils
 
 NAN, INF = float("nan"), float("inf")
@@ -47,7 +47,10 @@ def test_a_submission_imports_it(monkeypatch, tmp_path, own):
     """A submission's own module of that name comes first. That a worker has the module, test_protocol.py shows."""
     submission = tmp_path / "submission.py"
     submission.write_text("from utils import make_match_reference")
-    monkeypatch.setattr(sys, "path", [*([str(tmp_path)] if own else []), *sys.path])
+    others = [place for place in sys.path if place != CONTEST]
+    monkeypatch.setattr(sys, "path", [*([str(tmp_path)] if own else []), *others])
+    others = [finder for finder in sys.meta_path if type(finder).__name__ != "ContestFinder"]  # of the emulated device
+    monkeypatch.setattr(sys, "meta_path", others)
     for name in ("submission", "utils"):
         monkeypatch.setitem(sys.modules, name, None)  # restored in the end
         del sys.modules[name]
