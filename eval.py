@@ -30,6 +30,7 @@ import argparse
 import os
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 from harness import options, sanitizing
 from harness.clocks import Clocking
@@ -170,28 +171,31 @@ def prepare_environment(job: Job) -> None:
     os.environ.update(job.environment)
 
 
-def run(
+def make_worker(args: argparse.Namespace, submission: Submission, device: Device, **more: Any) -> Worker:
+    return Worker(submission, args.timeout or device.timeout_s, device is EMULATOR, has_outer_profiler(), **more)
+
+
+def run_for_the_contest(
+    args: argparse.Namespace, submission: Submission, device: Device, selected: Selection, protocol_fd: int
+) -> bool:
+    """Run the selected cases and report them by the protocol. Returns whether all passed."""
+    with ProtocolReport(protocol_fd, submission) as protocol:
+        with make_worker(args, submission, device, shown=not protocol.is_output) as worker:
+            wishes = Wishes(args.baseline)
+            passed = run_mode(args.mode, device, selected.problem, selected.specs, worker, protocol, wishes)
+        protocol.end(passed)  # after the last process of the submission has ended
+    return passed
+
+
+def run_for_a_person(
     args: argparse.Namespace,
     submission: Submission,
     device: Device,
     selections: list[Selection],
     sanitizer: Sanitizer | None,
     clock: Clocking | None,
-    protocol_fd: int | None,
 ) -> bool:
-    """Run and report the selected cases. Returns whether all passed."""
-    timeout_s = args.timeout or device.timeout_s
-    starts = device is EMULATOR, has_outer_profiler()
-    if protocol_fd is not None:
-        (selected,) = selections
-        with ProtocolReport(protocol_fd, submission) as protocol:
-            with Worker(submission, timeout_s, *starts, shown=not protocol.is_output) as worker:
-                passed = run_mode(
-                    args.mode, device, selected.problem, selected.specs, worker, protocol, Wishes(args.baseline)
-                )
-            protocol.end(passed)  # after the last process of the submission has ended
-        return passed
-
+    """Run the selected cases and print their tables. Returns whether all passed."""
     reports: list[ConsoleReport] = []
     outcomes: list[bool] = []
     several = sum(len(selected.specs) for selected in selections) > 1
@@ -203,7 +207,7 @@ def run(
         if clock
     }
     files = [file for of_cases in clocks.values() for of_case in of_cases for file in of_case.make_files()]
-    with Worker(submission, timeout_s, *starts, files=files) as worker:
+    with make_worker(args, submission, device, files=files) as worker:
         name = worker.device_name()
         if args.schedule and device.has_schedules:
             name += f", schedules {args.schedule}"
@@ -233,13 +237,17 @@ def main() -> int:
     except FileNotFoundError:
         remark("eval.py: the working folder has been removed: change to another")
         return EXIT_USAGE
-    protocol_fd = None
-    if "POPCORN_FD" in os.environ:
-        protocol_fd = usable_fd(os.environ["POPCORN_FD"])
-        if protocol_fd is None:
-            print(f"POPCORN_FD={os.environ['POPCORN_FD']!r} is not open for writing", file=sys.stderr)
-            return EXIT_BAD_POPCORN_FD
+    if "POPCORN_FD" not in os.environ:
+        return evaluate(None)
+    protocol_fd = usable_fd(os.environ["POPCORN_FD"])
+    if protocol_fd is None:
+        print(f"POPCORN_FD={os.environ['POPCORN_FD']!r} is not open for writing", file=sys.stderr)
+        return EXIT_BAD_POPCORN_FD
+    return evaluate(protocol_fd)
 
+
+def evaluate(protocol_fd: int | None) -> int:
+    """Run what the command line asks for, and return the exit code. protocol_fd: of the contest; None for a person."""
     parser = make_parser()
     args = parser.parse_args()
     if protocol_fd is not None and args.specfile is None:
@@ -271,8 +279,13 @@ def main() -> int:
     for line in (shortcomings(), RIGHTS_KEPT if has_outer_profiler() else ""):
         if line:
             remark(f"eval.py: {line}")
+    sanitizer = sanitizer_of(parser, args, device)
     try:
-        passed = run(args, submission, device, selections, sanitizer_of(parser, args, device), clock, protocol_fd)
+        if protocol_fd is not None:
+            (selected,) = selections
+            passed = run_for_the_contest(args, submission, device, selected, protocol_fd)
+        else:
+            passed = run_for_a_person(args, submission, device, selections, sanitizer, clock)
         sys.stdout.flush()
     except FolderError as error:
         remark(f"eval.py: {error}")

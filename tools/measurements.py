@@ -21,13 +21,11 @@ A table whose file is missing says which command writes the file.
     clock           PROFILE[-shapes]  clock-PROFILE.json: modelled times beside measured or published ones; -shapes: of
                                       random shapes
     sensitivity     PROFILE           sensitivity-PROFILE.json: constants that modelled times depend on
-    overlaps        DEVICE            DEVICE-overlaps.json: early readers, and launches that overlap
     foreign         LIST              foreign-LIST.json: programs of others, and what a B200 made of them
     foreign-lists                     every other foreign-LIST.json: how many pass, and why the rest do not
     foreign-sanitizer                 foreign-sanitizer.json: what the sanitizer reports of the programs of others
 
-DEVICE-overlaps-first.json is of an earlier run of tools.overlaps. Cases are numbered from 0, as `--case` numbers them.
-Times are microseconds, medians over the repeats.
+Cases are numbered from 0, as `--case` numbers them. Times are microseconds, medians over the repeats.
 """
 
 from __future__ import annotations
@@ -48,7 +46,6 @@ from tools.clock import sensitivity
 from tools.clock.tables import clock, modelled, phases
 from tools.compare import OURS_ORDINARY, OURS_OVERLAPPING, OURS_PROGRAMMATIC
 from tools.mutants.tables import mutants_table, silence_table
-from tools.overlap_tables import overlaps
 from tools.rows import percentiles, range_text
 from workshop.console import command_parser
 from workshop.foreign.tables import foreign_lists, foreign_programs, foreign_sanitizer
@@ -267,7 +264,6 @@ KINDS: dict[str, Callable[[Path, str], str]] = {
     "fuzz": fuzz,
     "clock": clock,
     "sensitivity": sensitivity.table,
-    "overlaps": overlaps,
     "mutants": mutants_table,
     "silence": silence_table,
     "foreign": foreign_programs,

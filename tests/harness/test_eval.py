@@ -27,8 +27,18 @@ from tests.support.slow import sampled
 
 
 def test_the_table_shows_what_differs_where(tmp_path):
+    """Nothing is imported from the working folder, and a name that the output cannot show is escaped: bytes that are no
+    text, and characters that would change a terminal.
+    """
     specs = write_specs(tmp_path / "specs.txt", ["good", "wrong", "raises"])
-    run = run_eval("test", specs, "--submission", BEHAVIOURS, "--device", "emulator", "--schedule", "random:3")
+    submission = tmp_path / os.fsdecode(b"\xff\x1b[2J.py")
+    submission.write_bytes(BEHAVIOURS.read_bytes())
+    for name in ("nogpu", "random", "torch", "harness", "sitecustomize"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(7)")
+    run = run_eval(
+        "test", specs, "--submission", submission, "--device", "emulator", "--schedule", "random:3",
+        cwd=tmp_path, PYTHONIOENCODING="utf-8", COLUMNS="0",
+    )  # fmt: skip
     assert run.returncode == 112
     assert run.stderr.count("\n") == 1
     assert run.stderr.startswith(
@@ -36,7 +46,8 @@ def test_the_table_shows_what_differs_where(tmp_path):
     )
     assert run.stderr.count("--schedule") == 1
     headline, *_ = run.stdout.splitlines()
-    assert headline == f"group_gemm test · NVIDIA B200 (emulated), schedules random:3 · {Submission.of(BEHAVIOURS)}"
+    assert headline == f"group_gemm test · NVIDIA B200 (emulated), schedules random:3 · {Submission.of(submission)}"
+    assert r"/\udcff\x1b[2J.py" in headline and "\x1b" not in run.stdout + run.stderr
     rows = [line.split() for line in run.stdout.splitlines() if line.startswith((" 0 ", " 1 ", " 2 "))]
     assert [row[0] for row in rows] == ["0", "1", "2"]
     assert [row[-1] for row in rows] == ["bit-exact", "FAIL", "FAIL"]
@@ -290,14 +301,14 @@ LOST = "eval.py: the results cannot be written to {}\n"
     sampled(
         [
             (">&-", 120, "eval.py: standard output is closed: there is nowhere to write results\n"),
-            (">/dev/full", 120, LOST.format("standard output: No space left on device")),
-            ("| true", 120, LOST.format("standard output: Broken pipe")),
-            ("9>/dev/full", 111, LOST.format("POPCORN_FD=9: No space left on device")),
             ("9>results >&- 2>&- <&-", 0, ""),
             ("2>&- <&- >results", 0, ""),
             ("2>/dev/full >results", 0, ""),
+            ("9>/dev/full", 111, LOST.format("POPCORN_FD=9: No space left on device")),
+            (">/dev/full", 120, LOST.format("standard output: No space left on device")),
+            ("| true", 120, LOST.format("standard output: Broken pipe")),
         ],
-        3,
+        4,
         names=3,
     ),
 )

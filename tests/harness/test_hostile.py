@@ -20,7 +20,9 @@ def together(*families):
 @pytest.mark.parametrize(
     "names",
     [
-        pytest.param(together("results", "calls"), id="results"),
+        pytest.param(
+            [*together("results", "calls"), "forged_then_exit", "pickled_code", "finish_fails", "exit_0"], id="results"
+        ),
         pytest.param(together("twins"), id="twins", marks=pytest.mark.slow),
         pytest.param(
             [
@@ -32,7 +34,6 @@ def together(*families):
             id="reach",
             marks=pytest.mark.slow,
         ),
-        pytest.param(["forged_then_exit", "pickled_code", "finish_fails", "exit_0"], id="channel"),
         pytest.param(["second_worker", *KINDS["second_worker"].then], id="files", marks=pytest.mark.slow),
         pytest.param(together("rights"), id="rights", marks=pytest.mark.slow),
         pytest.param(["many_plans"], id="plans", marks=pytest.mark.slow),

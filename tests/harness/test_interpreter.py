@@ -18,6 +18,13 @@ print("buffered")
 leave({code})
 """
 
+FULL_STANDARD_ERROR = """
+import os
+from harness.interpreter import remark
+os.dup2(os.open("/dev/full", os.O_WRONLY), 2)
+remark("lost")
+"""
+
 
 def run(code, before="", **options):
     text = PROGRAM.format(code=code, before=before)
@@ -43,11 +50,22 @@ def test_output_that_cannot_be_written_is_told_by_the_code(code, found):
 
 
 @pytest.mark.parametrize(
-    "trouble", ["atexit.register(exit, 3)", "atexit.register(1 .__truediv__, 0)", "sys.stderr = None"]
+    "trouble",
+    ["atexit.register(exit, 3)", "atexit.register(1 .__truediv__, 0)", "sys.stderr = None", FULL_STANDARD_ERROR],
 )
 def test_the_end_comes_whatever_a_program_has_done(trouble):
     ended = run(0, before=trouble, stdout=subprocess.PIPE)
     assert ended.stdout == "buffered\nexit function\n"
+
+
+def test_output_escapes_what_its_encoding_lacks():
+    before = """
+from harness.interpreter import open_streams
+sys.stdout.reconfigure(encoding="ascii")
+open_streams()
+print("\u00b7 \\udcff")
+"""
+    assert run(0, before=before, stdout=subprocess.PIPE).stdout.startswith("\\xb7 \\udcff\n")
 
 
 def test_garbage_is_collected_again_after_imports():

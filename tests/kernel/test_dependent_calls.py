@@ -79,7 +79,7 @@ def test_the_last_of_calls_that_share_their_output_stays(solve, way):
     assert not any(wrong(calls[-1]))
 
 
-@pytest.mark.parametrize("shape", sampled(SHAPES, 5), ids=label)
+@pytest.mark.parametrize("shape", sampled(SHAPES, 10), ids=label)
 def test_calls_with_free_outputs(monkeypatch, shape):
     """A launch waits only at its own end, for the end of the previous launch, as in the contest's timings."""
     solve, calls = use(monkeypatch, shape), calls_apart(3, SIZES)

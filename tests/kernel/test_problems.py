@@ -8,8 +8,6 @@ import itertools
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import reference
 import submission
@@ -130,34 +128,6 @@ def test_without_tokens_nothing_is_launched(monkeypatch, products):
     monkeypatch.setattr(submission, "compiled", lambda plan: pytest.fail("launched"))
     data = generate(products, 0, 128, 256, 2, 1)
     assert submission.solve(data) is data[-1] and data[-1].shape == (0, 128, 2)
-
-
-@st.composite
-def problems(draw):
-    """A configuration's shape and products, and random legal sizes M, N, K and L."""
-    shape, products = draw(st.sampled_from(EVERY))
-    m, n, k = (
-        draw(st.integers(1, 16 if shape[0] == 16 else 300)),
-        8 * draw(st.integers(1, 36)),
-        draw(st.integers(1, 16)),
-    )
-    return shape, products, m, n, 64 * k, draw(st.integers(1, 3))
-
-
-@pytest.mark.parametrize("schedule", sampled(["late", "random:1", "random:2"], 3))
-def test_random_legal_problems(monkeypatch, schedule):
-    if EMULATED:
-        from nogpu.execution.device import Device
-
-        monkeypatch.setattr(Device.current(), "schedules", (schedule,))
-
-    @settings(max_examples=6, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
-    @given(problems(), st.integers(0, 2**31))
-    def check(problem, seed):
-        shape, products, *sizes = problem
-        solve_and_compare(products, *sizes, seed=seed, solve=solver(shape))
-
-    check()
 
 
 @pytest.mark.skipif(not EMULATED, reason="the emulator counts bytes")

@@ -121,7 +121,7 @@ def test_clusters_of_four_leave_sms_over(shape, sms, slots):
 @settings(max_examples=100, deadline=None)
 @given(SCHEDULES)
 def test_rows_follow_and_requested_bytes_add_up(schedule):
-    """Successive tiles share weights in L2, and neighbours load them for each other; bytes add up over stages."""
+    """Successive tiles share weights in L2, and neighbours load them for each other; bytes add up over tiles."""
     plan, order = schedule.plan, []
     for wave in range(ceil_div(schedule.tiles, schedule.slots)):
         for cta in range(0, schedule.ctas, plan.cta_group):
@@ -281,7 +281,7 @@ def test_half_a_pair_without_rows_and_forced_configurations():
 
 
 def walk(schedule):
-    """Requested bytes by operand, over every stage of every CTA's tiles; neighbours of the same rows load half each."""
+    """Requested bytes by operand, over every CTA's tiles; neighbours of the same rows load half each."""
     plan = schedule.plan
     total = dict.fromkeys(requested(schedule), 0)
     for cta in range(schedule.ctas):
@@ -294,12 +294,9 @@ def walk(schedule):
             first = weight_row + (neighbour * half if pieces == 2 else 0)
             columns = min(plan.token_tile, -(-(m - token) // 64) * 64)  # N of the MMA, half of it per CTA of a pair
             mine = token + rank * columns // plan.cta_group
-            for k_start in range(0, k, 256):
-                row_bytes, sf_bytes = min(256, k - k_start) // 2, min(256, k - k_start) * 8
-                total["weights"] += plan.products * max(0, min(half, n - first)) * row_bytes
-                total["weight SF"] += plan.products * sf_bytes // pieces
-                total["tokens"] += max(0, min(plan.token_rows, m - mine)) * row_bytes
-                total["token SF"] += (
-                    len({row // 128 for row in range(token, min(token + plan.token_tile, m))}) * sf_bytes
-                )
+            row_bytes, sf_bytes = k // 2, 8 * k
+            total["weights"] += plan.products * max(0, min(half, n - first)) * row_bytes
+            total["weight SF"] += plan.products * sf_bytes // pieces
+            total["tokens"] += max(0, min(plan.token_rows, m - mine)) * row_bytes
+            total["token SF"] += len({row // 128 for row in range(token, min(token + plan.token_tile, m))}) * sf_bytes
     return total

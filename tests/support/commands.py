@@ -1,5 +1,6 @@
 """Runs of eval.py in a process of its own, as the contest's harness or as a person starts it."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from harness.submissions import Submission
 ROOT = Path(__file__).resolve().parents[2]
 SUBMISSIONS = ROOT / "tests" / "submissions"
 BEHAVIOURS = SUBMISSIONS / "behaviours.py"
+WATCHED = ROOT / "tests" / "support" / "watched_eval.py"
 
 
 def clean_environment(**variables):
@@ -39,20 +41,30 @@ def written_by_worker(name, submission=BEHAVIOURS):
     return Path.home() / ".cache" / "nvfp4-worker" / Submission.of(submission).digest / name
 
 
-def run_eval(*arguments, script=ROOT / "eval.py", **variables):
+def run_eval(*arguments, script=ROOT / "eval.py", cwd=None, **variables):
     """Run eval.py for a person; returns the completed process with its text output."""
     command = [sys.executable, *filter(None, [script]), *map(str, arguments)]
-    return subprocess.run(command, env=clean_environment(**variables), capture_output=True, text=True, timeout=300)
+    return subprocess.run(
+        command, env=clean_environment(**variables), cwd=cwd, capture_output=True, text=True, timeout=300
+    )
 
 
-def run_protocol(*arguments, limit_s=300, **variables):
-    """Run eval.py with a pipe as POPCORN_FD, killed after `limit_s`.
+def watched_eval(folder):
+    """eval.py as a program that records the code files which it opens after a worker's first request: the program's
+    words, and a function that returns the requests and these events.
+    """
+    found = folder / "found"
+    return ("-m", "nogpu", WATCHED, found), lambda: json.loads(found.read_text())
+
+
+def run_protocol(*arguments, program=(ROOT / "eval.py",), limit_s=300, **variables):
+    """Run eval.py, or a program that runs it, with a pipe as POPCORN_FD, killed after `limit_s`.
 
     Returns (exit code, {key: value} of its lines in order, stdout and stderr).
     """
     reading, writing = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, ROOT / "eval.py", *map(str, arguments)],
+        [sys.executable, *map(str, (*program, *arguments))],
         env=clean_environment(POPCORN_FD=str(writing), **variables),
         pass_fds=(writing,),
         stdout=subprocess.PIPE,

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 import submission
-from harness import devices
 from harness.plan_report import configuration_name
 from task import PROBLEMS
 from tools.choice import __main__ as choice
@@ -68,10 +67,3 @@ def test_a_choice_is_judged_by_the_best_configuration(capsys, tmp_path):
 def test_a_file_or_a_measurement(arguments):
     with pytest.raises(SystemExit):
         choice.main(arguments)
-
-
-def test_without_a_gpu_the_command_says_so(monkeypatch):
-    monkeypatch.setattr(devices, "has_hopper", lambda: False)
-    monkeypatch.setattr(devices, "has_b200", lambda: False)
-    with pytest.raises(SystemExit, match="a B200 or a Hopper GPU is needed"):
-        choice.main(["--measure", "--save", "x.json"])

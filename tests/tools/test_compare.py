@@ -187,13 +187,6 @@ def test_example_computes_every_input(name, monkeypatch):
         check()
 
 
-def test_without_a_gpu_it_says_so(monkeypatch):
-    monkeypatch.setattr(devices, "has_hopper", lambda: False)
-    monkeypatch.setattr(devices, "has_b200", lambda: False)
-    with pytest.raises(SystemExit, match="a B200 or a Hopper GPU is needed"):
-        compare.main([])
-
-
 def test_cases_are_numbered_from_0(capsys):
     """The numbers are those of eval.py."""
     assert compare.parse_arguments(["--case", "0", "--case", "3"])[1] == [0, 3]

@@ -3,7 +3,6 @@ to date, pages begin with their maps, links and anchors resolve, every command t
 one screen.
 """
 
-import dataclasses
 import importlib.util
 import json
 import re
@@ -13,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from task import PROBLEMS
-from tools import measurements, overlaps
+from tools import measurements
 from tools.measurements import render
-from tools.overlaps import Row
 from workshop.records import MeasurementError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -151,35 +149,6 @@ def test_emulator(tmp_path):
     assert rows[2] == "| mbarrier: arrive | 2 us | 1 us to 3 us |  |"
     assert rows[3] == "| copy: bulk load | 2 us | 1 us to 3 us | 1.00 ns per byte |"
     assert "a CPU, 2 cores" in rows[-1] and "not of any GPU" in rows[-1]
-
-
-def test_launches_that_do_not_wait(tmp_path):
-    assert "python -m tools.overlaps --save docs/results/h200-overlaps.json" in table("overlaps h200", tmp_path)[0]
-    rows = [Row(overlaps.CONTROL, "loads", 1024, 10, 9, 2048), Row("kernel", "loads", 1024, 1000, 0, 0)]
-    rows += [Row("kernel", "loads", 4096, 1000, 1, 4)]
-    behind = [(5, True), (4, True)]
-    record = {"device": "NVIDIA H200", "command": ["--tries", "1000"], "summary": overlaps.summary(rows, behind)}
-    record["rows"], record["launches"] = [dataclasses.asdict(row) for row in rows], behind
-    saved(tmp_path, "h200-overlaps", record)
-    lines = table("overlaps h200", tmp_path)
-    assert lines[2:4] == [f"| {overlaps.CONTROL}; loads | 10 | 9 | 2,048 |", "| kernel; loads | 2,000 | 1 | 4 |"]
-    assert lines[-1].startswith("NVIDIA H200; `python -m tools.overlaps --tries 1000`; 1,024, 4,096 bytes.")
-    assert "1 of 2,000 tries" in lines[-1] and "the control, 9 of 10. 4 to 5 launches started" in lines[-1]
-    assert lines[-1].endswith("2 times; all ended in order.")
-
-
-def test_an_earlier_run_of_them_stays_on_record(tmp_path):
-    late = Row(overlaps.CONTROL, "bulk copies", 1024, 10, 4, 8)  # the control is hardly stale
-    early = dataclasses.replace(late, nbytes=4096, stale_tries=5)
-    found = Row("torch fill_", "bulk copies", 4096, 1000, 2, 384)
-    for name, rows in (("", [early, dataclasses.replace(found, stale_tries=0)]), ("-first", [late, early, found])):
-        record = {"device": "NVIDIA H200", "command": [], "summary": overlaps.summary(rows, [(5, True)])}
-        record["rows"], record["launches"] = [dataclasses.asdict(row) for row in rows], [(5, True)]
-        saved(tmp_path, f"h200-overlaps{name}", record)
-    text = table("overlaps h200", tmp_path)[-1]
-    assert "With a stale byte: 0 of 1,000 tries" in text and "Both runs: 2 of 2,000 tries." in text
-    assert "2 of 1,000 tries (behind torch fill_, bulk copies of 4,096 bytes: 2 of 1,000 tries, 384 bytes)" in text
-    assert "hardly stale for bulk copies of 1,024 bytes: 4 of 10 tries. These readers" in text
 
 
 def saved_soak(device, **counts):

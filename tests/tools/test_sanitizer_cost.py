@@ -22,6 +22,7 @@ def test_rows_and_limit(most, code, capsys):
     assert (device.schedules, device.properties, device.sanitizer, device.workers) == before
 
 
+@pytest.mark.slow  # a megabyte under the sanitizer
 def test_rows_of_elementwise_kernels(capsys):
     options = [*SMALL, "--configurations", "", "--gemv", "", "--elementwise", "1", "--most", "1000"]
     assert sanitizer_cost.main(options) == 0

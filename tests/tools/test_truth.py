@@ -3,7 +3,6 @@
 import pytest
 
 import submission
-from harness import devices
 from harness.launch_modes import ORDINARY, OVERLAPPING, PROGRAMMATIC, LaunchMode
 from harness.plan_report import PRODUCTS, configuration_name, configurations
 from tools.clock import truth
@@ -26,10 +25,3 @@ def test_a_point_has_median_and_percentiles():
     times = [float(x) for x in (*range(9, -1, -1), 100)]
     found = truth.point(times, program="a")
     assert found == {"program": "a", "us": 5.0, "p10": 1.0, "p90": 9.0, "repeats": 11}
-
-
-def test_without_a_gpu_the_command_says_so(monkeypatch):
-    monkeypatch.setattr(devices, "has_hopper", lambda: False)
-    monkeypatch.setattr(devices, "has_b200", lambda: False)
-    with pytest.raises(SystemExit, match="a B200 or a Hopper GPU is needed"):
-        truth.main([])

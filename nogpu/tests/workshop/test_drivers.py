@@ -24,6 +24,7 @@ def test_nvcc_takes_one_standard(monkeypatch, tmp_path, named, standard):
     assert run[-3:] == ["eager", str(next(tmp_path.iterdir()) / "a"), "7"]
 
 
+@pytest.mark.slow  # imports torch
 def test_a_matmul_is_compared_with_torchs(tmp_path, capsys):
     (tmp_path / "main.py").write_text(KERNELS)
     assert matmul.main([str(tmp_path), "right", "--shape", "8,16,32"]) == 0

@@ -37,7 +37,7 @@ def test_mutated_modules(modules):
 def test_excerpts_are_legal_and_mutations_change_them(modules):
     mutator = Mutator(modules)
     with fuzz.limits():
-        for number in range(50):
+        for number in range(20):
             rng = random.Random(number)
             text = mutator.excerpt(rng)
             assert fuzz.examine(text).kind == fuzz.ACCEPTED, text
