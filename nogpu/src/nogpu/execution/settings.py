@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 WORKER_LIMIT = 1024  # number of processes
-_HOLD = r"c\d+w\d+(?:j\d+|\.\d+)@c\d+w\d+(?:j\d+|\.\d+)"
+_STEP = r"(?:g\d+)?c\d+w\d+(?:(?:j\d+)+|\.\d+)"
+_HOLD = f"{_STEP}@{_STEP}"
 _SCHEDULE = re.compile(r"late|eager|(?:random|last):[0-9]{1,20}|replay:(?:-|%s(?:\+%s)*)" % (2 * (_HOLD,)))
 
 

@@ -166,9 +166,10 @@ class Trace:
         """Handler of `Events.issued`."""
         step = self._step
         assert step is not None  # events happen in steps
+        if running is not None:  # an arrival on its way to another CTA: no operation of the tensor core waits for it
+            self._issued[async_op] = [self._turn(issuer)]
+            return
         after = list(self._last.get(step.agent, [])[-1:]) or self._started(issuer)
-        if running is not None:
-            after = [*after, *self._issued.get(running, [])]
         if opcode(issuer).startswith("tcgen05."):
             thread = g.warp, running_lanes(g.warp)
             if thread in self._newest:
