@@ -313,7 +313,47 @@ class Trace:
 
     def traced(self) -> Traced:
         """The trace, at the end of the run."""
-        return _Order(self._turns, self._last, self._barriers).traced(self.left, self.dropped)
+        parts = self._parts()
+        agents: dict[int, dict[str, list[_Turn]]] = {}
+        for agent, own in self._last.items():
+            if own:
+                agents.setdefault(parts[_cluster(own[0])], {})[agent] = own
+        turns: dict[int, list[_Turn]] = {part: [] for part in agents}
+        for turn in self._turns:
+            if turn.index != -2:
+                turns[parts[_cluster(turn)]].append(turn)
+        found = [_Order(turns[part], agents[part], self._barriers).traced() for part in agents]
+        return Traced(
+            frozenset().union(*(each.turns for each in found)),
+            [reversal for each in found for reversal in each.reversals],
+            frozenset(self.left).union(*(each.left for each in found)),
+            self.dropped,
+            sum(each.length for each in found),
+        )
+
+    def _parts(self) -> dict[tuple[int, int], int]:
+        """A number for each cluster, the same for those that communicate: the orders of others combine freely."""
+        parent: dict[tuple[int, int], tuple[int, int]] = {}
+        users: dict[Hashable, tuple[int, int]] = {}
+
+        def root(cluster: tuple[int, int]) -> tuple[int, int]:
+            while (above := parent.setdefault(cluster, cluster)) != cluster:
+                cluster = above
+            return cluster
+
+        for turn in self._turns:
+            own = root(_cluster(turn))
+            barriers = [name for name, _ in (*turn.arrives, *turn.waits, *turn.tests)]
+            others = [users.setdefault(place, own) for place in (*turn.words, *barriers)]
+            for other in (*others, *map(_cluster, turn.after)):
+                parent[root(other)] = own
+        numbers: dict[tuple[int, int], int] = {}
+        return {cluster: numbers.setdefault(root(cluster), len(numbers)) for cluster in parent}
+
+
+def _cluster(turn: _Turn) -> tuple[int, int]:
+    cta = turn.issuer[0].cta
+    return cta.grid.number, cta.cluster.number
 
 
 def _cta(cta: Cta) -> tuple[int, int]:
@@ -349,11 +389,10 @@ def _bits(mask: int) -> Iterable[int]:
 
 
 class _Order:
-    """Order of the turns of a run, in sets of indices: bits of integers."""
+    """Order of the turns of clusters that communicate, in sets of indices: bits of integers."""
 
     def __init__(self, turns: list[_Turn], last: dict[str, list[_Turn]], barriers: dict[Hashable, MBarrier]) -> None:
-        self._turns = [turn for turn in turns if turn.index != -2]
-        self._last, self._barriers = last, barriers
+        self._turns, self._last, self._barriers = turns, last, barriers
         self._own: list[int] = []  # what is below a turn by program order and issue, and waits before
         self._below: list[int] = []  # what is below a turn, and itself
         self._on: list[int] = []  # what a turn depends on
@@ -451,14 +490,14 @@ class _Order:
             found += [x for x in expecting if not any(self._below[y] >> x & 1 for y in counted)]
         return [x for x in found if not below >> x & 1]
 
-    def traced(self, left: set[str], dropped: int) -> Traced:
-        left = set(left)
+    def traced(self) -> Traced:
+        left = set[str]()
         pairs = [(*pair, True) for pair in self._pairs] + [(*pair, False) for pair in self._behind]
         if len(pairs) > LONGEST:
             left.add(f"all but {LONGEST:,} of {len(pairs):,} pairs of a run")
             del pairs[LONGEST:]
         found = [self._reversal(*pair) for pair in pairs]
-        return Traced(frozenset(self._hashes), found, frozenset(left), dropped, len(self._turns))
+        return Traced(frozenset(self._hashes), found, frozenset(left), 0, len(self._turns))
 
     def _reversal(self, first: int, second: int, precedes: bool) -> Reversal:
         """Order in which all happens that is not above the first turn, the second one next or (precedes false) among
