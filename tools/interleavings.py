@@ -40,7 +40,7 @@ RIGHT = ["orders", "runs", "turns", "random", "CPU s"]
 
 
 class Explored(NamedTuple):
-    """What is known of a program."""
+    """Findings on the launches of a program."""
 
     verdict: str
     left: str = ""  # of a bounded verdict, or the error
@@ -178,8 +178,9 @@ def _tasks(options: argparse.Namespace) -> tuple[list[tuple[str, Any]], list[Cal
     if not options.faults:
         found = benchmark_programs() if options.benchmark else small_programs()
         found = [program for program in found if not options.only or options.only in program.name]
-        tasks = [partial(explored, program.record, options.runs, options.seeds) for program in found]
-        return [(program.name, None) for program in found], tasks
+        return [(program.name, None) for program in found], [
+            partial(explored, program.record, options.runs, options.seeds) for program in found
+        ]
     from tools.mutants import programs
     from workshop.mutants import kinds, tape
 

@@ -42,6 +42,11 @@ def runs(text: str) -> int:
     return _positive(text, "runs", (1 << 31) - 1)
 
 
+def seconds(text: str) -> int:
+    """Number of seconds, 0 among them. Raises ValueError."""
+    return 0 if text == "0" else _positive(text, "seconds", (1 << 31) - 1)
+
+
 def candidates(text: str) -> int | None:
     """Number of an autotuner's candidates, None for all. Raises ValueError."""
     words = {"first": 1, "all": None}
@@ -50,6 +55,7 @@ def candidates(text: str) -> int | None:
 
 CHECKS = {
     "explore": runs,
+    "random_seconds": seconds,
     "schedule": schedules,
     "workers": workers,
     "max_instructions": instructions,
