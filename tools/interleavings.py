@@ -17,11 +17,13 @@ case is not clean, or a fault is accepted.
 from __future__ import annotations
 
 import argparse
+import re
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import nogpu
@@ -245,6 +247,31 @@ def counts(record: dict[str, Any]) -> str:
         alarms = sum(row["verdict"] == FAILS for row in equivalent)
         return f"{text}{len(equivalent)} equivalent mutants, {alarms} of them fail"
     return text + ", ".join(f"{sum(row['verdict'] == word for row in rows)} {word}" for word in (CLEAN, BOUNDED, FAILS))
+
+
+def verdicts_table(results: Path, name: str) -> str:
+    """The rows of docs/results/interleavings.json by configuration. name: "configurations", or "counts", with the other
+    files of runs, a row for each.
+    """
+    from workshop.tables import command_text, markdown, missing
+
+    files = [f"interleavings{part}.json" for part in (("", "-random", "-faults") if name == "counts" else ("",))]
+    saved = [record for file in files if (record := records.load(results / file)) is not None]
+    if not saved:
+        return missing("python -m tools.interleavings --save docs/results/interleavings.json")
+    if name == "counts":
+        rows = [[command_text("tools.interleavings", each["command"]), *_counted(each)] for each in saved]
+        return markdown(["command", "done", "schedules run", "verdicts"], rows)
+    header = [*LEFT[:3], "left", *RIGHT[:3], "CPU s"]
+    figures = [[f"{row[key]:,}" for key in ("orders", "runs", "turns", "seconds")] for row in saved[0]["rows"]]
+    texts = [[*row["program"].split(", "), row["verdict"], row["left"] or "nothing"] for row in saved[0]["rows"]]
+    rows = sorted(text + figure for text, figure in zip(texts, figures))
+    return f"{markdown(header, rows)}\n\n{command_text('tools.interleavings', saved[0]['command'])}: {counts(saved[0])}"
+
+
+def _counted(record: dict[str, Any]) -> list[str]:
+    done, runs, verdicts = re.match(r"(.*?), ([\d,]+) schedules run: (.*)", counts(record)).groups()  # type: ignore[union-attr]
+    return [done, runs, verdicts]
 
 
 def _show(rows: Sequence[dict[str, Any]], console: Any) -> None:

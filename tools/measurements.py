@@ -47,6 +47,7 @@ from task import PROBLEMS, Benchmark, Problem, TestSpec
 from tools.clock import sensitivity
 from tools.clock.tables import clock, modelled, phases
 from tools.compare import OURS_ORDINARY, OURS_OVERLAPPING, OURS_PROGRAMMATIC
+from tools.interleavings import verdicts_table
 from tools.mutants.tables import mutants_table, silence_table
 from tools.overlap_tables import overlaps
 from tools.rows import percentiles, range_text
@@ -61,6 +62,7 @@ DOCUMENTS = (
     ROOT / "README.md",
     ROOT / "docs" / "measurements.md",
     ROOT / "docs" / "mutations.md",
+    ROOT / "docs" / "interleavings.md",
     *(ROOT / "nogpu" / "docs" / name for name in ("clock_errors.md", "foreign.md", "internals.md")),
     summary.ERRORS,
 )
@@ -270,6 +272,7 @@ KINDS: dict[str, Callable[[Path, str], str]] = {
     "overlaps": overlaps,
     "mutants": mutants_table,
     "silence": silence_table,
+    "interleavings": verdicts_table,
     "foreign": foreign_programs,
     "foreign-lists": foreign_lists,
     "foreign-sanitizer": foreign_sanitizer,

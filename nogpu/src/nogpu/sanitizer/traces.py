@@ -311,6 +311,14 @@ class Trace:
 
     # Order
 
+    def sequences(self) -> dict[str, list[list[tuple[str, Hashable, int]]]]:
+        """By agent, what each of its turns does on barriers: (how, name of the barrier, phase)."""
+        found = {}
+        for agent, turns in self._last.items():
+            by_kind = [(("arrives", x.arrives), ("waits", x.waits), ("tests", x.tests)) for x in turns]
+            found[agent] = [[(how, *each) for how, phases in kinds for each in phases] for kinds in by_kind]
+        return found
+
     def traced(self) -> Traced:
         """The trace, at the end of the run."""
         parts = self._parts()
