@@ -1,4 +1,4 @@
-"""What a warp of the kernel does on barriers depends on sizes by k-tiles and tiles alone (nogpu/docs/explore.md, "Families").
+"""Events of a warp on barriers depend on sizes by tiles and k-tiles alone (docs/interleavings.md, "Families").
 
 The blocks of a warp's sequence, one for a k-tile or a tile, are learned from a small launch; they predict each warp's
 sequence in larger ones.
@@ -6,12 +6,13 @@ sequence in larger ones.
 
 import itertools
 import re
+from functools import partial
 
 import pytest
 
 import reference
 import submission
-from tests.support.configurations import EMULATED, EVERY, label_with_products, set_chip, solver
+from tests.support.configurations import EMULATED, EVERY, set_chip, solver
 from tests.support.slow import sampled
 
 pytestmark = pytest.mark.skipif(not EMULATED, reason="reads traces of the emulator")
@@ -20,7 +21,7 @@ END = "end"  # kind of a block in which a load warp waits for a stage's last com
 
 
 def sequences(monkeypatch, call):
-    """What each agent of a launch does on barriers, as `traces.Trace.sequences`."""
+    """Events of a launch on barriers by agent, as `traces.Trace.sequences`."""
     from nogpu.execution.device import Device
     from nogpu.sanitizer.explore import Explorer
     from nogpu.sanitizer.races import Races
@@ -137,9 +138,9 @@ def examine(family, found, tiles_of, known):
     return count
 
 
-def problem(plan, k_tiles, rows, tokens=None):
+def problem(plan, k_tiles, rows):
     """A problem with so many tiles along the weights, of so many k-tiles (by group)."""
-    m = tokens or min(plan.token_tile, submission.TOKEN_STEP)
+    m = min(plan.token_tile, submission.TOKEN_STEP)
     n = plan.rows * plan.cta_group * plan.neighbours * rows
     ks = [k * submission.K_TILE for k in k_tiles]
     if plan.products == 2:
@@ -147,30 +148,30 @@ def problem(plan, k_tiles, rows, tokens=None):
     return reference.generate_input(m=(m,) * len(ks), n=(n,) * len(ks), k=tuple(ks), g=len(ks), seed=5)
 
 
+def k_tiles_of(schedule, cta):
+    """K-tiles of each tile of a CTA."""
+    plan, first_tiles = schedule.plan, schedule.first_tiles[:-1]
+    mine = range(cta // plan.cta_group, schedule.tiles, schedule.ctas // plan.cta_group)
+    groups = [max(group for group, first in enumerate(first_tiles) if first <= tile) for tile in mine]
+    return [submission.ceil_div(schedule.sizes[group][2], submission.K_TILE) for group in groups]
+
+
+def compare(monkeypatch, shape, data, clusters, known):
+    """`examine` of a launch on so many clusters at most."""
+    call = submission.unpack(data)
+    configuration = submission.Configuration(*shape)
+    sms = configuration.cta_group * configuration.neighbours * clusters
+    (launch,) = submission.configure(call.problems, sms, False, call.products, (configuration,))
+    found = sequences(monkeypatch, lambda: solver(shape, sms=sms)(data))
+    return examine(Family(launch.schedule.plan), found, partial(k_tiles_of, launch.schedule), known)
+
+
 @pytest.mark.parametrize(("shape", "products"), sampled(EVERY, 12, names=2))
 def test_larger_launches_repeat_the_blocks_of_a_small_one(monkeypatch, shape, products):
-    plan = submission.Plan(1, *shape, products)
-    family, known = Family(plan), {}
-    groups = 1 if products == 2 else 2
-    small = [([1], 2), ([2], 2), ([3], 2), ([2 * plan.stages + 1], 2)]
-    larger = [([5, 4][:groups], 3), ([2 * plan.stages + 3, 1][:groups], 4)]
-    for number, (k_tiles, rows) in enumerate(small + larger):
-        clusters = 1 if number < len(small) else 2
-        data = problem(plan, k_tiles, rows)
-        sizes = submission.unpack(data).problems
-        sms = plan.cluster_ctas * clusters
-        (launch,) = submission.configure(sizes, sms, False, products, (submission.Configuration(*shape),))
-        schedule = launch.schedule
-
-        def tiles_of(cta):
-            first = cta // plan.cta_group
-            mine = range(first, schedule.tiles, schedule.ctas // plan.cta_group)
-            group_of = [max(g for g, tile in enumerate(schedule.first_tiles[:-1]) if tile <= x) for x in mine]
-            return [submission.ceil_div(schedule.sizes[group][2], submission.K_TILE) for group in group_of]
-
-        found = sequences(monkeypatch, lambda: solver(shape, sms=sms)(data))
-        before = dict(known)
-        count = examine(family, found, tiles_of, known)
-        assert count >= sum(k_tiles)
-        if number >= len(small):
-            assert known == before, "a larger launch has blocks that the small ones have not"
+    plan, known = submission.Plan(1, *shape, products), {}
+    for k_tiles in (1, 2, 3, 2 * plan.stages + 1):
+        compare(monkeypatch, shape, problem(plan, [k_tiles], 2), 1, known)
+    blocks, groups = dict(known), 1 if products == 2 else 2
+    for k_tiles, rows in (([5, 4], 3), ([2 * plan.stages + 3, 1], 4)):
+        assert compare(monkeypatch, shape, problem(plan, k_tiles[:groups], rows), 2, known) > sum(k_tiles[:groups])
+        assert known == blocks, "a larger launch has blocks that the small ones have not"

@@ -312,7 +312,7 @@ class Trace:
     # Order
 
     def sequences(self) -> dict[str, list[list[tuple[str, Hashable, int]]]]:
-        """By agent, what each of its turns does on barriers: (how, name of the barrier, phase)."""
+        """Events of each agent on barriers, turn by turn: (how, name of the barrier, phase)."""
         found = {}
         for agent, turns in self._last.items():
             by_kind = [(("arrives", x.arrives), ("waits", x.waits), ("tests", x.tests)) for x in turns]
