@@ -45,6 +45,7 @@ from task import PROBLEMS, Benchmark, Problem, TestSpec
 from tools.clock import sensitivity
 from tools.clock.tables import clock, modelled, phases
 from tools.compare import OURS_ORDINARY, OURS_OVERLAPPING, OURS_PROGRAMMATIC
+from tools.interleavings import verdicts_table
 from tools.mutants.tables import mutants_table, silence_table
 from tools.rows import percentiles, range_text
 from workshop.console import command_parser
@@ -58,6 +59,7 @@ DOCUMENTS = (
     ROOT / "README.md",
     ROOT / "docs" / "measurements.md",
     ROOT / "docs" / "mutations.md",
+    ROOT / "docs" / "interleavings.md",
     *(ROOT / "nogpu" / "docs" / name for name in ("clock_errors.md", "foreign.md", "internals.md")),
     summary.ERRORS,
 )
@@ -266,6 +268,7 @@ KINDS: dict[str, Callable[[Path, str], str]] = {
     "sensitivity": sensitivity.table,
     "mutants": mutants_table,
     "silence": silence_table,
+    "interleavings": verdicts_table,
     "foreign": foreign_programs,
     "foreign-lists": foreign_lists,
     "foreign-sanitizer": foreign_sanitizer,

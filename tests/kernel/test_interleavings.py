@@ -3,9 +3,9 @@
 import pytest
 
 import reference
-import submission
-from tests.support.configurations import EMULATED, PROMISED, set_chip, solver
+from tests.support.configurations import EMULATED, set_chip, solver
 from tests.support.mutants import run_mutated, without_one
+from tools import interleavings
 
 nogpu = pytest.importorskip("nogpu")
 pytestmark = [
@@ -13,62 +13,32 @@ pytestmark = [
     pytest.mark.slow,
 ]
 RUNS = 60
-GEMM = {"m": (200, 64), "n": (256, 128), "k": (2048, 1024), "g": 2, "seed": 5}  # more steps of K than stages
 SMALL = {"m": (64,), "n": (128,), "k": (2048,), "g": 1, "seed": 5}
+PROGRAMS = {program.name: program for program in interleavings.small_programs()}
+# Pairs of neighbours whose tiles have different weight rows have 11 orders; of those a configuration of each number of
+# products is enough here, `python -m tools.interleavings` has all.
+MANY_ORDERS = [name for name in PROGRAMS if name.endswith("2-1-2, other rows")]
+LEFT_OUT = {name for name in MANY_ORDERS if "64-" not in name}
 
 
-@pytest.fixture
-def explored(monkeypatch):
-    """Explores what a function launches. Returns the verdicts."""
-    from nogpu.execution.device import Device
-    from nogpu.sanitizer.explore import Explorer
-
-    def explore(call):
-        set_chip(monkeypatch, ["late"])
-        explorer = Explorer(RUNS)
-        monkeypatch.setattr(Device.current(), "explorer", explorer)
-        call()
-        Device.current().synchronize()
-        return explorer.verdicts
-
-    return explore
-
-
-def calls():
-    dual = reference.REFERENCES["dual_gemm"].generate_input(m=128, n=128, k=1024, l=1, seed=5)
-    gemv = reference.generate_gemv_input(m=128, k=2048, l=1, seed=5)
-    grouped = reference.generate_input(**GEMM)
-    return {
-        "group GEMM": lambda: solver((64, 1, 1, 1), sms=1)(grouped),
-        "group GEMM of pairs": lambda: solver((64, 2, 1, 1), sms=2)(grouped),
-        "dual GEMM": lambda: solver((128, 1, 1, 1), sms=1)(dual),
-        "GEMV": lambda: submission.solve(gemv),
-    }
-
-
-@pytest.mark.parametrize("problem", ["group GEMM", "group GEMM of pairs", "dual GEMM", "GEMV"])
-def test_our_kernels_are_clean(explored, problem):
-    (verdict,) = explored(calls()[problem])
-    assert verdict.word == "clean", verdict
-    assert verdict.turns > 50
-
-
-def test_overlapping_launches_are_clean(explored):
-    solve = solver((64, 1, 1, 1))
-    both = [reference.generate_input(**{**SMALL, "seed": seed}) for seed in (5, 6)]
-
-    def call():
-        for data in both:
-            solve(data, **PROMISED)
-
-    (verdict,) = explored(call)
-    assert verdict.word == "clean" and "overlapped by" in verdict.kernel, verdict
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in LEFT_OUT])
+def test_every_configuration_is_clean(name):
+    found = interleavings.explored(PROGRAMS[name].record, RUNS, 0)
+    assert found.verdict == interleavings.CLEAN, found
+    orders = 11 if name in MANY_ORDERS else 3 if name.endswith("other rows") else 2  # of two pairs of launches
+    assert found.orders == orders and found.turns > 100
 
 
 @pytest.mark.parametrize("which", [0, 1, -1])
-def test_a_kernel_without_a_wait_fails(monkeypatch, explored, which):
+def test_a_kernel_without_a_wait_fails(monkeypatch, which):
     """Each of these waits for an mbarrier is needed."""
+    from nogpu.execution.device import Device
+    from nogpu.sanitizer.explore import Explorer
+
+    set_chip(monkeypatch, ["late"])
+    monkeypatch.setattr(Device.current(), "explorer", Explorer(RUNS))
     run_mutated(monkeypatch, without_one(r"mbarrier\.try_wait", which))
     data = reference.generate_input(**SMALL)
     with pytest.raises(nogpu.EmulatorError, match="of nogpu explore, and again by"):
-        explored(lambda: solver((64, 1, 1, 1))(data))
+        solver((64, 1, 1, 1))(data)
+        Device.current().synchronize()

@@ -120,7 +120,7 @@ def _waived() -> list[str]:
     return list(dict.fromkeys(waiver.text for waiver in waivers.in_source(text, "submission.py", RULES)))
 
 
-def _recorded(calls: Callable[[], Iterator[list[Call]]], shape: tuple[int, ...], planned: int, sms: int) -> Tape:
+def recorded(calls: Callable[[], Iterator[list[Call]]], shape: tuple[int, ...], planned: int, sms: int) -> Tape:
     return record(_ours(calls, shape, planned), sms, allowed=_waived())
 
 
@@ -132,9 +132,9 @@ def ours() -> list[Program]:
         "neighbours": ((128, 1, 1, 2), 2, 6),
         "two per SM": ((64, 2, 2, 1), 4, 4),
     }  # configuration, SMs of the plan, SMs of the chip: room for the small launches beside each other
-    found = [Program(name, partial(_recorded, _group_calls, *how)) for name, how in groups.items()]
-    found.append(Program("dual", partial(_recorded, _dual_calls, (64, 1, 2, 1), 2, 2)))
-    return [*found, Program("GEMV", partial(_recorded, _gemv_calls, (16, 1, 1, 1), 2, 4))]
+    found = [Program(name, partial(recorded, _group_calls, *how)) for name, how in groups.items()]
+    found.append(Program("dual", partial(recorded, _dual_calls, (64, 1, 2, 1), 2, 2)))
+    return [*found, Program("GEMV", partial(recorded, _gemv_calls, (16, 1, 1, 1), 2, 4))]
 
 
 def every() -> list[Program]:
@@ -147,7 +147,7 @@ def every() -> list[Program]:
             sms = shape.cta_group * shape.neighbours * 2
             name = f"{'dual ' if products == 2 else ''}{'-'.join(map(str, shape))}"
             calls = partial(_light_calls, products, few=shape.token_tile == submission.FEW_TOKENS)
-            found.append(Program(name, partial(_recorded, calls, shape, sms, 2 * sms)))
+            found.append(Program(name, partial(recorded, calls, shape, sms, 2 * sms)))
     return found
 
 

@@ -16,6 +16,7 @@ from nogpu.errors import EXIT_CODES
 
 EXIT_USAGE, EXIT_SETUP, EXIT_NOTHING, EXIT_INTERRUPTED = 2, 3, 103, 130
 EXPLORED = 100  # runs of a launch, unless --runs names another number
+RANDOM_SECONDS = 60  # of a process, unless --random names another number
 
 
 class Command(NamedTuple):
@@ -41,8 +42,9 @@ COMMANDS = {
     "run": Command("start a program on the device", SCHEDULES),
     "check": Command(
         "run it with the sanitizer: races that no run shows; the last line is the verdict",
+        "Without --schedule a launch runs under late, and while there is time under random:1 to random:5, too.\n"
         "Exit code 103 if the program launches no kernel: nothing has been checked.\n\n" + SCHEDULES,
-        {"sanitize": True},
+        {"sanitize": True, "random_seconds": str(RANDOM_SECONDS)},
         is_judged=True,
     ),
     "time": Command(
@@ -143,8 +145,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments[arguments[:1] == [command] :])
     options.command, options.device = command, getattr(options, "device", None) or "b200"
     options.is_judged = COMMANDS[command].is_judged or options.json is not None
+    if command == "check":
+        scheduled = options.schedule or os.environ.get("NOGPU_SCHEDULE")
+        if scheduled and options.random_seconds:
+            parser.error(f"--random is for launches without schedules of their own: these run under {scheduled}")
+        options.random_seconds = "0" if scheduled else options.random_seconds or os.environ.get("NOGPU_RANDOM_SECONDS")
     for name, value in COMMANDS[command].fixed.items():
-        if getattr(options, name, None) is None:
+        if not getattr(options, name, None):
             setattr(options, name, value)
     if options.m is not None or options.c is not None:
         flag, rest = ("-m", options.m) if options.m is not None else ("-c", options.c)

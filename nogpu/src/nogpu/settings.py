@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from nogpu.clock.paths import picture_path, timeline_path
 from nogpu.execution.meter import MAX_INSTRUCTIONS
-from nogpu.execution.settings import candidates, instructions, runs, schedules, workers
+from nogpu.execution.settings import candidates, instructions, runs, schedules, seconds, workers
 from nogpu.hopper import MODES
 
 
@@ -85,6 +85,13 @@ SANITIZED = ("check", "explore")
 
 SETTINGS = {
     "schedule": Setting(schedules, "orders of events; default: late", "S[,S...]", commands=UNTIMED),
+    "random_seconds": Setting(
+        seconds,
+        "time of a process for random:1 to random:5 behind late, without --schedule; default: 60",
+        "N",
+        option="random",
+        commands=("check",),
+    ),
     "workers": Setting(workers, "processes that share a launch; default: one per core", "N"),
     "lenient": Setting(switch, "only warn of broken rules of order (fences, a pair's allocation)"),
     "max_instructions": Setting(

@@ -123,9 +123,18 @@ def sentence(found: Note) -> str:
     elif found["explorations"]:
         words = Counter(each["verdict"] for each in found["explorations"])
         parts += [f"{number} {EXPLORED[word]}" for word, number in sorted(words.items(), reverse=True)]
+    elif found["command"] == "check" and launches:
+        parts.append(_schedules(launches))
     if found["doubts"]:
         parts.append(_plural(len(found["doubts"]), "doubt"))
     return f"{found['verdict']}: {', '.join(parts)}"
+
+
+def _schedules(launches: list[Note]) -> str:
+    """The schedules of launches, and of how many each was, if not of all."""
+    counts = Counter(name for launch in launches for name in launch["schedules"])
+    of_all = all(count == len(launches) for count in counts.values())
+    return "under " + ", ".join(name if of_all else f"{name} ({count})" for name, count in counts.items())
 
 
 def _ending(status: int) -> str:

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from nogpu import commands, verdict
+from nogpu.execution import device, runs
 from tests.support.commands import ROOT, clean_environment
 from tests.support.emulated import run
 from tests.support.small_kernels import module, store
@@ -32,6 +33,39 @@ RACE = program(  # warp 1 reads the word that warp 0 stores
     "st.shared.b32 [%r1], 5; ret; R: ld.shared.b32 %r2, [%r1];",
     "1, 64, [x], shared=64",
 )
+
+LAST_WINS = """
+    mov.u32 %r1, smem; setp.eq.u32 %p1, %tid, 0; setp.eq.u32 %p2, %tid, 32; shr.u32 %r2, %tid, 5;
+    @%p1 st.relaxed.cta.shared.b32 [%r1], %r2; @%p2 st.relaxed.cta.shared.b32 [%r1], %r2;
+    bar.sync 0; ld.relaxed.cta.shared.b32 %r3, [%r1]; @%p1 st.global.b32 [%a0], %r3;
+"""  # which of two warps stores last is left open, and no race
+
+
+@pytest.mark.parametrize(
+    "options, schedules, fault",
+    [
+        (("--random", "0"), "under late", ""),
+        (("--schedule", "late,eager"), "under late, eager", ""),
+        (("--random", "1000"), "under late, random:1, random:2, random:3, random:4, random:5", "schedules disagree"),
+    ],
+)
+def test_schedules_of_check(options, schedules, fault):
+    """A launch runs under late, and while there is time under random schedules: these show what late does not."""
+    done = run("check", *options, "-c", RIGHT)
+    assert done.returncode == 0 and done.stderr.splitlines()[-1].endswith(f"without a fault, {schedules}"), done.stderr
+    relaxed = program(LAST_WINS, "1, 64, [x], shared=64")
+    done = run("check", *options, "-c", relaxed)
+    assert (done.returncode == 100) == bool(fault) and fault in done.stderr, done.stderr
+
+
+def test_random_schedules_beside_others_are_refused():
+    done = run("check", "--schedule", "late", "--random", "9", "-c", RIGHT)
+    assert done.returncode == commands.EXIT_USAGE and "--random is for launches without schedules" in done.stderr
+
+
+@pytest.mark.parametrize("left, each, taken", [(60, 20, 3), (60, 9, 5), (0.5, 1, 0), (-1, 1, 0)])
+def test_schedules_that_fit_the_time(left, each, taken):
+    assert runs.Spare(device.SPARE, left).take(each) == device.SPARE[:taken]
 
 
 @pytest.mark.parametrize("command", ["", *commands.COMMANDS])
@@ -63,6 +97,7 @@ def test_help_and_manual_name_all_commands_and_codes():
         ("run", HANG, 101, "the kernel hangs"),
         ("run", REFUSED, 102, "launch refused"),
         ("check", RIGHT, 0, "nogpu check: right: 1 launch of 1 kernel without a fault"),
+        ("check", RIGHT, 0, "fault, under late, random:1, random:2, random:3, random:4, random:5"),
         ("check", RACE, 100, "nogpu check: fault: rule threads, kernel k"),
         ("check", CAUGHT, 100, "nogpu check: fault: store of 4 bytes"),
         ("check", CAUGHT + "raise SystemExit(7)", 7, "nogpu check: failed: exit code 7"),

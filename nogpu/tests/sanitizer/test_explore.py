@@ -241,6 +241,13 @@ assert x[0] == 2
     ]
 
 
+@pytest.mark.parametrize("holds", ["-", "c0w0.1@c0w1.2", "g1c0w0j1@c0w1.2", "c0w1.2@g2c3w1j2j0+c0w1.3@c0w0j0"])
+def test_texts_of_replays(holds):
+    """Texts that a search prints can be given again: overlapping launches, operations that operations issue."""
+    assert settings.schedules(f"replay:{holds}") == (f"replay:{holds}",)
+    assert replay.schedule_of(replay.parse(holds)) == f"replay:{holds}"
+
+
 @pytest.mark.parametrize("holds", ["", "c0w0.1", "c0w0@c0w1.2", "c0w0.1@c0w1.2+", "c0w0.1@x"])
 def test_texts_that_are_no_replay(holds):
     with pytest.raises(ValueError, match="is no schedule"):

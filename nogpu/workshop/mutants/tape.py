@@ -19,6 +19,7 @@ from nogpu.execution.device import Device
 from nogpu.hardware.allocations import Allocation
 from nogpu.hardware.properties import LaunchConfig
 from nogpu.ptx.module import parse
+from nogpu.sanitizer.explore import Explorer
 from nogpu.sanitizer.observer import Sanitizer
 
 
@@ -45,15 +46,23 @@ class Tape:
     instructions: int = 0  # warp instructions of the PTX as it is, under the first schedule
     kept: list[object] = field(default_factory=list)  # owners of the memory
 
-    def run(self, ptx: str, schedule: str, sanitize: bool = False, limit: int | None = None) -> bool:
+    def run(
+        self,
+        ptx: str,
+        schedule: str,
+        sanitize: bool = False,
+        limit: int | None = None,
+        explorer: Explorer | None = None,
+    ) -> bool:
         """Repeats the launches with a kernel's text. Returns whether the memory is as expected.
 
-        limit: of warp instructions of a launch, with those that overlap it. Raises EmulatorError.
+        limit: of warp instructions of a launch, with those that overlap it. explorer: searches their interleavings.
+        Raises EmulatorError.
         """
         device, memory = Device.current(), Device.current().memory
         memory.put_back(self.before)
         module = parse(ptx)
-        with _settings(device, schedule, self, sanitize, limit):
+        with _settings(device, schedule, self, sanitize, limit, explorer):
             for overlapping in self.steps:
                 for step in overlapping:
                     of_mutant = step.kernel.module.text == self.ptx
@@ -78,12 +87,15 @@ class Program:
 
 
 @contextmanager
-def _settings(device: Device, schedule: str, tape: Tape, sanitize: bool, limit: int | None) -> Iterator[None]:
+def _settings(
+    device: Device, schedule: str, tape: Tape, sanitize: bool, limit: int | None, explorer: Explorer | None
+) -> Iterator[None]:
     """Within the context, launches run in this process under a schedule."""
     changed: dict[str, Any] = {
         "schedules": (schedule,),
         "workers": 1,
         "sanitizer": Sanitizer(tape.allowed) if sanitize else None,
+        "explorer": explorer,
         "max_instructions": limit or device.max_instructions,
         "properties": with_sms(device, tape.sms),
     }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from nogpu.errors import EmulatorError, OrderingWarning
 
 if TYPE_CHECKING:
+    from nogpu.sanitizer.explore import Explorer
     from workshop.mutants.tape import Tape
 
 SCHEDULES = ("late", "random:1", "random:2")
@@ -49,13 +50,14 @@ def examine(
     return Outcome(SURVIVED)
 
 
-def once(tape: Tape, ptx: str, schedule: str, sanitized: bool) -> Outcome | None:
-    """One run; None where nothing is noticed."""
+def once(tape: Tape, ptx: str, schedule: str, sanitized: bool, explorer: Explorer | None = None) -> Outcome | None:
+    """One run; None where nothing is noticed. explorer: as of `Tape.run`."""
     how = schedule, sanitized
     try:
         with warnings.catch_warnings(record=True) as doubts:
             warnings.simplefilter("always", OrderingWarning)
-            right = tape.run(ptx, schedule, sanitized, TURNS * tape.instructions if tape.instructions else None)
+            limit = TURNS * tape.instructions if tape.instructions else None
+            right = tape.run(ptx, schedule, sanitized, limit, explorer)
     except EmulatorError as error:
         rule = _RULE.search(error.reason)
         if rule:

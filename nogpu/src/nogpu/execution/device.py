@@ -29,7 +29,7 @@ from nogpu.errors import EmulatorError, readable
 from nogpu.execution import settings, status
 from nogpu.execution.launch import Launch, Recording, Sanitizer
 from nogpu.execution.meter import MAX_INSTRUCTIONS
-from nogpu.execution.runs import Progress, Runner
+from nogpu.execution.runs import Progress, Runner, Spare
 from nogpu.execution.trials import Explorer, explore
 from nogpu.hardware.async_operations import Schedule
 from nogpu.hardware.counters import LaunchCounters
@@ -43,6 +43,7 @@ __all__ = ["Device", "DeviceProperties", "LaunchConfig"]
 
 WORKSPACE_BYTES = 8  # bytes of grid_workspace of cooperative_groups: its size, and a barrier
 PARAMETER_ALIGNMENT = 128  # bytes of the parameter buffer's alignment: a tensor map in it must be 64-byte aligned
+SPARE = "random:1", "random:2", "random:3", "random:4", "random:5"  # schedules of `Device.spare`
 LONGEST_CHAIN = 4  # number of pending launches; memory that the program frees meanwhile is kept until they have run
 
 memory_owners: list[Callable[[], object]] = []
@@ -107,6 +108,8 @@ class Device:
         """Of launches that name none: each runs on its own under schedule "late", and is recorded."""
         self.sanitizer: Sanitizer | None = None
         """Follows the order of what launches do, and raises Fault for what is not ordered."""
+        self.spare = Spare(SPARE, 0)
+        """Of launches under schedule "late" alone."""
         self.explorer: Explorer | None = None
         """Looks for a schedule under which a launch, or several that overlap, fail."""
         self.memory = GlobalMemory()
@@ -122,8 +125,8 @@ class Device:
     @staticmethod
     def current() -> Device:
         """Device of the process. The first call makes it from NOGPU_SCHEDULE (default: late), NOGPU_WORKERS (default:
-        the number of cores that this process may use) and NOGPU_MAX_INSTRUCTIONS. Raises EmulatorError for values that
-        are not legal.
+        the number of cores that this process may use), NOGPU_MAX_INSTRUCTIONS and NOGPU_RANDOM_SECONDS (0). Raises
+        EmulatorError for values that are not legal.
         """
         global _current
         if _current is None:
@@ -131,6 +134,7 @@ class Device:
             workers = _setting("workers", min(len(os.sched_getaffinity(0)), settings.WORKER_LIMIT))
             limit = _setting("max_instructions", MAX_INSTRUCTIONS)
             _current = Device(schedules, workers, max_instructions=limit)
+            _current.spare.seconds = _setting("random_seconds", 0)
             _current.recording, _current.sanitizer, _current.explorer = recording, sanitizer, explorer
         return _current
 
@@ -239,8 +243,12 @@ class Device:
             )
             for launch in chain:
                 launch.program.printing_schedule = chain[0].schedules[0]
+            if self.spare.seconds > 0 and chain[0].schedules == ("late",) and chain[0].recording is None:
+                runner.spare = self.spare
             explore(runner, chain)
             found = runner.run(chain)
+            for launch in chain:
+                launch.schedules = runner.schedules
             self._counters += found
             if notes.wanted():
                 for launch, counters in zip(chain, found):

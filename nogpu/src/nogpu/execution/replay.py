@@ -13,6 +13,7 @@ brought the warp back to the poll in the same state.
 |---|---|
 | c3w1.14 | the fifteenth of warp 1 of CTA 3, CTAs counted by clusters |
 | c3w1j2 | the third asynchronous operation that this warp has issued |
+| c3w1j2j0 | the first operation that this one has issued: the arrival of a commit in another CTA |
 | g1c3w1.14 | the fifteenth of this warp in the second of several launches that overlap |
 """
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 IN_A_ROW = 64  # steps of a warp, after which others take turns: it may poll
 _POLLS = re.compile(r"(?:atom|mbarrier\.t(?:est|ry)_wait|ld\.(?:\S*\.)?(?:volatile|relaxed|acquire|mmio))\.")
-_STEP = re.compile(r"((?:g\d+)?c\d+w\d+)(?:\.(\d+)|(j\d+))")
+_STEP = re.compile(r"((?:g\d+)?c\d+w\d+)(?:\.(\d+)|((?:j\d+)+))")
 
 
 class Step(NamedTuple):
@@ -112,7 +113,9 @@ class ReplayMachine(Machine):
     def run_warp(self, warp: Warp) -> None:
         """Runs one step."""
         group = warp.next_group()
-        assert group is not None  # the warp can run
+        if group is None:  # it was woken in a turn in which it has waited again, or exited
+            warp.queued = False
+            return
         self._look_back(warp, group)
         step, pc, progress, quiet = self._next(warp), group.pc, self.progress, self.quiet
         resumes = group in self._arrived
@@ -157,6 +160,7 @@ class ReplayMachine(Machine):
         step, outer = self._names[async_op], self._current
         self._begin(step, async_op)
         super().execute(async_op, action)
+        self._name(step)
         if async_op.done:
             self._steps[step.agent] = 1
         self._current = outer
@@ -196,15 +200,15 @@ class ReplayMachine(Machine):
         name = _name_of(warp)
         return Step(name, self._steps.get(name, 0))
 
-    def _name(self) -> None:
-        """Names the operations that have been issued since the last time."""
+    def _name(self, issuer: Step | None = None) -> None:
+        """Names the operations that have been issued since the last time, by an operation or (None) by warps."""
         issued = self.queues.issued
         assert issued is not None  # set by __init__
         for async_op in issued:
-            warp = _name_of(async_op.warp)
-            number = self._steps.get(warp + "j", 0)
-            self._steps[warp + "j"] = number + 1
-            self._names[async_op] = Step(f"{warp}j{number}")
+            prefix = f"{_name_of(async_op.warp) if issuer is None else issuer.agent}j"
+            number = self._steps.get(prefix, 0)
+            self._steps[prefix] = number + 1
+            self._names[async_op] = Step(f"{prefix}{number}")
         issued.clear()
 
     def _is_held(self, step: Step) -> bool:

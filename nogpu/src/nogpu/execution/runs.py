@@ -90,6 +90,19 @@ class _Sent:
 
 
 @dataclass
+class Spare:
+    """Schedules under which launches run, too, while there is time."""
+
+    schedules: tuple[str, ...]
+    seconds: float
+    """Time that is left."""
+
+    def take(self, each: float) -> tuple[str, ...]:
+        """The schedules that fit the time. each: seconds of one."""
+        return self.schedules[: max(0, int(self.seconds / each))]
+
+
+@dataclass
 class Runner:
     """Runner of launches on a memory; the attributes are those of `device.Device`."""
 
@@ -101,6 +114,8 @@ class Runner:
     progress: Progress | None
     cluster_seconds: dict[int, float]
     """id of a program -> seconds that a cluster of it took last."""
+    spare: Spare | None = None
+    """It adds to the schedules."""
 
     def run(self, chain: list[Launch]) -> list[LaunchCounters]:
         """Runs launches, each of which may overlap the one before it. Raises EmulatorError."""
@@ -114,7 +129,7 @@ class Runner:
 
     def _run(self, chain: list[Launch]) -> list[LaunchCounters]:
         shares = self._shares(chain)
-        if len(self.schedules) == 1 and shares == 1:
+        if len(self.schedules) == 1 and shares == 1 and self.spare is None:
             schedule = self.schedules[0]
             tally = Tally(self.max_instructions)
             ran = self.execute(chain, schedule, Meter(tally, 0, self._reporter(chain, [tally])))
@@ -142,7 +157,23 @@ class Runner:
         The memory gets their stores. Raises EmulatorError if schedules disagree.
         """
         kernels = " overlapped by ".join(launch.kernel for launch in chain)
-        tallies = [Tally(self.max_instructions, shares) for _ in self.schedules]
+        began = time.perf_counter()
+        runs = self._run_under(self.schedules, chain, kernels, shares)
+        if self.spare is not None:
+            now = time.perf_counter()
+            more = self.spare.take(now - began)
+            self.schedules += more
+            runs |= self._run_under(more, chain, kernels, shares)
+            self.spare.seconds -= time.perf_counter() - now
+        stores = {schedule: [sent.stores for run in of for sent in run] for schedule, of in runs.items()}
+        settle(self.memory, stores, kernels)
+        return runs
+
+    def _run_under(
+        self, schedules: Sequence[str], chain: list[Launch], kernels: str, shares: int
+    ) -> dict[str, list[list[_Sent]]]:
+        """The results of `_run_apart`; the memory is unchanged. kernels: names, for errors."""
+        tallies = [Tally(self.max_instructions, shares) for _ in schedules]
         report = self._reporter(chain, tallies)
 
         def sent(report: Report, schedule: str, tally: Tally, part: int) -> list[_Sent]:
@@ -152,15 +183,12 @@ class Runner:
             ]
 
         tasks = []
-        for schedule, tally in zip(self.schedules, tallies):
+        for schedule, tally in zip(schedules, tallies):
             for part in range(shares):
                 name = f"{kernels} under schedule {schedule}" + (f", part {part} of {shares}" if shares > 1 else "")
                 tasks.append((name, partial(sent, schedule=schedule, tally=tally, part=part)))
         parts = self.run_apart(tasks, report)
-        runs = {schedule: parts[i * shares : (i + 1) * shares] for i, schedule in enumerate(self.schedules)}
-        stores = {schedule: [sent.stores for run in of for sent in run] for schedule, of in runs.items()}
-        settle(self.memory, stores, kernels)
-        return runs
+        return {schedule: parts[i * shares : (i + 1) * shares] for i, schedule in enumerate(schedules)}
 
     def _end(self, launch: Launch, parts: Sequence[Ran | _Sent], touched: Any) -> None:
         """Ends a launch that has run in these parts."""

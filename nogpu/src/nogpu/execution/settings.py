@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 WORKER_LIMIT = 1024  # number of processes
-_HOLD = r"c\d+w\d+(?:j\d+|\.\d+)@c\d+w\d+(?:j\d+|\.\d+)"
+_STEP = r"(?:g\d+)?c\d+w\d+(?:(?:j\d+)+|\.\d+)"
+_HOLD = f"{_STEP}@{_STEP}"
 _SCHEDULE = re.compile(r"late|eager|(?:random|last):[0-9]{1,20}|replay:(?:-|%s(?:\+%s)*)" % (2 * (_HOLD,)))
 
 
@@ -41,6 +42,11 @@ def runs(text: str) -> int:
     return _positive(text, "runs", (1 << 31) - 1)
 
 
+def seconds(text: str) -> int:
+    """Number of seconds, 0 among them. Raises ValueError."""
+    return 0 if text == "0" else _positive(text, "seconds", (1 << 31) - 1)
+
+
 def candidates(text: str) -> int | None:
     """Number of an autotuner's candidates, None for all. Raises ValueError."""
     words = {"first": 1, "all": None}
@@ -49,6 +55,7 @@ def candidates(text: str) -> int | None:
 
 CHECKS = {
     "explore": runs,
+    "random_seconds": seconds,
     "schedule": schedules,
     "workers": workers,
     "max_instructions": instructions,

@@ -114,6 +114,8 @@ class Explorer:
         """limit: runs of a launch. allowed: as of `observer.Sanitizer`."""
         self._limit, self._allowed = limit, allowed
         self.verdicts: list[Verdict] = []
+        self.runs = 0
+        """Runs of all launches, those that fail and those that reduce a failure's holds among them."""
 
     def follower(self) -> Races:
         """Collector of one run."""
@@ -150,7 +152,7 @@ class Explorer:
         left: set[str] = set()
         racing: tuple[int, str] | None = None  # the first run with unordered accesses to bytes, and its schedule
         while plans:
-            for plan, tried in zip(plans, trial.run([plan.schedule for plan in plans])):
+            for plan, tried in zip(plans, self._run(trial, [plan.schedule for plan in plans])):
                 runs += 1
                 if shown is not None:
                     shown(runs, self._limit, 0)
@@ -184,6 +186,10 @@ class Explorer:
             left.add(f"orders that were found and not run: {len(queue)}")
         return Verdict(trial.kernel, runs, len(seen), turns, sorted(left))
 
+    def _run(self, trial: Trial, schedules: list[str]) -> list[Tried]:
+        self.runs += len(schedules)
+        return trial.run(schedules)
+
     def _reduced(self, trial: Trial, plan: _Plan, tried: Tried, runs: int) -> EmulatorError:
         """The failure with as few holds as it needs."""
         holds, failure = list(plan.holds), tried.failure
@@ -192,7 +198,7 @@ class Explorer:
         while size:
             fewer = [holds[:start] + holds[start + size :] for start in range(0, len(holds), size)]
             for kept in fewer:
-                (again,) = trial.run([schedule_of(kept)])
+                (again,) = self._run(trial, [schedule_of(kept)])
                 if again.failure is not None:
                     holds, failure = kept, again.failure
                     break

@@ -166,9 +166,10 @@ class Trace:
         """Handler of `Events.issued`."""
         step = self._step
         assert step is not None  # events happen in steps
+        if running is not None:  # an arrival on its way to another CTA: no operation of the tensor core waits for it
+            self._issued[async_op] = [self._turn(issuer)]
+            return
         after = list(self._last.get(step.agent, [])[-1:]) or self._started(issuer)
-        if running is not None:
-            after = [*after, *self._issued.get(running, [])]
         if opcode(issuer).startswith("tcgen05."):
             thread = g.warp, running_lanes(g.warp)
             if thread in self._newest:
@@ -310,9 +311,57 @@ class Trace:
 
     # Order
 
+    def sequences(self) -> dict[str, list[list[tuple[str, Hashable, int]]]]:
+        """Events of each agent on barriers, turn by turn: (how, name of the barrier, phase)."""
+        found = {}
+        for agent, turns in self._last.items():
+            by_kind = [(("arrives", x.arrives), ("waits", x.waits), ("tests", x.tests)) for x in turns]
+            found[agent] = [[(how, *each) for how, phases in kinds for each in phases] for kinds in by_kind]
+        return found
+
     def traced(self) -> Traced:
         """The trace, at the end of the run."""
-        return _Order(self._turns, self._last, self._barriers).traced(self.left, self.dropped)
+        parts = self._parts()
+        agents: dict[int, dict[str, list[_Turn]]] = {}
+        for agent, own in self._last.items():
+            if own:
+                agents.setdefault(parts[_cluster(own[0])], {})[agent] = own
+        turns: dict[int, list[_Turn]] = {part: [] for part in agents}
+        for turn in self._turns:
+            if turn.index != -2:
+                turns[parts[_cluster(turn)]].append(turn)
+        found = [_Order(turns[part], agents[part], self._barriers).traced() for part in agents]
+        return Traced(
+            frozenset().union(*(each.turns for each in found)),
+            [reversal for each in found for reversal in each.reversals],
+            frozenset(self.left).union(*(each.left for each in found)),
+            self.dropped,
+            sum(each.length for each in found),
+        )
+
+    def _parts(self) -> dict[tuple[int, int], int]:
+        """A number for each cluster, the same for those that communicate: the orders of others combine freely."""
+        parent: dict[tuple[int, int], tuple[int, int]] = {}
+        users: dict[Hashable, tuple[int, int]] = {}
+
+        def root(cluster: tuple[int, int]) -> tuple[int, int]:
+            while (above := parent.setdefault(cluster, cluster)) != cluster:
+                cluster = above
+            return cluster
+
+        for turn in self._turns:
+            own = root(_cluster(turn))
+            barriers = [name for name, _ in (*turn.arrives, *turn.waits, *turn.tests)]
+            others = [users.setdefault(place, own) for place in (*turn.words, *barriers)]
+            for other in (*others, *map(_cluster, turn.after)):
+                parent[root(other)] = own
+        numbers: dict[tuple[int, int], int] = {}
+        return {cluster: numbers.setdefault(root(cluster), len(numbers)) for cluster in parent}
+
+
+def _cluster(turn: _Turn) -> tuple[int, int]:
+    cta = turn.issuer[0].cta
+    return cta.grid.number, cta.cluster.number
 
 
 def _cta(cta: Cta) -> tuple[int, int]:
@@ -348,11 +397,10 @@ def _bits(mask: int) -> Iterable[int]:
 
 
 class _Order:
-    """Order of the turns of a run, in sets of indices: bits of integers."""
+    """Order of the turns of clusters that communicate, in sets of indices: bits of integers."""
 
     def __init__(self, turns: list[_Turn], last: dict[str, list[_Turn]], barriers: dict[Hashable, MBarrier]) -> None:
-        self._turns = [turn for turn in turns if turn.index != -2]
-        self._last, self._barriers = last, barriers
+        self._turns, self._last, self._barriers = turns, last, barriers
         self._own: list[int] = []  # what is below a turn by program order and issue, and waits before
         self._below: list[int] = []  # what is below a turn, and itself
         self._on: list[int] = []  # what a turn depends on
@@ -450,14 +498,14 @@ class _Order:
             found += [x for x in expecting if not any(self._below[y] >> x & 1 for y in counted)]
         return [x for x in found if not below >> x & 1]
 
-    def traced(self, left: set[str], dropped: int) -> Traced:
-        left = set(left)
+    def traced(self) -> Traced:
+        left = set[str]()
         pairs = [(*pair, True) for pair in self._pairs] + [(*pair, False) for pair in self._behind]
         if len(pairs) > LONGEST:
             left.add(f"all but {LONGEST:,} of {len(pairs):,} pairs of a run")
             del pairs[LONGEST:]
         found = [self._reversal(*pair) for pair in pairs]
-        return Traced(frozenset(self._hashes), found, frozenset(left), dropped, len(self._turns))
+        return Traced(frozenset(self._hashes), found, frozenset(left), 0, len(self._turns))
 
     def _reversal(self, first: int, second: int, precedes: bool) -> Reversal:
         """Order in which all happens that is not above the first turn, the second one next or (precedes false) among

@@ -1,0 +1,288 @@
+"""Explores the launches of every configuration of the kernel: a verdict for each.
+
+    python -m tools.interleavings                              small cases, overlapping launches among them
+    python -m tools.interleavings --benchmark --runs 4         the benchmark's shapes, planned for a B200's SMs
+    python -m tools.interleavings --seeds 200                  the small cases also under random:1 to random:200
+    python -m tools.interleavings --faults --jobs 2            mutants of tools.mutants' programs: none may be clean
+
+A small case fills each ring of a configuration more than twice, over several tiles, in two launches that overlap, once
+with both promises and once without. Neighbours have a further one, whose tiles have different weight rows: there, a
+cluster's CTAs can overtake each other, and each of these orders is run. The sanitizer follows each order once.
+
+A fault is a mutant that tools/mutants/survivors.toml does not prove to be equivalent; it is accepted by mistake if no
+order shows it. --seconds ends a run early, which is said. The exit code is 1 where a launch fails, a verdict of a small
+case is not clean, or a fault is accepted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import nogpu
+from harness.console import make_console, make_table
+from harness.options import B200_SMS
+from task import PROBLEMS, TestSpec
+from tools import circumstances
+from tools.mutants import SURVIVORS
+from workshop import processes, records
+from workshop.console import command_parser
+
+SMALL, BENCHMARK, FAULTS = "small cases", "benchmark", "faults"
+CLEAN, BOUNDED, FAILS = "clean", "bounded", "fails"
+LEFT = ["configuration", "case", "verdict", "left, or the error"]
+RIGHT = ["orders", "runs", "turns", "random", "CPU s"]
+
+
+class Explored(NamedTuple):
+    """Findings on the launches of a program."""
+
+    verdict: str
+    left: str = ""  # of a bounded verdict, or the error
+    orders: int = 0
+    runs: int = 0
+    turns: int = 0  # of the longest run
+    random: int = 0  # runs under random schedules
+    seconds: float = 0.0  # of the processor
+
+
+def small(shape: Sequence[int], products: int, rows: int = 3, rounds: int = 2) -> Any:
+    """Tensors of a small case: so many tiles side by side along the weights, and so many rounds of the ring of stages,
+    and a k-tile more.
+    """
+    import reference
+    import submission
+
+    plan = submission.Plan(1, *shape, products)
+    rows = 1 if plan.one_tile else rows
+    m = plan.token_tile + 1 if plan.neighbours == 2 and rows > 2 else min(plan.token_tile, submission.TOKEN_STEP)
+    per_cta = rows if rows > 2 else 1
+    sizes = {"n": plan.rows * plan.cta_group * rows}
+    sizes["k"] = submission.K_TILE * submission.ceil_div(rounds * plan.stages + 1, per_cta)
+    if products == 2:
+        return reference.generate_dual_gemm_input(m=m, **sizes, l=1, seed=5)
+    return reference.generate_input(m=(m,), n=(sizes["n"],), k=(sizes["k"],), g=1, seed=5)
+
+
+def _small_calls(shape: Sequence[int], products: int) -> Iterator[list[Any]]:
+    from tools.mutants import programs
+
+    for promises in (programs.ALL, {}):
+        yield [(small(shape, products), promises) for _ in range(2)]
+
+
+def _apart_calls(shape: Sequence[int], products: int) -> Iterator[list[Any]]:
+    yield [(small(shape, products, rows=2, rounds=1), {})]
+
+
+def small_programs() -> list[Any]:
+    """Small cases of every configuration, as `workshop.mutants.tape.Program`."""
+    import submission
+    from tools.mutants import programs
+    from workshop.mutants.tape import Program
+
+    found = []
+    for products in submission.PRODUCTS:
+        for shape in submission.legal_configurations(products):
+            name = ("dual " if products == 2 else "") + "-".join(map(str, shape))
+            sms = shape.cta_group * shape.neighbours
+            for case, calls in (("overlapping", _small_calls), ("other rows", _apart_calls)):
+                if case == "overlapping" or shape.neighbours == 2:
+                    made = partial(calls, shape, products)
+                    found.append(Program(f"{name}, {case}", partial(programs.recorded, made, shape, sms, 2 * sms)))
+    return found
+
+
+def benchmark_programs() -> list[Any]:
+    """The first benchmark of each problem that a configuration takes, in each configuration."""
+    from harness.plan_report import configurations
+    from tools.mutants import programs
+    from tools.variants import takes
+    from workshop.mutants.tape import Program
+
+    found = []
+    for name, problem in PROBLEMS.items():
+        for shape in configurations(name):
+            line = next((case.line for case in problem.benchmarks if takes(shape, case.line, name)), None)
+            if line is not None:
+                calls = partial(_benchmark_calls, name, line)
+                recorded = partial(programs.recorded, calls, shape, B200_SMS, B200_SMS)
+                found.append(Program(f"{'-'.join(map(str, shape))}, {name}", recorded))
+    return found
+
+
+def _benchmark_calls(problem: str, line: str) -> Iterator[list[Any]]:
+    import reference
+
+    yield [(reference.REFERENCES[problem].generate_input(**TestSpec.parse(line).args), {})]
+
+
+def explored(record: Callable[[], Any], runs: int, seeds: int, ptx: str | None = None) -> Explored:
+    """Explores the launches of a program, under the sanitizer, and repeats them under random schedules. ptx: another
+    text of the kernel.
+    """
+    from nogpu.sanitizer.explore import Explorer
+    from workshop.mutants import tape, trial
+
+    recorded = record()
+    began = time.process_time()
+    if not recorded.expected:
+        tape.settle(recorded)
+    explorer = Explorer(runs, recorded.allowed)
+    outcome = trial.once(recorded, ptx or recorded.ptx, "late", True, explorer)
+    left = [text for verdict in explorer.verdicts for text in verdict.left]
+    found = Explored(
+        BOUNDED if left else CLEAN,
+        "; ".join(dict.fromkeys(left)),
+        sum(verdict.traces for verdict in explorer.verdicts),
+        explorer.runs,
+        max((verdict.turns for verdict in explorer.verdicts), default=0),
+    )
+    done = 0
+    for seed in range(1, seeds + 1):
+        if outcome is not None:
+            break
+        outcome = trial.once(recorded, recorded.ptx, f"random:{seed}", False)
+        done += 1
+    if outcome is not None:
+        found = found._replace(verdict=FAILS, left=f"{outcome.verdict} {outcome.reason}")
+    return found._replace(random=done, seconds=round(time.process_time() - began, 2))
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = command_parser(__doc__, "tools.interleavings")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--benchmark", action="store_true", help="the benchmark's shapes")
+    what.add_argument("--faults", action="store_true", help="mutants, in place of the kernels as they are")
+    parser.add_argument("--runs", type=int, default=200, metavar="N", help="of a launch at most; default: %(default)s")
+    parser.add_argument("--seeds", type=int, default=0, metavar="N", help="random schedules; default: %(default)s")
+    parser.add_argument("--only", metavar="TEXT", help="programs whose name has the text")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="one fault in N; default: %(default)s")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="programs at a time, default: %(default)s")
+    parser.add_argument("--limit", type=float, default=1800, metavar="S", help="seconds, default: %(default)g")
+    parser.add_argument("--seconds", type=float, metavar="S", help="no program starts when so many are over")
+    records.add_save(parser)
+    options = parser.parse_args(arguments)
+    if options.jobs < 1 or options.runs < 1 or options.every < 1 or options.seeds < 0:
+        parser.error("--jobs, --runs and --every must be at least 1, --seeds at least 0")
+    return options
+
+
+def _tasks(options: argparse.Namespace) -> tuple[list[tuple[str, Any]], list[Callable[[], Explored]]]:
+    """(name, mutant or None) of each task, and the tasks."""
+    if not options.faults:
+        found = benchmark_programs() if options.benchmark else small_programs()
+        found = [program for program in found if not options.only or options.only in program.name]
+        return [(program.name, None) for program in found], [
+            partial(explored, program.record, options.runs, options.seeds) for program in found
+        ]
+    from tools.mutants import programs
+    from workshop.mutants import kinds, tape
+
+    tapes = tape.settled([each for each in programs.ours() if not options.only or options.only in each.name])
+    of = [(name, mutant) for name, recorded in tapes.items() for mutant in kinds.mutants(recorded.ptx)]
+    of = of[:: options.every]
+    return of, [
+        partial(explored, partial(tapes.get, name), options.runs, 0, mutant.apply(tapes[name].ptx))
+        for name, mutant in of
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
+    nogpu.activate(schedule="late", workers=1)
+    console = make_console(highlight=False)
+    of, tasks = _tasks(options)
+    rows: list[dict[str, Any]] = []
+    kind = FAULTS if options.faults else BENCHMARK if options.benchmark else SMALL
+    record = {**circumstances.versions(arguments), "kind": kind, "tasks": len(tasks), "rows": rows}
+    for ended in processes.shown(tasks, options, console, lambda: records.write(options.save, record, "rows")):
+        name, mutant = of[ended.number]
+        outcome = ended.result or Explored(BOUNDED, f"no end: {ended.failure}", seconds=ended.seconds)
+        rows.append(_row(name, mutant, outcome))
+    if not options.faults:
+        _show(rows, console)
+    wrong = [row for row in rows if row["verdict"] != CLEAN] if kind == SMALL else []
+    wrong += [row for row in rows if row["verdict"] == FAILS] if kind == BENCHMARK else []
+    wrong += [row for row in rows if row["accepted"]] if kind == FAULTS else []
+    for row in wrong:
+        console.print(f"WRONG: {row}", markup=False, soft_wrap=True)
+    console.print(counts(record), markup=False)
+    return 1 if wrong else 0
+
+
+def _row(name: str, mutant: Any, outcome: Explored) -> dict[str, Any]:
+    from workshop.mutants import results, survivors, trial
+
+    row = {"program": name, **outcome._asdict()}
+    if mutant is not None:
+        noticed = outcome.verdict == FAILS
+        result = results.of(name, mutant, trial.Outcome(trial.ERROR if noticed else trial.SURVIVED), outcome.seconds)
+        entry = survivors.entry_of(result, survivors.load(SURVIVORS))
+        equivalent = entry is not None and entry.classified == survivors.EQUIVALENT
+        row |= {"mutant": str(result), "equivalent": equivalent}
+        row["accepted"] = outcome.verdict == CLEAN and not equivalent
+        row["unproven"] = outcome.verdict == BOUNDED and not equivalent
+    return row
+
+
+def counts(record: dict[str, Any]) -> str:
+    """The totals of a run in a line."""
+    rows = record["rows"]
+    runs = sum(row["runs"] + row["random"] for row in rows)
+    text = f"{len(rows)} of {record['tasks']} {record['kind']}, {runs:,} schedules run: "
+    if record["kind"] == FAULTS:
+        faults = [row for row in rows if not row["equivalent"]]
+        found = sum(row["verdict"] == FAILS for row in faults)
+        accepted, unproven = (sum(row[key] for row in faults) for key in ("accepted", "unproven"))
+        text += f"{len(faults)} faults, {found} found, {accepted} accepted, {unproven} bounded; "
+        equivalent = [row for row in rows if row["equivalent"]]
+        alarms = sum(row["verdict"] == FAILS for row in equivalent)
+        return f"{text}{len(equivalent)} equivalent mutants, {alarms} of them fail"
+    return text + ", ".join(f"{sum(row['verdict'] == word for row in rows)} {word}" for word in (CLEAN, BOUNDED, FAILS))
+
+
+def verdicts_table(results: Path, name: str) -> str:
+    """The rows of docs/results/interleavings.json by configuration. name: "configurations", or "counts", with the other
+    files of runs, a row for each.
+    """
+    from workshop.tables import command_text, markdown, missing
+
+    files = [f"interleavings{part}.json" for part in (("", "-random", "-faults") if name == "counts" else ("",))]
+    saved = [record for file in files if (record := records.load(results / file)) is not None]
+    if not saved:
+        return missing("python -m tools.interleavings --save docs/results/interleavings.json")
+    if name == "counts":
+        rows = [[command_text("tools.interleavings", each["command"]), *_counted(each)] for each in saved]
+        return markdown(["command", "done", "schedules run", "verdicts"], rows)
+    header = [*LEFT[:3], "left", *RIGHT[:3], "CPU s"]
+    figures = [[f"{row[key]:,}" for key in ("orders", "runs", "turns", "seconds")] for row in saved[0]["rows"]]
+    texts = [[*row["program"].split(", "), row["verdict"], row["left"] or "nothing"] for row in saved[0]["rows"]]
+    rows = sorted(text + figure for text, figure in zip(texts, figures))
+    return f"{markdown(header, rows)}\n\n{command_text('tools.interleavings', saved[0]['command'])}: {counts(saved[0])}"
+
+
+def _counted(record: dict[str, Any]) -> list[str]:
+    done, runs, verdicts = re.match(r"(.*?), ([\d,]+) schedules run: (.*)", counts(record)).groups()  # type: ignore[union-attr]
+    return [done, runs, verdicts]
+
+
+def _show(rows: Sequence[dict[str, Any]], console: Any) -> None:
+    table = make_table(LEFT, RIGHT)
+    for row in sorted(rows, key=lambda row: row["program"]):
+        name, _, case = row["program"].partition(", ")
+        figures = [f"{row[key]:,}" for key in ("orders", "runs", "turns", "random", "seconds")]
+        table.add_row(name, case, row["verdict"], row["left"], *figures)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # processes end with this one, as they do at Ctrl-C
+    raise SystemExit(main())
