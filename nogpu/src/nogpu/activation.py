@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 BOOTSTRAP = Path(__file__).resolve().parent / "bootstrap"
 
-DEVICES = {"b200": "1", "hopper": "hopper"}
+DEVICES = {"b200": "1", "rubin": "rubin", "hopper": "hopper"}
 """Device -> the value of NOGPU that puts a process on it."""
 
 
 def environment(device: str = "b200", **values: object) -> dict[str, str]:
     """The environment of a process on the device; its child processes inherit it.
 
-    device: a name of DEVICES, "b200" (software) or "hopper" (a Hopper GPU, nogpu/hopper). values: of settings by their
-    names (settings.SETTINGS), None for none; they are not checked.
+    device: a name of DEVICES, "b200" and "rubin" (software) or "hopper" (a Hopper GPU, nogpu/hopper). values: of
+    settings by their names (settings.SETTINGS), None for none; they are not checked.
     """
     variables = dict(os.environ)
     path = [str(BOOTSTRAP)]

@@ -122,7 +122,11 @@ def _parser(name: str) -> argparse.ArgumentParser:
         elif flag:
             parser.add_argument(flag, dest=key, type=checked(key), metavar=setting.value, help=setting.help)
     if name == "run":
-        parser.add_argument("--device", choices=DEVICES, help="emulated B200 or real Hopper GPU; default: b200")
+        parser.add_argument(
+            "--device", choices=DEVICES, help="emulated B200 or Rubin, or real Hopper GPU; default: b200"
+        )
+    elif name in settings.SANITIZED:
+        parser.add_argument("--device", choices=("b200", "rubin"), help="emulated chip; default: b200")
     parser.add_argument("--json", metavar="FILE", help="write verdict, launches, faults and times; -: standard output")
     for flag, text in (("-m", "MODULE"), ("-c", "CODE")):
         parser.add_argument(flag, nargs=argparse.REMAINDER, metavar=(text, "ARGS"), help=argparse.SUPPRESS)
@@ -176,6 +180,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         (options.schedule, options.workers, options.lenient, options.max_instructions)
     ):
         parser.error("--schedule, --workers, --lenient and --max-instructions are for the emulated B200")
+    if options.device == "rubin" and os.environ.get("NOGPU_CLOCK"):
+        parser.error("environment variable NOGPU_CLOCK: no profile models the times of Rubin")
     if command == "run" and options.device != "hopper" and options.hopper_mode:
         parser.error("--hopper-mode is for --device hopper")
     if options.json not in (None, "-"):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from nogpu.errors import Fault
+from nogpu.hardware.tensor.order import COLUMNS
 from tests.support.tensor_operands import (
     MODES,
     NARROW_BITS,
@@ -36,11 +37,11 @@ def test_copy(shape, multicast, rows, row_bytes, quadrants, mode):
         images.append(data)
     copy(pairs, shape, multicast, None, 40, source)
     for data, (_, tmem) in zip(images, pairs, strict=True):
-        expected = np.full((128, 512, 4), 0xFF, np.uint8)
+        expected = np.full((128, COLUMNS, 4), 0xFF, np.uint8)
         for lane in range(128):
             row = 32 * quadrants[lane // 32] + lane % 32
             expected[lane, 40 : 40 + row_bytes // 4] = data[row].reshape(-1, 4)
-        assert np.array_equal(tmem.words.view(np.uint8).reshape(128, 512, 4), expected)
+        assert np.array_equal(tmem.words.view(np.uint8).reshape(128, COLUMNS, 4), expected)
 
 
 @pytest.mark.parametrize("lane", [0, 31])
@@ -48,10 +49,10 @@ def test_copy_of_a_row_per_quadrant(lane):
     shared, tmem = cta = make_cta()
     data = np.random.default_rng(0).integers(0, 256, (4, 32), dtype=np.uint8)
     copy([cta], "4x256b", None, None, lane << 16 | 8, put_operand(shared, SF, data, 0))
-    expected = np.full((128, 512, 4), 0xFF, np.uint8)
+    expected = np.full((128, COLUMNS, 4), 0xFF, np.uint8)
     for row in range(4):
         expected[32 * row + lane, 8:16] = data[row].reshape(8, 4)
-    assert np.array_equal(tmem.words.view(np.uint8).reshape(128, 512, 4), expected)
+    assert np.array_equal(tmem.words.view(np.uint8).reshape(128, COLUMNS, 4), expected)
 
 
 @pytest.mark.parametrize(("source", "element", "shift"), [("b4x16_p64", "e2m1", 2), ("b6x16_p32", "e3m2", 1)])
@@ -68,7 +69,7 @@ def test_copy_that_unpacks(source, element, shift, shape, multicast, rows, row_b
             number = sum(int(code) << bits * i for i, code in enumerate(codes[row, first : first + 16]))
             packed[row, first : first + 2 * bits] = list(number.to_bytes(2 * bits, "little"))
     copy([cta], shape, multicast, source, 40, put_operand(shared, SF, packed, 0))
-    held = tmem.words.view(np.uint8).reshape(128, 512, 4)[:, 40 : 40 + row_bytes // 4].reshape(128, row_bytes)
+    held = tmem.words.view(np.uint8).reshape(128, COLUMNS, 4)[:, 40 : 40 + row_bytes // 4].reshape(128, row_bytes)
     for lane in range(128):
         assert np.array_equal(held[lane], codes[32 * quadrants[lane // 32] + lane % 32] << shift)
 

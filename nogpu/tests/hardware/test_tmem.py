@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from nogpu.errors import Fault
+from nogpu.hardware.tensor.order import COLUMNS
 from nogpu.hardware.tensor.tmem import ColumnAllocator, TensorMemory
 
 SHAPES = {"32x32b": 1, "16x64b": 2, "16x128b": 4, "16x256b": 8, "16x32bx2": 1}
@@ -16,7 +17,7 @@ def filled() -> TensorMemory:
     """A tensor memory with all columns allocated; word (lane, column) is lane << 16 | column."""
     tmem = TensorMemory()
     assert tmem.alloc(512) == 0
-    tmem.words[:] = np.arange(128, dtype=np.uint32)[:, None] << 16 | np.arange(512, dtype=np.uint32)
+    tmem.words[:] = np.arange(128, dtype=np.uint32)[:, None] << 16 | np.arange(COLUMNS, dtype=np.uint32)
     return tmem
 
 
@@ -64,7 +65,7 @@ def test_load_and_store(shape, num):
         new = np.random.default_rng(num).integers(0, 1 << 32, (count, 32), dtype=np.uint32)
         store(target, shape, num, warp, taddr, new, half_split=split)
         assert np.array_equal(load(target, shape, num, warp, taddr, half_split=split), new)
-        untouched = np.ones((128, 512), bool)
+        untouched = np.ones((128, COLUMNS), bool)
         untouched[places[..., 0] + lane, places[..., 1] + column] = False
         assert np.array_equal(target.words[untouched], filled().words[untouched])
 

@@ -6,6 +6,7 @@ import numpy as np
 from nogpu.hardware.shared_memory import SharedMemory
 from nogpu.hardware.tensor.copy import Copy
 from nogpu.hardware.tensor.core import Mma, MmaForm, MmaOperands
+from nogpu.hardware.tensor.order import COLUMNS
 from nogpu.hardware.tensor.tmem import TensorMemory
 
 A, B, SF = 0x2000, 0x12000, 0x1000
@@ -128,7 +129,7 @@ def put_transposed(shared, start, elements: np.ndarray, element, mode=128) -> in
 
 def put_scales(tmem, column, codes: np.ndarray, first_byte=0, quadrants=range(4)) -> int:
     """Write scale factor codes uint8[rows, blocks] to these quadrants (PTX ISA, "Scale Factor A ID")."""
-    words = tmem.words.view(np.uint8).reshape(128, 512, 4)
+    words = tmem.words.view(np.uint8).reshape(128, COLUMNS, 4)
     row, block = np.indices(codes.shape)
     for quadrant in quadrants:
         words[32 * quadrant + row % 32, column + row // 32, first_byte + block] = codes

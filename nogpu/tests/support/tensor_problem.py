@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from nogpu.hardware.tensor.order import COLUMNS
 from tests.support.tensor_operands import (
     FORMATS,
     SFA,
@@ -102,7 +103,7 @@ class Problem:
     def untouched(self, column=0):
         """The words outside D, of each CTA."""
         lanes, columns = d_places(self.layout, self.rows, self.n, self.lane)
-        mask = np.ones((128, 512), bool)
+        mask = np.ones((128, COLUMNS), bool)
         mask[lanes, columns + column] = False
         return [tmem.words[mask] for _, tmem in self.ctas]
 

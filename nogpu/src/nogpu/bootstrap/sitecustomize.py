@@ -221,6 +221,6 @@ def install() -> None:
 
 
 if __name__ == "sitecustomize":
-    if os.environ.get("NOGPU") in ("1", "hopper"):
+    if os.environ.get("NOGPU") in ("1", "rubin", "hopper"):
         install()
     chain()

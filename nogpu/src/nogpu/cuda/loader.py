@@ -7,7 +7,7 @@ import re
 from nogpu.cuda import arguments
 from nogpu.cuda.modules import Module
 from nogpu.errors import EmulatorError
-from nogpu.hardware.properties import DeviceProperties
+from nogpu.hardware.properties import of_process
 
 _CHIPS = {90: "Hopper", 103: "B300", 107: "Rubin", 110: "Thor", 120: "RTX Blackwell"}
 """Number of a target -> the chip that it is for."""
@@ -41,7 +41,7 @@ def _check_target(target: str, line: int) -> None:
 
     PTX for sm_NN runs on later devices too, for sm_NNa on no other, for sm_NNf on the family only.
     """
-    major, minor = DeviceProperties.capability
+    major, minor = of_process().capability
     name = target.partition(",")[0]
     sm = re.fullmatch(r"sm_(\d+)([af]?)", name)
     number, own = (int(sm[1]) if sm else 0), 10 * major + minor

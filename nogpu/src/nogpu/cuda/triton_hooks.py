@@ -17,7 +17,7 @@ from typing import Any
 from nogpu.cuda import triton_driver
 from nogpu.execution.device import run_pending
 from nogpu.execution.settings import candidates
-from nogpu.hardware.properties import DeviceProperties
+from nogpu.hardware.properties import DeviceProperties, refuse_rubin
 
 COMPILERS = ("compile_module_from_file", "compile_module_from_src")  # of a C module; a version has one of them
 NO_PTXAS = (
@@ -84,6 +84,7 @@ def _target(driver: Any) -> Any:
     """CudaDriver.get_current_target: sm_100a, on a Hopper GPU too."""
     from triton.backends.compiler import GPUTarget
 
+    refuse_rubin("Triton")
     major, minor = DeviceProperties.capability
     return GPUTarget("cuda", 10 * major + minor, DeviceProperties.warp_size)
 

@@ -35,7 +35,7 @@ from nogpu.hardware.async_operations import Schedule
 from nogpu.hardware.counters import LaunchCounters
 from nogpu.hardware.memory import UNWRITTEN, GlobalMemory
 from nogpu.hardware.program import Program
-from nogpu.hardware.properties import DeviceProperties, LaunchConfig, check_launch, with_clusters
+from nogpu.hardware.properties import DeviceProperties, LaunchConfig, check_launch, of_process, with_clusters
 from nogpu.hardware.variables import module_memory
 from nogpu.ptx.module import Entry
 
@@ -70,7 +70,7 @@ class _Translated:
 
 
 class Device:
-    """NVIDIA B200. Only `current` reads the environment.
+    """NVIDIA B200 or Rubin. Only `current` reads settings of the environment.
 
     An error of a pending launch is raised by the call that runs it: the next launch that does not overlap it,
     `synchronize`, `counters`, or a torch call that may see or change data.
@@ -92,7 +92,7 @@ class Device:
             raise ValueError(f"max_instructions must be at least 1: {max_instructions}")
         for schedule in schedules:
             Schedule.parse(schedule)
-        self.properties = properties or DeviceProperties()
+        self.properties = properties or of_process()
         """The chip's. Few SMs make CTAs share them. May be changed between launches, as the next four."""
         self.schedules = schedules
         """Names as `Schedule.parse` takes them."""

@@ -21,8 +21,8 @@ TPC_SMS = 2  # SMs of a texture processing cluster; the CTAs of a pair are on on
 class SmTensorMemory:
     """Tensor memory of an SM, which its CTAs share."""
 
-    def __init__(self) -> None:
-        self.allocator = ColumnAllocator()
+    def __init__(self, columns: int) -> None:
+        self.allocator = ColumnAllocator(columns)
         self.ctas: list[Cta] = []  # CTAs on the SM
         self.waiters: list[ActiveGroup] = []  # groups that wait for columns
 
@@ -40,7 +40,7 @@ class Sm:
 
     def __init__(self, index: int, properties: DeviceProperties):
         self.index = index
-        self.tensor_memory = SmTensorMemory()
+        self.tensor_memory = SmTensorMemory(properties.tensor_memory_columns)
         self.shared = properties.shared_memory_per_sm  # free bytes
         self.threads = properties.max_threads_per_sm  # free threads
         self.blocks = properties.max_blocks_per_sm  # number of further CTAs that it has room for

@@ -39,10 +39,10 @@ class PairedAllocation:
         self._for_odd: deque[tuple[int, int]] = deque()  # (columns, base) that the even CTA has allocated for both
         self.waiters: list[ActiveGroup] = []
 
-    def take(self, rank: int, columns: int, memories: list[TensorMemory]) -> int | None:
+    def take(self, rank: int, columns: int, exclusive: bool, memories: list[TensorMemory]) -> int | None:
         """Address for the CTA of `rank` in the pair, None while it has to wait. memories: (even, odd)."""
         if rank == 0:
-            base = memories[0].alloc_with(memories[1], columns)
+            base = memories[0].alloc_with(memories[1], columns, exclusive)
             if base is not None:
                 self._for_odd.append((columns, base))
                 wake(self.waiters)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -46,6 +47,38 @@ class DeviceProperties:
     max_portable_cluster: int = 8  # CUDA C++ Programming Guide, "Thread Block Clusters"
     max_cluster: int = 16  # with cudaFuncAttributeNonPortableClusterSizeAllowed
     max_parameter_bytes: int = 32764  # CUDA C++ Programming Guide, "__global__ Function Parameters"
+    tensor_memory_columns: int = 512  # PTX ISA, "Tensor Memory"
+
+    @property
+    def is_rubin(self) -> bool:
+        """True for a tensor core of sm_107."""
+        return self.capability == RUBIN.capability
+
+
+RUBIN = DeviceProperties(
+    name="NVIDIA Rubin (emulated)",
+    capability=(10, 7),
+    shared_memory_per_sm=328 << 10,
+    shared_memory_per_block_optin=327 << 10,
+    tensor_memory_columns=576,
+)
+"""Rubin, sm_107.
+
+Shared memory: (328 - 1) KiB a CTA, in cutlass_dsl/cutlass.py of nvidia-cutlass-dsl 4.8.1, whatever mode the program has
+set (cudaFuncAttributeSharedMemoryMode). Tensor memory: cute/arch/tmem.py there. Neither that package nor the PTX ISA
+states the number of SMs, or the memory's size, bus, clock and L2: these are a B200's.
+"""
+
+
+def of_process() -> DeviceProperties:
+    """The emulated chip of this process, by NOGPU."""
+    return RUBIN if os.environ.get("NOGPU") == "rubin" else DeviceProperties()
+
+
+def refuse_rubin(what: str) -> None:
+    """Raises EmulatorError, naming what is not modelled there, in a process on Rubin."""
+    if of_process().is_rubin:
+        raise EmulatorError(f"{what} on Rubin: CuTe DSL and load_ptx only are modelled there")
 
 
 WARP_THREADS = DeviceProperties.warp_size

@@ -20,7 +20,7 @@ enum {
     MAX_K = 64,
     TMEM_LANES = 128,
     QUADRANT = 32,       // lanes
-    TMEM_COLUMNS = 512,  // 32-bit words of a lane of tensor memory
+    TMEM_COLUMNS = 576,  // 32-bit words of a lane of tensor memory, on the chip that has most
     NAN_SCALE = 255,     // of ue8m0
     SCALE_BIAS = 127     // of ue8m0
 };

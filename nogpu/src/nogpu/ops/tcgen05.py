@@ -66,7 +66,7 @@ def copy(
     """
     one_lane(mask, "tcgen05.cp")
     ctas = started_ctas(g, cta_group)
-    operation = Copy.decode(*form, pick(taddr, mask), descriptor)
+    operation = Copy.decode(*form, pick(taddr, mask), descriptor, g.grid.properties.is_rubin)
     operation.check([cta.operands() for cta in ctas])
 
     def run() -> None:
@@ -103,7 +103,7 @@ def mma(g: ActiveGroup, mask: int, form: MmaForm, operands: MmaOperands, issuer:
             "CTA Pair)"
         )
     ctas = started_ctas(g, form.cta_group)
-    operation = Mma.decode(form, _picked(operands, mask))
+    operation = Mma.decode(form, _picked(operands, mask), g.grid.properties.is_rubin)
     operation.check([cta.operands() for cta in ctas])
 
     def run() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from nogpu.arithmetic.lanes import FULL
 from nogpu.errors import Fault, doubt, ordering_fault
 from nogpu.hardware.tensor.order import IssuedAccess, Release, columns_mask, fence_after, fence_before
-from nogpu.hardware.tensor.tmem import Form, fragment, touched_columns
+from nogpu.hardware.tensor.tmem import Form, Place, fragment, touched_columns
 from nogpu.ops.active_lanes import pick, whole_warp
 from nogpu.ops.memory import shared_target
 
@@ -37,7 +37,9 @@ def group_ctas(g: ActiveGroup, cta_group: int) -> list[Cta]:
     return [cluster.cta(g.cta.rank & ~1, g.cta), cluster.cta(g.cta.rank | 1, g.cta)]
 
 
-def wait_alloc(g: ActiveGroup, mask: int, cta_group: int, destination: int, columns: int, issuer: Issuer) -> bool:
+def wait_alloc(
+    g: ActiveGroup, mask: int, cta_group: int, exclusive: bool, destination: int, columns: int, issuer: Issuer
+) -> bool:
     """tcgen05.alloc: writes the base address to shared memory. With cta_group::2 it waits for the pair's other CTA."""
     whole_warp(g, mask, "tcgen05.alloc")
     g.waiting = None
@@ -59,14 +61,14 @@ def wait_alloc(g: ActiveGroup, mask: int, cta_group: int, destination: int, colu
                 (g.grid.entry.name, issuer[1], "tcgen05.alloc"),
             )
         pair = g.cta.cluster.allocations[g.cta.rank // 2]
-        base = pair.take(g.cta.rank % 2, columns, [cta.tmem for cta in ctas])
+        base = pair.take(g.cta.rank % 2, columns, exclusive, [cta.tmem for cta in ctas])
         if base is None:
             g.waiting = ("", pair, None)
             for waiters in (pair.waiters, *(cta.sm_tensor_memory.waiters for cta in ctas)):
                 waiters.append(g)
             return False
     else:
-        base = g.cta.tmem.alloc(columns)
+        base = g.cta.tmem.alloc(columns, exclusive)
         if base is None:
             g.waiting = ("tensor memory columns", g.cta.sm_tensor_memory, columns)
             g.cta.sm_tensor_memory.waiters.append(g)
@@ -78,7 +80,9 @@ def wait_alloc(g: ActiveGroup, mask: int, cta_group: int, destination: int, colu
     return True
 
 
-def dealloc(g: ActiveGroup, mask: int, cta_group: int, address: int, columns: int, issuer: Issuer) -> None:
+def dealloc(
+    g: ActiveGroup, mask: int, cta_group: int, exclusive: bool, address: int, columns: int, issuer: Issuer
+) -> None:
     """tcgen05.dealloc."""
     whole_warp(g, mask, "tcgen05.dealloc")
     g.cta.use_cta_group(cta_group)
@@ -88,7 +92,7 @@ def dealloc(g: ActiveGroup, mask: int, cta_group: int, address: int, columns: in
             'yet, and only a cluster barrier or a message of it on an mbarrier says so (PTX ISA, "tcgen05.dealloc")',
             (g.grid.entry.name, issuer[1], "tcgen05.dealloc"),
         )
-    g.cta.tmem.dealloc(address, columns)
+    g.cta.tmem.dealloc(address, columns, exclusive)
     g.cta.tmem.order.free(issuer, columns_mask(address, columns))
     g.cta.cluster.events.freed(cta_group, issuer, columns_mask(address, columns))
     g.cta.machine.progress += 1

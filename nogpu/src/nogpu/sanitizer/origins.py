@@ -12,7 +12,8 @@ import numpy as np
 
 from nogpu.hardware.memory import SHARED_BASE, UNWRITTEN
 from nogpu.hardware.shared_memory import SharedMemory
-from nogpu.hardware.tensor.tmem import COLUMNS, TensorMemory
+from nogpu.hardware.tensor.order import COLUMNS
+from nogpu.hardware.tensor.tmem import TensorMemory
 from nogpu.hardware.tma.swizzle import CHUNK, CHUNK_TYPE
 from nogpu.sanitizer.shadow_tables import is_zero
 
@@ -150,7 +151,7 @@ class TensorShadow:
 
     @property
     def words(self) -> np.ndarray:
-        """uint32[128, 512]."""
+        """uint32[LANES, COLUMNS]."""
         return self.memory.words
 
     def allocated(self, base: int, columns: int) -> None:

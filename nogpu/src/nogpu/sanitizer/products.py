@@ -14,7 +14,8 @@ import numpy as np
 
 from nogpu.hardware.tensor.elements import NARROW_BITS
 from nogpu.hardware.tensor.instruction import OPERAND_ROW_BYTES
-from nogpu.hardware.tensor.tmem import COLUMNS, LANES, TensorMemory, split_address
+from nogpu.hardware.tensor.order import COLUMNS
+from nogpu.hardware.tensor.tmem import LANES, TensorMemory, split_address
 from nogpu.hardware.tma.swizzle import CHUNK, CHUNK_TYPE, chunk_view
 from nogpu.sanitizer.shadow_tables import is_zero
 
@@ -104,9 +105,7 @@ class Products:
             if mma.a_chunks is None:
                 column = split_address(mma.a)[1]
                 lanes = slice(mma.lane, mma.lane + op.rows)
-                words = tensor.words[
-                    lanes if op.rows < LANES else slice(None), column : column + OPERAND_ROW_BYTES // 4
-                ]
+                words = tensor.words[lanes if op.rows < LANES else slice(None), column : column + op.row_bytes // 4]
                 if not is_zero(words):
                     return number, "tensor", column + int(np.argwhere(words)[0][1])
             for scales in mma.scales:
@@ -139,7 +138,9 @@ class Products:
         return np.roll(of_column_0, mma.column, axis=1) if mma.column else of_column_0
 
     def _footprint(self, mma: Mma, shadows: Sequence[Memories]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """(D of known operands, uint32[128, 512]; mask of its written words), by CTA, as if D began at column 0."""
+        """(D of known operands, uint32[LANES, COLUMNS]; mask of its written words), by CTA, as if D began at
+        column 0.
+        """
         key = mma.op, mma.lane, mma.disabled
         known = self._footprints.get(key)
         if known is None:
@@ -163,21 +164,21 @@ class Products:
                         if known is None
                         else np.zeros((*chunks.places.shape[:-1], chunks.places.shape[-1] * CHUNK), np.uint8)
                     )
-                    codes = _codes(element, op.k, invalid, False)
+                    codes = _codes(element, op.k // op.passes, invalid, False)
                     chunk_view(shared)[chunks.places] = codes.view(CHUNK_TYPE)
             places = [(scales.column, scales.columns, scales.scale_type) for scales in mma.scales]
             if mma.a_chunks is None:
-                places.append((split_address(mma.a)[1], OPERAND_ROW_BYTES // 4, ""))
+                places.append((split_address(mma.a)[1], op.row_bytes // 4, ""))
             for column, columns, scale_type in places:
                 part = words.words[:, column : column + columns]
                 raw = np.ascontiguousarray(part if known is None else np.zeros_like(part)).view(np.uint8)
                 if scale_type:
                     codes = _chosen(raw != 0, *_CODES[scale_type], np.uint8)
                 else:
-                    codes = _codes(op.a_type, op.k, raw, True)
+                    codes = _codes(op.a_type, op.k // op.passes, raw, True)
                 tensor.words[:, column : column + columns] = codes.view(np.uint32)
             tensor.words[:, mma.column : mma.column + op.columns] = _SENTINEL
-        if not replace(mma, accumulate=False)._multiplication.run(scratch):
+        if not replace(mma, accumulate=False).multiply(scratch):
             return None
         found = []
         for _, tensor in scratch:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nogpu.hardware.tensor.tmem import COLUMNS
+from nogpu.hardware.tensor.order import COLUMNS
 from nogpu.hardware.tma.swizzle import CHUNK
 from nogpu.sanitizer.origins import INVALID, SharedShadow, TensorShadow
 from nogpu.sanitizer.products import Products

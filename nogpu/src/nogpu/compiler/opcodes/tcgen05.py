@@ -57,7 +57,8 @@ def _mma(code: Code, instruction: Instruction, match: re.Match) -> None:
         code.fits(a, "b64")
     for word in disabled:
         code.fits(word, "b32")
-    form = f"tcgen05.MmaForm({kind!r}, {group}, {block}, {in_tmem}, {d_shift}, {shifts_a})"
+    b_collector = match.group("b_collector")
+    form = f"tcgen05.MmaForm({kind!r}, {group}, {block}, {in_tmem}, {d_shift}, {shifts_a}, {b_collector!r})"
     matrices = f"{code.address(d)}, {code.address(a) if in_tmem else code.value(a, 64)}, {code.value(b, 64)}"
     words = "".join(f"{code.value(word)}, " for word in disabled)
     operands = f"{matrices}, {code.value(idesc)}, {scales}, {code.boolean(rest[0])}, ({words})"
@@ -120,15 +121,15 @@ _TMEM_SHAPE = r"(?P<shape>32x32b|16x64b|16x128b|16x256b|16x32bx2)\.x(?P<num>1|2|
 _CTA_GROUP = r"\.cta_group::(?P<group>1|2)"
 ROWS: list[Row] = [
     called(
-        rf"tcgen05\.alloc{_CTA_GROUP}\.sync\.aligned(?:\.shared::cta)?\.b32",
-        "tmem.wait_alloc(g, {m}, {group}, {0:a}, {1:i}, {issuer})",
+        rf"tcgen05\.alloc(?P<exclusive>\.exclusive)?{_CTA_GROUP}\.sync\.aligned(?:\.shared::cta)?\.b32",
+        "tmem.wait_alloc(g, {m}, {group}, {exclusive:b}, {0:a}, {1:i}, {issuer})",
         writes=0,
         flow="wait",
         takes="[] u32",
     ),
     called(
-        rf"tcgen05\.dealloc{_CTA_GROUP}\.sync\.aligned\.b32",
-        "tmem.dealloc(g, {m}, {group}, {0:i}, {1:i}, {issuer})",
+        rf"tcgen05\.dealloc(?P<exclusive>\.exclusive)?{_CTA_GROUP}\.sync\.aligned\.b32",
+        "tmem.dealloc(g, {m}, {group}, {exclusive:b}, {0:i}, {1:i}, {issuer})",
         writes=0,
         takes="b32 u32",
     ),
@@ -162,7 +163,8 @@ ROWS: list[Row] = [
     row(
         rf"tcgen05\.mma{_CTA_GROUP}\.kind::(?P<kind>f16|tf32|f8f6f4|i8|mxf8f6f4|mxf4nvf4|mxf4)"
         r"(?P<scaled>\.block_scale)?(?:\.(?P<scale>scale_vec::[124]X|block16|block32))?"
-        r"(?P<shifts>\.ashift)?(?:\.collector::a::(?P<collector>fill|use|lastuse|discard))?",
+        r"(?P<shifts>\.ashift)?(?:\.collector::a::(?P<collector>fill|use|lastuse|discard))?"
+        r"(?:\.collector::b::(?P<b_collector>fill|use|lastuse|discard))?",
         _mma,
         writes=0,
         takes="[] . b64 b32 . .? .? .?",

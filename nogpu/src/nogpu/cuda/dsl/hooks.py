@@ -18,6 +18,7 @@ from typing import Any
 from nogpu.cuda.dsl import compile_cache, object_files, runtime
 from nogpu.cuda.programs.libraries import CUTE_DSL, library
 from nogpu.cuda.programs.status import raising
+from nogpu.hardware.properties import of_process
 
 captured: list[tuple[str, str]] = []
 """(function name, PTX text) of every compilation in this process, in order."""
@@ -27,7 +28,8 @@ def prepare() -> None:
     """Set the variables that the DSL reads when it is imported, and connect its runtime library to Python."""
     runtime.connect()
     os.environ["CUTE_DSL_LIBS"] = str(library(CUTE_DSL))
-    os.environ.setdefault("CUTE_DSL_ARCH", "sm_100a")
+    major, minor = of_process().capability
+    os.environ.setdefault("CUTE_DSL_ARCH", f"sm_{major}{minor}a")
     # Functions that another process has put into the DSL's file cache come without their PTX.
     os.environ["CUTE_DSL_DISABLE_FILE_CACHING"] = "1"
 

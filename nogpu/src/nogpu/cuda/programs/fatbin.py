@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nogpu.errors import EmulatorError
+from nogpu.hardware.properties import refuse_rubin
 
 WRAPPER_MAGIC, BLOCK_MAGIC = 0x466243B1, 0xBA55ED50
 _BLOCK = struct.Struct("<IHHQ")
@@ -71,6 +72,7 @@ def images(block: bytes) -> Iterator[Image]:
 
 def choose(found: list[Image]) -> str:
     """The text of the best PTX among images."""
+    refuse_rubin("CUDA C++")
     texts = [image for image in found if image.kind == PTX and image.architecture <= BEST]
     if not texts:
         held = sorted({f"{'PTX' if i.kind == PTX else 'machine code'} for sm_{i.architecture}" for i in found})

@@ -15,6 +15,7 @@ from nogpu.hardware.properties import ctas_per_sm, shared_per_cta, with_clusters
 MAX_THREADS, STATIC_SHARED, CONSTANT, LOCAL, REGISTERS, PTX_VERSION, BINARY_VERSION = range(7)
 MAX_DYNAMIC_SHARED, CARVEOUT, CLUSTER_WIDTH, CLUSTER_HEIGHT, CLUSTER_DEPTH = 8, 9, 11, 12, 13
 NONPORTABLE_CLUSTER, CLUSTER_POLICY = 14, 15
+SHARED_MEMORY_MODE, MOST_MODE = 16, 4  # cudaFuncAttribute only, since CUDA 13.4; cudaSharedMemoryMode
 _VERSION = 100  # of PTX and machine code: 10 * major + minor of the compute capability
 
 
@@ -76,6 +77,9 @@ def set_attribute(handle: int, number: int, value: int, device: int = 0) -> None
         kernel.dynamic_shared_limit = value
     elif number == NONPORTABLE_CLUSTER:
         kernel.nonportable_cluster = bool(value)
+    elif number == SHARED_MEMORY_MODE and current().properties().is_rubin:
+        if not 0 <= value <= MOST_MODE:
+            raise status.Refused(status.INVALID_VALUE, f"shared memory mode {value}; limit 0 to {MOST_MODE}")
     elif number not in (CARVEOUT, CLUSTER_POLICY):
         raise status.Refused(status.INVALID_VALUE, f"kernel attribute {number} is not modelled")
 

@@ -15,8 +15,8 @@ from nogpu.hardware.copying import TensorCopy
 from nogpu.hardware.native import library
 from nogpu.hardware.tensor.descriptors import Chunks, k_major
 from nogpu.hardware.tensor.elements import SOURCE_BITS, hold, unpad
-from nogpu.hardware.tensor.order import columns_mask
-from nogpu.hardware.tensor.tmem import COLUMNS, LANES, QUADRANT, TensorMemory, split_address
+from nogpu.hardware.tensor.order import COLUMNS, columns_mask
+from nogpu.hardware.tensor.tmem import LANES, QUADRANT, TensorMemory, split_address
 from nogpu.hardware.tma.swizzle import CHUNK, chunk_view
 
 if TYPE_CHECKING:
@@ -83,11 +83,18 @@ class Copy:
 
     @staticmethod
     @lru_cache(maxsize=4096)
-    def decode(shape: str, multicast: str | None, source_format: str | None, taddr: int, descriptor: int) -> Copy:
+    def decode(
+        shape: str,
+        multicast: str | None,
+        source_format: str | None,
+        taddr: int,
+        descriptor: int,
+        rubin: bool = False,
+    ) -> Copy:
         """The copy of an instruction and its operands. Raises Fault if they are not legal.
 
         shape: 128x256b, 4x256b, 128x128b, 64x128b or 32x128b. multicast: None, "warpx2::02_13", "warpx2::01_23" or
-        "warpx4". source_format: None, "b4x16_p64" or "b6x16_p32". taddr: tensor memory address.
+        "warpx4". source_format: None, "b4x16_p64" or "b6x16_p32". taddr: tensor memory address. rubin: on sm_107.
         """
         if (shape, multicast) not in _SHAPES:
             legal = ", ".join(".".join(filter(None, key)) for key in _SHAPES)
@@ -100,7 +107,7 @@ class Copy:
             allowed = f"below {QUADRANT}" if rules.rows == _QUADRANTS else "0"
             raise Fault(f"tcgen05.cp to lane {lane}; must be {allowed} for .{shape} (PTX ISA, tcgen05.cp)")
         try:
-            chunks = k_major(descriptor, rules.rows, rules.row_chunks)
+            chunks = k_major(descriptor, rules.rows, rules.row_chunks, rubin)
         except Fault as fault:
             raise Fault(f"tcgen05.cp, {fault}") from None
         bits = SOURCE_BITS[source_format] if source_format else 0
@@ -160,7 +167,7 @@ class Copy:
             tmem.values.copied(self, tmem, issuer)
 
     def distribute(self, words: np.ndarray, to: np.ndarray) -> None:
-        """Writes the words of the rows, uint32[rows, columns], to tensor memory, uint32[128, 512]."""
+        """Writes the words of the rows, uint32[rows, columns], to tensor memory, uint32[LANES, COLUMNS]."""
         quadrants = to.reshape(_QUADRANTS, QUADRANT, COLUMNS)[:, :, self.column :][:, :, : self.width]
         if self.shape.rows == QUADRANT:
             quadrants[...] = words

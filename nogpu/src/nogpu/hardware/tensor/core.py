@@ -10,13 +10,15 @@ is rounded to float32 and added to D in float32. In any order of summation, one 
 of the exact sum, K being the elements of a row (8 to 64); it is exact where every partial sum has at most 24
 significant bits. A 16-bit D is rounded once more. kind::i8 is exact. The order depends on whether the CPU has AMX.
 
+A doubled K (Rubin) is two products, the second of which is added to the first.
+
 A pair of CTAs (cta_group::2) is given as (even, odd), and one call does the work of both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, reduce
 from operator import or_
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
@@ -29,34 +31,36 @@ from nogpu.hardware.tensor.descriptors import Chunks, SmemDescriptor, k_major, m
 from nogpu.hardware.tensor.elements import WIDTHS
 from nogpu.hardware.tensor.instruction import OPERAND_ROW_BYTES, MmaInstruction, decode_instruction
 from nogpu.hardware.tensor.multiply import Multiplication, Place, Result
-from nogpu.hardware.tensor.order import columns_mask
+from nogpu.hardware.tensor.order import COLUMNS, columns_mask
 from nogpu.hardware.tensor.scale_factors import ScaleFactors
-from nogpu.hardware.tensor.tmem import COLUMNS, LANES, QUADRANT, TensorMemory, split_address
-from nogpu.hardware.tma.swizzle import CHUNK
+from nogpu.hardware.tensor.tmem import LANES, QUADRANT, TensorMemory, split_address
+from nogpu.hardware.tma.swizzle import CHUNK, chunk_view
 
 if TYPE_CHECKING:
     from nogpu.hardware.shared_memory import SharedMemory
     from nogpu.hardware.warp import Issuer
 
 _QUADRANTS = LANES // QUADRANT
-_ROW_CHUNKS = OPERAND_ROW_BYTES // CHUNK
+COLLECTOR = "PTX ISA, tcgen05.mma: collector buffers"
 DATA_PATH = "PTX ISA, tcgen05: Data Path Layout Organization"
 
 
-def _operand_chunks(name: str, descriptor: int, rows: int, element: str, transposed: bool, k: int) -> Chunks:
+def _operand_chunks(
+    name: str, descriptor: int, rows: int, element: str, transposed: bool, op: MmaInstruction, rubin: bool
+) -> Chunks:
     """Chunks of the rows of A or B that lie in one CTA's shared memory."""
     try:
         if transposed:
-            _check_transposed_swizzle(descriptor, name, element)
-            return mn_major(descriptor, k, rows * WIDTHS.get(element, 1) // CHUNK)
-        return k_major(descriptor, rows, _ROW_CHUNKS)
+            _check_transposed_swizzle(descriptor, name, element, rubin)
+            return mn_major(descriptor, op.k, rows * WIDTHS.get(element, 1) // CHUNK, rubin)
+        return k_major(descriptor, rows, op.row_bytes // CHUNK, rubin)
     except Fault as fault:
         raise Fault(f"tcgen05.mma {name}, {fault}") from None
 
 
-def _check_transposed_swizzle(descriptor: int, name: str, element: str) -> None:
+def _check_transposed_swizzle(descriptor: int, name: str, element: str, rubin: bool) -> None:
     """Raises Fault for an illegal swizzle (PTX ISA, "Valid Combinations of Type-Size, Major-ness and Swizzling")."""
-    matrix = SmemDescriptor.decode(descriptor)
+    matrix = SmemDescriptor.decode(descriptor, rubin)
     wide = matrix.atom > CHUNK
     if wide != (WIDTHS.get(element) == 4):
         raise matrix.refuse(
@@ -75,6 +79,7 @@ class MmaForm(NamedTuple):
     a_in_tmem: bool = False
     d_shift: int = 0  # scale-input-d
     shifts_a: bool = False  # .ashift
+    b_collector: str | None = None  # operation of .collector::b
 
 
 class MmaOperands(NamedTuple):
@@ -104,17 +109,22 @@ class Mma:
     b: int
     a_chunks: Chunks | None  # None: A is in tensor memory
     b_chunks: Chunks
-    scales: tuple[ScaleFactors, ...]  # for A and for B; empty without block scaling
+    scales: tuple[ScaleFactors, ...]  # for A and for B, of each part of K; empty without block scaling
     accumulate: bool
     disabled: tuple[int, ...]  # lanes that D keeps, a mask of 128 bits per CTA; empty: none
     d_shift: int
     shifts_a: bool
+    b_collector: str | None  # operation on the collector of B
 
     @staticmethod
     @lru_cache(maxsize=4096)
-    def decode(form: MmaForm, operands: MmaOperands) -> Mma:
-        """The MMA of a form and its operands. Raises Fault if they are not legal with any contents of the memories."""
-        op = decode_instruction(form.kind, form.cta_group, form.scale_block, operands.idesc)
+    def decode(form: MmaForm, operands: MmaOperands, rubin: bool = False) -> Mma:
+        """The MMA of a form and its operands; rubin: on sm_107. Raises Fault if they are not legal with any contents of
+        the memories.
+        """
+        if form.b_collector and not rubin:
+            raise Fault(f"tcgen05.mma.collector::b::{form.b_collector} needs sm_107 (ptxas 13.5)")
+        op = decode_instruction(form.kind, form.cta_group, form.scale_block, operands.idesc, rubin)
         a, b, disabled = operands.a, operands.b, operands.disabled
         lane, column = split_address(operands.d)
         allowed = (0, 16) if op.layout == "F" else (0,)
@@ -132,8 +142,8 @@ class Mma:
         if form.a_in_tmem:
             _check_a_in_tmem(op, a, lane)
         else:
-            a_chunks = _operand_chunks("A", a, op.rows, op.a_type, op.a_transposed, op.k)
-        b_chunks = _operand_chunks("B", b, op.n // form.cta_group, op.b_type, op.b_transposed, op.k)
+            a_chunks = _operand_chunks("A", a, op.rows, op.a_type, op.a_transposed, op, rubin)
+        b_chunks = _operand_chunks("B", b, op.n // form.cta_group, op.b_type, op.b_transposed, op, rubin)
         masks = [sum(word << 32 * i for i, word in enumerate(disabled[j : j + 4])) for j in range(0, len(disabled), 4)]
         return Mma(
             op=op,
@@ -148,6 +158,7 @@ class Mma:
             disabled=tuple(masks) if any(masks) else (),
             d_shift=form.d_shift,
             shifts_a=form.shifts_a,
+            b_collector=form.b_collector if rubin else None,
         )
 
     def check(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> None:
@@ -159,16 +170,16 @@ class Mma:
             check_chunks(shared, self.b_chunks, self.b, "tcgen05.mma B")
 
     def shift_rows(self, words: np.ndarray) -> None:
-        """Executes .ashift of A in tensor memory, uint32[128, 512], or in an array that stands for it."""
+        """Executes .ashift of A in tensor memory, uint32[LANES, COLUMNS], or in an array that stands for it."""
         if self.shifts_a:
-            _shift_rows(words, split_address(self.a)[1])
+            _shift_rows(words, split_address(self.a)[1], self.op.row_bytes // 4)
 
     def _check_columns(self, tmem: TensorMemory) -> None:
         if not (self._reads | self._writes) & ~tmem.owned:
             return
         tmem.check_columns(self.column, self.op.columns, "tcgen05.mma D")
         if self.a_chunks is None:
-            tmem.check_columns(split_address(self.a)[1], OPERAND_ROW_BYTES // 4, "tcgen05.mma A")
+            tmem.check_columns(split_address(self.a)[1], self.op.row_bytes // 4, "tcgen05.mma A")
         for scales in self.scales:
             scales.check(tmem)
 
@@ -187,15 +198,26 @@ class Mma:
     def _a_columns(self) -> int:
         if self.a_chunks is not None:
             return 0
-        return columns_mask(split_address(self.a)[1], OPERAND_ROW_BYTES // 4)
+        return columns_mask(split_address(self.a)[1], self.op.row_bytes // 4)
 
     @cached_property
-    def _multiplication(self) -> Multiplication:
-        op = self.op
-        a = Place(self.a_chunks, op.a_transposed, WIDTHS.get(op.a_type, 1), op.rows, split_address(self.a)[1])
-        b = Place(self.b_chunks, op.b_transposed, WIDTHS.get(op.b_type, 1), op.n // op.cta_group, 0)
-        result = Result(self.lane, self.column, self.accumulate, self.disabled, self.d_shift)
-        return Multiplication(op, a, b, self.scales, result)
+    def _multiplications(self) -> list[Multiplication]:
+        """One for each part of K, to be done in order."""
+        return [self._multiplication(number) for number in range(self.op.passes)]
+
+    def _multiplication(self, number: int) -> Multiplication:
+        op, passes = self.op, self.op.passes
+        a_chunks = self.a_chunks and self.a_chunks.part(number, passes, op.a_transposed)
+        b_chunks = self.b_chunks.part(number, passes, op.b_transposed)
+        a_column = split_address(self.a)[1] + number * OPERAND_ROW_BYTES // 4
+        a = Place(a_chunks, op.a_transposed, WIDTHS.get(op.a_type, 1), op.rows, a_column)
+        b = Place(b_chunks, op.b_transposed, WIDTHS.get(op.b_type, 1), op.n // op.cta_group, 0)
+        result = Result(self.lane, self.column, self.accumulate or number > 0, self.disabled, self.d_shift)
+        return Multiplication(replace(op, k=op.k // passes), a, b, self.scales[2 * number :][:2], result)
+
+    def multiply(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> bool:
+        """Computes D in every CTA. False: copies of A or of scale factors differ, and D may be computed in part."""
+        return all(multiplication.run(ctas) for multiplication in self._multiplications)
 
     def run(
         self,
@@ -216,7 +238,8 @@ class Mma:
         if self.a_chunks is not None:
             for shared, _ in ctas:
                 observe_chunks(shared, self.a_chunks, issuer)
-        if multiplies and not self._multiplication.run(ctas):
+        self._collect(ctas)
+        if multiplies and not self.multiply(ctas):
             self._refuse_copies([tmem for _, tmem in ctas])
         values = ctas[0][1].values
         if values is not None and issuer is not None and multiplies:
@@ -225,12 +248,39 @@ class Mma:
             self.shift_rows(tmem.words)
         return op.flops
 
+    def _collect(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> None:
+        """Keeps B in the collector, or checks that the collector has it: what .use and .lastuse read is B as it was
+        filled in, and has to be B as memory has it.
+        """
+        collector = ctas[0][1]
+        if self.b_collector in ("use", "lastuse"):
+            held, name = collector.b_collected, f"tcgen05.mma.collector::b::{self.b_collector}"
+            if held is None:
+                raise Fault(f"{name}: no B has been filled in since the last .lastuse or .discard ({COLLECTOR})")
+            if held[0] != self._b_identity:
+                raise Fault(
+                    f"{name}: B is {_b_named(self._b_identity)}, the collector holds {_b_named(held[0])} ({COLLECTOR})"
+                )
+            if held[1] != self._b_bytes(ctas):
+                raise Fault(f"{name}: B has changed in shared memory since it was filled in ({COLLECTOR})")
+        if self.b_collector == "fill":
+            collector.b_collected = self._b_identity, self._b_bytes(ctas)
+        elif self.b_collector != "use":
+            collector.b_collected = None
+
+    @property
+    def _b_identity(self) -> tuple[int, int, int, str]:
+        return self.b, self.op.n, self.op.k, self.op.b_type
+
+    def _b_bytes(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> bytes:
+        return b"".join(chunk_view(shared).take(self.b_chunks.places).tobytes() for shared, _ in ctas)
+
     def _refuse_copies(self, memories: Sequence[TensorMemory]) -> NoReturn:
         """Raises Fault for the first copies of A or of scale factors that differ."""
         for tmem in memories:
             if self.a_chunks is None and self.op.layout == "B":
                 column = split_address(self.a)[1]
-                upper, lower = np.split(tmem.words[:, column : column + OPERAND_ROW_BYTES // 4], 2)
+                upper, lower = np.split(tmem.words[:, column : column + self.op.row_bytes // 4], 2)
                 if not np.array_equal(upper, lower):
                     raise Fault(f"tcgen05.mma: A in lanes 64-127 differs from lanes 0-63 ({DATA_PATH}, Layout B)")
             for scales in self.scales:
@@ -242,10 +292,19 @@ def _scales(op: MmaInstruction, sfa: int, sfb: int) -> tuple[ScaleFactors, ...]:
     if not op.scale_type:
         return ()
     halves = 2 if op.layout == "B" else 1
-    return (
-        ScaleFactors.at(op, "tcgen05.mma SFA", sfa, op.rows, 1, op.sfa_id),
-        ScaleFactors.at(op, "tcgen05.mma SFB", sfb, op.n, halves, op.sfb_id),
+    return tuple(
+        factors
+        for number in range(op.passes)
+        for factors in (
+            ScaleFactors.at(op, "tcgen05.mma SFA", sfa, op.rows, 1, op.sfa_id, number),
+            ScaleFactors.at(op, "tcgen05.mma SFB", sfb, op.n, halves, op.sfb_id, number),
+        )
     )
+
+
+def _b_named(identity: tuple[int, int, int, str]) -> str:
+    descriptor, n, k, element = identity
+    return f"{n} x {k} of {element} at shared memory descriptor {descriptor:#018x}"
 
 
 def _check_a_in_tmem(op: MmaInstruction, taddr: int, d_lane: int) -> None:
@@ -259,11 +318,11 @@ def _check_a_in_tmem(op: MmaInstruction, taddr: int, d_lane: int) -> None:
         )
 
 
-def _shift_rows(words: np.ndarray, column: int) -> None:
+def _shift_rows(words: np.ndarray, column: int, width: int) -> None:
     """.ashift: after the product, every row of A takes the next row's elements, except the last row of each quadrant.
 
     PTX says "shifts the rows of the A matrix down by one row, except for the last row". The direction, the time and the
     division into quadrants were observed on a B200 (CUTLASS, examples/.../tcgen05/1cta_mma_a_from_tmem.py).
     """
-    quadrants = words.reshape(_QUADRANTS, QUADRANT, COLUMNS)[:, :, column : column + OPERAND_ROW_BYTES // 4]
+    quadrants = words.reshape(_QUADRANTS, QUADRANT, COLUMNS)[:, :, column : column + width]
     quadrants[:, :-1] = quadrants[:, 1:].copy()

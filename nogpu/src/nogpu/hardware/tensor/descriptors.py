@@ -40,8 +40,12 @@ class SmemDescriptor:
 
     @staticmethod
     @lru_cache(maxsize=4096)
-    def decode(value: int) -> SmemDescriptor:
-        """The descriptor in a 64-bit register. Raises Fault for reserved bits, a wrong version, an invalid mode."""
+    def decode(value: int, rubin: bool = False) -> SmemDescriptor:
+        """The descriptor in a 64-bit register. Raises Fault for reserved bits, a wrong version, an invalid mode.
+
+        rubin: the start address has a bit more, for 327 KiB of shared memory (nvidia-cutlass-dsl 4.8.1 masks addresses
+        by 0x7FFF when it compiles for sm_107a, by 0x3FFF for sm_100a).
+        """
         version, mode = value >> 46 & 7, value >> 61
 
         def refuse(what: str) -> Fault:
@@ -49,10 +53,12 @@ class SmemDescriptor:
 
         if version != 1:
             raise refuse(f"bits 46-48 are {version}, must be 1")
-        if value >> 14 & 3:
+        start_bits = 15 if rubin else 14
+        reserved = (value & 0xFFFF) >> start_bits
+        if reserved:
             raise refuse(
-                f"reserved bits 14-15 are {value >> 14 & 3}, must be 0: the start address has 18 bits, of which bits "
-                "0-13 hold the upper 14"
+                f"reserved bits {start_bits}-15 are {reserved}, must be 0: the start address has {start_bits + 4} "
+                f"bits, of which bits 0-{start_bits - 1} hold the upper {start_bits}"
             )
         if value & (0xFF << 53 | 3 << 30):
             raise refuse("reserved bits (30, 31 or 53-60) are set, must be 0")
@@ -65,7 +71,7 @@ class SmemDescriptor:
         # table of starting addresses). Without swizzling there is none; Triton sets it by the address in all modes.
         base = value >> 49 & 7 if span else 0
         leading, stride = (value >> 16 & 0x3FFF) << 4, (value >> 32 & 0x3FFF) << 4
-        return SmemDescriptor(value, (value & 0x3FFF) << 4, leading, stride, span, atom, base)
+        return SmemDescriptor(value, (value & 0xFFFF) << 4, leading, stride, span, atom, base)
 
     def refuse(self, what: str, section: str) -> Fault:
         """Fault for this descriptor."""
@@ -103,6 +109,13 @@ class Chunks:
     lowest: int
     highest: int
 
+    def part(self, number: int, parts: int, transposed: bool) -> Chunks:
+        """Those of a part of K. transposed: rows are along M or N."""
+        if parts == 1:
+            return self
+        places = np.ascontiguousarray(np.split(self.places, parts, axis=0 if transposed else 1)[number])
+        return Chunks(places, int(places.min()), int(places.max()))
+
     @cached_property
     def offsets(self) -> np.ndarray:
         """int64[n]: their first bytes."""
@@ -116,13 +129,13 @@ def _chunks(matrix: SmemDescriptor, linear: np.ndarray) -> Chunks:
 
 
 @lru_cache(maxsize=4096)
-def k_major(descriptor: int, rows: int, row_chunks: int) -> Chunks:
+def k_major(descriptor: int, rows: int, row_chunks: int, rubin: bool = False) -> Chunks:
     """The chunks of a K-major operand, int64[rows, row_chunks].
 
     Groups of eight rows are `stride` apart. With swizzling a group's rows are a span apart and a row's chunks adjacent;
     `leading` is not used. Without swizzling a group's rows are 16 bytes apart and a row's chunks `leading`.
     """
-    matrix = SmemDescriptor.decode(descriptor)
+    matrix = SmemDescriptor.decode(descriptor, rubin)
     span = matrix.swizzle
     if rows > _CORE_ROWS:
         matrix.require_stride("stride dimension byte offset", matrix.stride)
@@ -136,14 +149,14 @@ def k_major(descriptor: int, rows: int, row_chunks: int) -> Chunks:
 
 
 @lru_cache(maxsize=4096)
-def mn_major(descriptor: int, k: int, row_chunks: int) -> Chunks:
+def mn_major(descriptor: int, k: int, row_chunks: int, rubin: bool = False) -> Chunks:
     """The chunks of an M- or N-major operand, int64[k, row_chunks]: one row per element of K, chunks along M or N.
 
     With swizzling an atom is a span of M or N by eight elements of K (four with 32-byte atoms), which are a span apart;
     atoms are `leading` apart along M or N and `stride` along K. Without swizzling an atom is a chunk of M or N by eight
     elements of K, which are 16 bytes apart; atoms are `stride` apart along M or N and `leading` along K.
     """
-    matrix = SmemDescriptor.decode(descriptor)
+    matrix = SmemDescriptor.decode(descriptor, rubin)
     row, chunk = np.arange(k)[:, None], np.arange(row_chunks)
     span = matrix.swizzle
     leading, stride = ("leading dimension byte offset", matrix.leading), ("stride dimension byte offset", matrix.stride)

@@ -5,6 +5,13 @@ or type that the kind does not have raise Fault with the field, its value, the l
 ISA (release 9.2: "Matrix Shape", "Instruction Descriptor", "Block Scaling", "Transpose and Negate operations"). Where
 CUTLASS's static assertions require larger steps of N than the PTX ISA's table of shapes (f16 with M = 128, A in tensor
 memory), the table decides.
+
+On Rubin (sm_107) a bit of the descriptor doubles K for kinds f8f6f4, mxf8f6f4 and mxf4nvf4, and the field of the scale
+type has two bits: cute/arch/mma_sm107_desc.hpp of CUTLASS has the bits of both kinds with scale factors, and
+nvidia-cutlass-dsl 4.8.1 sets bit 29 when it compiles SM107MmaFP8Op with K of 64. Which types and shapes go with a
+doubled K say the docstrings of that package's SM107 operations (cute/nvgpu/tcgen05/mma.py). What neither says is
+refused: a 16-bit D with K of 64 (how often it is rounded), K of 96, scale factors of type ue5m3, and CUTLASS's reserved
+bit 26.
 """
 
 from __future__ import annotations
@@ -21,10 +28,11 @@ INSTRUCTION_DESCRIPTOR = "PTX ISA, tcgen05: Instruction Descriptor"
 MATRIX_SHAPE = "PTX ISA, tcgen05: Matrix Shape"
 BLOCK_SCALING = "PTX ISA, Valid combinations of scale_vectorsize with types and MMA-Kind"
 TRANSPOSE = "PTX ISA, tcgen05: Transpose and Negate operations"
+WIDE = "nvidia-cutlass-dsl 4.8.1, SM107 operations of cute/nvgpu/tcgen05/mma.py"
 SCALE_FACTOR_ID = "PTX ISA, Scale Factor A ID and Scale Factor B ID"
 
 OPERAND_ROW_BYTES = 32
-"""Bytes of a row of A or B in one instruction, for every kind (padding of 4- and 6-bit elements included)."""
+"""Bytes of a row of A or B in one instruction without a doubled K (padding of 4- and 6-bit elements included)."""
 
 _PLAIN_M = {1: (64, 128), 2: (128, 256)}
 _SCALED_M = {1: (128,), 2: (128, 256)}
@@ -47,6 +55,7 @@ class Kind:
     transposes: bool = True
     negates: bool = True
     scales_d: bool = False  # the kind has the operand scale-input-d
+    wide_bit: int | None = None  # bit of the descriptor that doubles K on Rubin
 
 
 # In kinds mxf4 and mxf4nvf4 the field of B's type has two bits. The third bit is reserved, but CUTLASS sets it
@@ -70,6 +79,7 @@ KINDS = {
         _PLAIN_M,
         _EIGHTS,
         {},
+        wide_bit=29,
     ),
     "i8": Kind(
         32,
@@ -80,10 +90,18 @@ KINDS = {
         {},
         negates=False,
     ),
-    "mxf8f6f4": Kind(32, _NARROW_TYPES, _F32, _SCALED_M, _EIGHTS, {32: ("ue8m0",)}),
+    "mxf8f6f4": Kind(32, _NARROW_TYPES, _F32, _SCALED_M, _EIGHTS, {32: ("ue8m0",)}, wide_bit=31),
     "mxf4": Kind(64, _E2M1, _F32, _SCALED_M, _EIGHTS, {32: ("ue8m0",)}, b_format_bits=2, transposes=False),
     "mxf4nvf4": Kind(
-        64, _E2M1, _F32, _SCALED_M, _EIGHTS, {16: ("ue4m3", "ue8m0"), 32: ("ue8m0",)}, b_format_bits=2, transposes=False
+        64,
+        _E2M1,
+        _F32,
+        _SCALED_M,
+        _EIGHTS,
+        {16: ("ue4m3", "ue8m0"), 32: ("ue8m0",)},
+        b_format_bits=2,
+        transposes=False,
+        wide_bit=3,
     ),
 }
 """The kinds, dense and without .ws (PTX ISA, "Matrix Shape", "Valid combinations of scale_vectorsize ...").
@@ -142,6 +160,16 @@ class MmaInstruction:
         return self.kind in ("f8f6f4", "mxf8f6f4")
 
     @cached_property
+    def passes(self) -> int:
+        """Parts of K with 32 bytes of a row each: 2 if K is doubled, else 1."""
+        return self.k // KINDS[self.kind].k
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """Bytes of a row of A or B, padding of 4- and 6-bit elements included."""
+        return OPERAND_ROW_BYTES * self.passes
+
+    @cached_property
     def flops(self) -> int:
         """Multiplications and additions of one instruction, scaling not counted."""
         return 2 * self.m * self.n * self.k
@@ -158,10 +186,13 @@ def _listed(values: Collection) -> str:
 
 
 @lru_cache(maxsize=1024)
-def decode_instruction(kind: str, cta_group: int, scale_block: int | None, idesc: int) -> MmaInstruction:
+def decode_instruction(
+    kind: str, cta_group: int, scale_block: int | None, idesc: int, rubin: bool = False
+) -> MmaInstruction:
     """The instruction descriptor of a dense tcgen05.mma without .ws. Raises Fault for an illegal one.
 
     kind: a key of KINDS. scale_block: 16 (.block16, .scale_vec::4X), 32 (.block32, .scale_vec::1X, ::2X) or None.
+    rubin: on sm_107.
     """
     if kind not in KINDS:
         raise Fault(f"tcgen05.mma kind::{kind}; must be {', '.join(KINDS)} (PTX ISA, tcgen05.mma)")
@@ -172,11 +203,18 @@ def decode_instruction(kind: str, cta_group: int, scale_block: int | None, idesc
     if (block not in rules.scales) if rules.scales else block:
         allowed = ", ".join(f"block{size}" for size in rules.scales) or "no block scaling"
         raise Fault(f"tcgen05.mma kind::{kind} with block{block}; allowed: {allowed} ({BLOCK_SCALING})")
+    if rubin and kind == "i8":
+        raise Fault("tcgen05.mma kind::i8: sm_107 does not have it (ptxas 13.5)")
+    wide = rubin and rules.wide_bit is not None and bool(idesc >> rules.wide_bit & 1)
     if idesc & 7:
         raise _refuse(idesc, f"sparsity bits 0-2 are {idesc & 7}, must be 0 without .sp")
     if idesc >> 6 & 1:
         raise _refuse(idesc, "reserved bit 6 is set, must be 0")
-    own = _block_scaled_fields(idesc, kind, rules, block) if rules.scales else _plain_fields(idesc, kind, rules)
+    if rubin and rules.scales and idesc >> 24 & 7:
+        fields = {1: "scale type ue5m3 (bit 24)", 2: "reserved bit 25", 4: "reserved bit 26"}
+        raise _refuse(idesc, f"{fields[(idesc >> 24 & 7) & -(idesc >> 24 & 7)]} of sm_107, which is not modelled")
+    k = 2 * rules.k if wide else rules.k
+    own = _block_scaled_fields(idesc, kind, rules, block, k) if rules.scales else _plain_fields(idesc, kind, rules, k)
     a_type, b_type = _operand_types(idesc, kind, rules)
     if not {a_type, b_type} <= set(own.inputs):
         raise _refuse(idesc, f"D of type {own.d_type} with A of type {a_type} and B of type {b_type}", MATRIX_SHAPE)
@@ -185,12 +223,14 @@ def decode_instruction(kind: str, cta_group: int, scale_block: int | None, idesc
         raise _refuse(idesc, f"negated A or B (bits 13, 14), not supported by kind::{kind}", TRANSPOSE)
     b_transposed = bool(idesc >> 16 & 1)
     m, n = _shape(idesc, kind, cta_group, rules, b_transposed, b_type)
+    if wide:
+        _check_wide(idesc, kind, cta_group, k, m, (a_type, b_type, own.d_type))
     return MmaInstruction(
         kind=kind,
         cta_group=cta_group,
         m=m,
         n=n,
-        k=rules.k,
+        k=k,
         a_type=a_type,
         b_type=b_type,
         d_type=own.d_type,
@@ -203,6 +243,18 @@ def decode_instruction(kind: str, cta_group: int, scale_block: int | None, idesc
         b_transposed=b_transposed,
         saturate=own.saturate,
     )
+
+
+def _check_wide(idesc: int, kind: str, cta_group: int, k: int, m: int, types: tuple[str, str, str]) -> None:
+    """Raises Fault for what nvidia-cutlass-dsl's operations with a doubled K do not have."""
+    a_type, b_type, d_type = types
+    where = f"K of {k} for kind::{kind} on sm_107"
+    if kind == "f8f6f4" and not {a_type, b_type} <= {"e4m3", "e5m2"}:
+        raise _refuse(idesc, f"{where} with A of type {a_type} and B of type {b_type}; must be e4m3 or e5m2", WIDE)
+    if d_type == "f16":
+        raise _refuse(idesc, f"{where} with D of type f16 is not modelled: how often it is rounded is not said", WIDE)
+    if kind != "f8f6f4" and m != 128 * cta_group:
+        raise _refuse(idesc, f"{where} with M of {m}; must be {128 * cta_group}", WIDE)
 
 
 def _shape(idesc: int, kind: str, cta_group: int, rules: Kind, b_transposed: bool, b_type: str) -> tuple[int, int]:
@@ -248,8 +300,13 @@ class _Fields(NamedTuple):
     sfb_id: int = 0
 
 
-def _plain_fields(idesc: int, kind: str, rules: Kind) -> _Fields:
-    if idesc & (1 << 23 | 1 << 29):
+def _wide_mask(rules: Kind, k: int) -> int:
+    """The bit that doubles K, if it does."""
+    return 0 if rules.wide_bit is None or k == rules.k else 1 << rules.wide_bit
+
+
+def _plain_fields(idesc: int, kind: str, rules: Kind, k: int) -> _Fields:
+    if idesc & (1 << 23 | 1 << 29) & ~_wide_mask(rules, k):
         raise _refuse(idesc, f"reserved bits 23 or 29 are set for kind::{kind}")
     if idesc >> 30:
         raise _refuse(idesc, f"maximum shift {idesc >> 30} (bits 30-31), must be 0 without .ws")
@@ -264,17 +321,18 @@ def _plain_fields(idesc: int, kind: str, rules: Kind) -> _Fields:
     return _Fields(d_type, inputs, saturate)
 
 
-def _block_scaled_fields(idesc: int, kind: str, rules: Kind, block: int) -> _Fields:
-    if idesc >> 3 & 1:
+def _block_scaled_fields(idesc: int, kind: str, rules: Kind, block: int, k: int) -> _Fields:
+    others = idesc & ~_wide_mask(rules, k)
+    if others >> 3 & 1:
         raise _refuse(idesc, f"reserved bit 3 is set for kind::{kind}")
-    if idesc >> 31:
+    if others >> 31:
         raise _refuse(
             idesc, "K of 96 (bit 31) needs sm_103a" if rules.k == 64 else f"reserved bit 31 is set for kind::{kind}"
         )
     scale_type = ("ue4m3", "ue8m0")[idesc >> 23 & 1]
     if scale_type not in rules.scales[block]:
         raise _refuse(idesc, f"scale type {scale_type} with kind::{kind} and block{block}", BLOCK_SCALING)
-    legal = range(0, 4, rules.k // block)
+    legal = range(0, 4, k // block)
     ids = {"sfa_id": idesc >> 29 & 3, "sfb_id": idesc >> 4 & 3}
     for name, value in ids.items():
         if value not in legal:

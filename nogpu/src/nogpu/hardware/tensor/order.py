@@ -15,6 +15,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from nogpu import headers
 from nogpu.errors import Fault, doubt, ordering_fault
 from nogpu.hardware.barriers import label
 
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
     from nogpu.hardware.native import Context
     from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
 
-COLUMNS, QUADRANTS = 512, 4
+(COLUMNS,) = headers.constants("native/mma.h", "TMEM_COLUMNS")
+QUADRANTS = 4
 ALL_QUADRANTS = (1 << QUADRANTS) - 1
 
 
 @lru_cache(maxsize=4096)
 def columns_mask(column: int, count: int, quadrants: int = ALL_QUADRANTS) -> int:
-    """The mask of `count` columns from `column` on: bit 512 q + c for column c of quadrant q of lanes.
+    """The mask of `count` columns from `column` on: bit COLUMNS q + c for column c of quadrant q of lanes.
 
     quadrants: the quadrants as a mask of four bits.
     """

@@ -5,6 +5,10 @@ same in every quadrant of 32 lanes (PTX ISA, tcgen05: "Block Scaling", "Scale Fa
 M = 128 for a pair of CTAs, lanes 0-63 compute the lower half of N and lanes 64-127 the upper half, and each half of the
 lanes holds only the factors of the rows of B that it needs (CUTLASS,
 examples/.../tcgen05/2cta_mma_blockscale_m128.py).
+
+Rubin's K of 128 with blocks of 16 has eight factors in a row. The words with the upper four of all rows follow those
+with the lower four, rows rounded up to 128: so make_tmem_layout_sfa and _sfb of nvidia-cutlass-dsl 4.8.1 lay them
+(cutlass/utils/blockscaled_layout.py).
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from nogpu.hardware.tensor.instruction import MmaInstruction
 from nogpu.hardware.tensor.tmem import LANES, QUADRANT, TensorMemory, split_address
 
 _QUADRANTS = LANES // QUADRANT
+_ATOM_ROWS = 128  # rows whose words lie together
 _ID_BITS = 0x3FFFFFFF  # mask: kernels note the scale factor ID in the upper two bits of an address
 
 
@@ -36,14 +41,22 @@ class ScaleFactors:
     user: str  # name in messages
 
     @staticmethod
-    def at(op: MmaInstruction, user: str, taddr: int, rows: int, halves: int, first_byte: int) -> ScaleFactors:
-        """Scale factors of an MMA at tensor memory address `taddr`. Raises Fault for a lane other than 0."""
+    def at(
+        op: MmaInstruction, user: str, taddr: int, rows: int, halves: int, first_byte: int, number: int = 0
+    ) -> ScaleFactors:
+        """Scale factors of an MMA at tensor memory address `taddr`, of a part of K.
+
+        Raises Fault for a lane other than 0.
+        """
         lane, column = split_address(taddr & _ID_BITS)
         if lane:
             raise Fault(f"{user} at lane {lane}; must be 0 (PTX ISA, tcgen05: Block Scaling)")
         assert op.scale_type is not None  # an MMA without block scaling has none
         columns = -(-rows // halves // QUADRANT)
-        return ScaleFactors(column, columns, rows, halves, first_byte, op.k // op.block, op.scale_type, op.block, user)
+        count = op.k // op.passes // op.block
+        words, first_byte = divmod(first_byte + number * count, 4)
+        column += words * -(-rows // _ATOM_ROWS) * (_ATOM_ROWS // QUADRANT)
+        return ScaleFactors(column, columns, rows, halves, first_byte, count, op.scale_type, op.block, user)
 
     def check(self, tmem: TensorMemory) -> None:
         """Raises Fault unless their columns are allocated."""

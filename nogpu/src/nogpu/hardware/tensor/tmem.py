@@ -1,8 +1,11 @@
 """Tensor memory: allocation of columns, and tcgen05.ld and tcgen05.st between it and the registers of a warp.
 
-The tensor memory of a CTA has 128 lanes (rows) of 512 columns of 32 bits. An address holds the lane in bits 16-31 and
-the column in bits 0-15 (PTX ISA, "Tensor Memory Addressing"). A warp reaches only the 32 lanes of its quadrant, from
-32 * (warp index % 4) on.
+The tensor memory of a CTA has 128 lanes (rows) of 512 columns of 32 bits, on Rubin of 576. An address holds the lane in
+bits 16-31 and the column in bits 0-15 (PTX ISA, "Tensor Memory Addressing"). A warp reaches only the 32 lanes of its
+quadrant, from 32 * (warp index % 4) on.
+
+On Rubin a CTA gets more than 512 columns only if it takes all of them, by tcgen05.alloc.exclusive (nvidia-cutlass-dsl
+4.8.1, cute/arch/tmem.py).
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from nogpu.errors import Fault
-from nogpu.hardware.tensor.order import IssuedAccess, TensorOrder, columns_mask
+from nogpu.hardware.tensor.order import COLUMNS, IssuedAccess, TensorOrder, columns_mask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,9 +24,9 @@ if TYPE_CHECKING:
     from nogpu.hardware.warp import Issuer
 
 LANES = 128
-COLUMNS = 512
 QUADRANT = 32
 ALLOCATION_UNIT = 32
+SHARED_COLUMNS = 512  # that CTAs of an SM may have part of; those behind need an exclusive allocation
 POISON = 0xFFFFFFFF
 
 Form = tuple[str, int, bool, int]
@@ -55,15 +58,17 @@ class TensorValues(Protocol):
 
 
 class ColumnAllocator:
-    """Free columns of an SM's 512, which its CTAs share. Counts are multiples of 32."""
+    """Free columns of an SM, which its CTAs share. Counts are multiples of 32."""
 
-    def __init__(self) -> None:
-        self._free = bytearray(b"\1" * (COLUMNS // ALLOCATION_UNIT))
+    def __init__(self, columns: int = SHARED_COLUMNS) -> None:
+        self.columns = columns
+        self._free = bytearray(b"\1" * (columns // ALLOCATION_UNIT))
 
     def find(self, columns: int, other: ColumnAllocator | None = None) -> int | None:
         """Lowest base of `columns` adjacent columns that are free here, and on the other SM if one is given."""
         free = self._free if other is None else bytes(map(min, self._free, other._free))
-        first = free.find(b"\1" * (columns // ALLOCATION_UNIT))
+        limit = max(columns, SHARED_COLUMNS) // ALLOCATION_UNIT
+        first = free.find(b"\1" * (columns // ALLOCATION_UNIT), 0, limit)
         return None if first < 0 else first * ALLOCATION_UNIT
 
     def take(self, base: int, columns: int) -> None:
@@ -87,6 +92,7 @@ class TensorMemory:
         self.owned = 0  # the allocated columns as a mask, in every quadrant (`order.columns_mask`)
         self._may_allocate = True
         self.order = TensorOrder()
+        self.b_collected: tuple[tuple, bytes] | None = None  # what B the tensor core has kept, and its bytes (core.Mma)
         self.issued: IssuedAccess | None = None  # tensor core operation that runs now
         self.values: TensorValues | None = None  # observer of the words
         self.observer: Callable[[Issuer, int, int], None] | None = None  # called with its columns, as of `touch`
@@ -95,7 +101,7 @@ class TensorMemory:
 
     @cached_property
     def words(self) -> np.ndarray:
-        """uint32[128, 512]."""
+        """uint32[LANES, COLUMNS]."""
         return np.full((LANES, COLUMNS), POISON, np.uint32)
 
     @cached_property
@@ -107,28 +113,29 @@ class TensorMemory:
     def _flat(self) -> np.ndarray:
         return self.words.reshape(-1)
 
-    def alloc(self, columns: int) -> int | None:
+    def alloc(self, columns: int, exclusive: bool = False) -> int | None:
         """Executes tcgen05.alloc: the address of the allocated columns, or None if the instruction would block."""
-        self._check_alloc(columns)
+        self._check_alloc(columns, exclusive)
         base = self._allocator.find(columns)
         if base is not None:
             self._own(base, columns)
         return base
 
-    def alloc_with(self, other: TensorMemory, columns: int) -> int | None:
+    def alloc_with(self, other: TensorMemory, columns: int, exclusive: bool = False) -> int | None:
         """Executes tcgen05.alloc of a CTA pair, at one address in both CTAs, since the pair's instructions name one for
         both.
         """
         for memory in (self, other):
-            memory._check_alloc(columns)
+            memory._check_alloc(columns, exclusive)
         base = self._allocator.find(columns, other._allocator)
         if base is not None:
             self._own(base, columns)
             other._own(base, columns)
         return base
 
-    def _check_alloc(self, columns: int) -> None:
-        if columns not in (32, 64, 128, 256, 512):
+    def _check_alloc(self, columns: int, exclusive: bool) -> None:
+        self._check_exclusive("alloc", columns, exclusive)
+        if not exclusive and columns not in (32, 64, 128, 256, 512):
             raise Fault(
                 f"tcgen05.alloc of {columns} columns; must be a power of two from 32 to 512 (PTX ISA, tcgen05.alloc)"
             )
@@ -144,8 +151,24 @@ class TensorMemory:
         if self.values is not None:
             self.values.poisoned(self, base, columns)
 
-    def dealloc(self, taddr: int, columns: int) -> None:
+    def _check_exclusive(self, name: str, columns: int, exclusive: bool) -> None:
+        """Raises Fault for .exclusive of anything but all columns of a chip that has more than 512."""
+        most = self._allocator.columns
+        if exclusive and most == SHARED_COLUMNS:
+            raise Fault(f"tcgen05.{name}.exclusive needs sm_107: this chip has {most} columns")
+        if exclusive and columns != most:
+            raise Fault(
+                f"tcgen05.{name}.exclusive of {columns} columns is not modelled: nvidia-cutlass-dsl uses it for all "
+                f"{most} columns only"
+            )
+
+    def dealloc(self, taddr: int, columns: int, exclusive: bool = False) -> None:
         """Executes tcgen05.dealloc. Raises Fault for anything but a whole allocation."""
+        self._check_exclusive("dealloc", columns, exclusive)
+        if columns > SHARED_COLUMNS and not exclusive:
+            raise Fault(
+                f"tcgen05.dealloc of {columns} columns; more than {SHARED_COLUMNS} need .exclusive (ptxas 13.5)"
+            )
         if self.allocations.get(taddr) != columns:
             live = ", ".join(f"{width} at {base:#x}" for base, width in self.allocations.items()) or "none"
             raise Fault(
@@ -163,8 +186,9 @@ class TensorMemory:
 
     def check_columns(self, column: int, count: int, user: str) -> None:
         """Raises Fault, naming `user`, unless this CTA has allocated `count` columns from `column` on."""
-        if column + count > COLUMNS:
-            raise Fault(f"{user}: tensor memory columns {column} to {column + count - 1}; limit {COLUMNS - 1}")
+        limit = self._allocator.columns
+        if column + count > limit:
+            raise Fault(f"{user}: tensor memory columns {column} to {column + count - 1}; limit {limit - 1}")
         missing = self._owned.find(b"\0", column, column + count)
         if missing >= 0:
             live = ", ".join(f"{base} to {base + width - 1}" for base, width in self.allocations.items()) or "none"

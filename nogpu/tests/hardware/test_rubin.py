@@ -1,0 +1,369 @@
+"""Rubin's tensor core (sm_107): a doubled K, the collector of B, 576 columns, 327 KiB of shared memory.
+
+The forms of opcodes and descriptors are those that nvidia-cutlass-dsl 4.8.1 emits for sm_107a.
+"""
+
+import numpy as np
+import pytest
+
+from nogpu import commands
+from nogpu.cuda.loader import load_ptx
+from nogpu.cuda.programs import fatbin
+from nogpu.errors import EmulatorError, Fault
+from nogpu.hardware.memory import SHARED_BASE
+from nogpu.hardware.properties import RUBIN, DeviceProperties, LaunchConfig, check_launch
+from nogpu.hardware.shared_memory import SharedMemory
+from nogpu.hardware.tensor.core import Mma, MmaForm, MmaOperands
+from nogpu.hardware.tensor.instruction import decode_instruction
+from nogpu.hardware.tensor.tmem import ColumnAllocator, TensorMemory
+from nogpu.ptx import module as ptx
+from tests.support.emulated import run as command
+from tests.support.small_kernels import launch_entry, module, store
+from tests.support.tensor_kernels import WAIT
+from tests.support.tensor_operands import (
+    DTYPES,
+    SFA,
+    SFB,
+    A,
+    B,
+    assert_close,
+    descriptor,
+    instruction,
+    put_operand,
+    put_scales,
+    put_transposed,
+    scale_values,
+)
+
+WIDE = {"f8f6f4": 1 << 29, "mxf8f6f4": 1 << 31, "mxf4nvf4": 1 << 3}
+"""Kind -> the bit of the descriptor that doubles K (cute/arch/mma_sm107_desc.hpp; of f8f6f4: the DSL's PTX)."""
+
+
+def cta():
+    tmem = TensorMemory(ColumnAllocator(RUBIN.tensor_memory_columns))
+    tmem.alloc(576, exclusive=True)
+    return SharedMemory(RUBIN.shared_memory_per_block_optin), tmem
+
+
+def elements(rng, rows, k, element):
+    """(codes uint8[rows, k], their values in float64), all finite."""
+    codes = rng.integers(0, 16 if element == "e2m1" else 256, (rows, k), dtype=np.uint8)
+    values = codes.view(DTYPES[element]).astype(np.float64)
+    codes[~np.isfinite(values)] = 0
+    return codes, np.where(np.isfinite(values), values, 0.0)
+
+
+def packed(codes, kind):
+    return codes[:, ::2] | codes[:, 1::2] << 4 if kind == "mxf4nvf4" else codes
+
+
+def run(ctas, form, a, b, idesc, accumulate=False, d=0, sfa=SFA, sfb=SFB):
+    operation = Mma.decode(form, MmaOperands(d, a, b, idesc, sfa, sfb, accumulate), rubin=True)
+    operation.check(ctas)
+    return operation.run(ctas)
+
+
+@pytest.mark.parametrize("mode", [128, 64, 0])
+@pytest.mark.parametrize(("group", "n"), [(1, 8), (1, 192), (1, 256), (2, 64), (2, 256)])
+@pytest.mark.parametrize(
+    ("kind", "k", "a_type", "b_type", "scale", "block"),
+    [
+        ("f8f6f4", 64, "e4m3", "e5m2", None, 0),
+        ("mxf8f6f4", 64, "e5m2", "e4m3", "ue8m0", 32),
+        ("mxf4nvf4", 128, "e2m1", "e2m1", "ue4m3", 16),
+        ("mxf4nvf4", 128, "e2m1", "e2m1", "ue8m0", 16),
+        ("mxf4nvf4", 128, "e2m1", "e2m1", "ue8m0", 32),
+    ],
+)
+def test_products_of_a_doubled_k(kind, k, a_type, b_type, scale, block, group, n, mode):
+    """D = A B, then D = A B + D, against float64; nothing else is written."""
+    rng = np.random.default_rng(1)
+    ctas, m, ids = [cta() for _ in range(group)], 128 * group, {}
+    b_codes, b_values = elements(rng, n, k, b_type)
+    b_scales = rng.integers(0x30 if scale == "ue4m3" else 120, 0x48 if scale == "ue4m3" else 134, (n, 8), np.uint8)
+    factors = k // block if block else 0
+    if kind == "mxf8f6f4":
+        ids = {"sfa_id": 2, "sfb_id": 2}
+    expected = []
+    if block:
+        b_values = b_values * scale_values(b_scales[:, :factors].copy(), scale, block)
+    for rank, (shared, tmem) in enumerate(ctas):
+        a_codes, a_values = elements(rng, 128, k, a_type)
+        part = n // group
+        a = put_operand(shared, A, packed(a_codes, kind), mode, 0x4000 if mode == 0 else None)
+        b = put_operand(shared, B, packed(b_codes[rank * part :][:part], kind), mode, 0x4000 if mode == 0 else None)
+        if block:
+            a_scales = rng.integers(
+                0x30 if scale == "ue4m3" else 120, 0x48 if scale == "ue4m3" else 134, (128, 8), np.uint8
+            )
+            for start, codes, rows in ((SFA, a_scales, 128), (SFB, b_scales, n)):
+                for first in range(0, factors, 4):
+                    # The words with the upper four factors follow those of all rows, rounded up to 128.
+                    column = start + first // 4 * 4 * -(-rows // 128)
+                    put_scales(tmem, column, codes[:, first : min(first + 4, factors)], ids.get("sfa_id", 0))
+            a_values = a_values * scale_values(a_scales[:, :factors].copy(), scale, block)
+        expected.append(a_values)
+    idesc = instruction(kind, m, n, a_type, b_type, scale=scale, **ids) | WIDE[kind]
+    form = MmaForm(kind, group, block or None)
+    outside = [tmem.words[:, n:].copy() for _, tmem in ctas]
+    assert run(ctas, form, a, b, idesc) == 2 * m * n * k
+    firsts = [tmem.floats[:, :n].copy() for _, tmem in ctas]
+    run(ctas, form, a, b, idesc, accumulate=True)
+    for (_, tmem), first, values, rest in zip(ctas, firsts, expected, outside, strict=True):
+        assert_close(first, values, b_values)
+        assert_close(tmem.floats[:, :n], values, b_values, first.astype(np.float64))
+        assert np.array_equal(tmem.words[:, n:], rest)
+
+
+@pytest.mark.parametrize("transposed", [(1, 0), (0, 1), (1, 1)])
+def test_transposed_operands_of_a_doubled_k(transposed):
+    rng = np.random.default_rng(2)
+    shared, tmem = cta()
+    (a, a_values), (b, b_values) = (elements(rng, rows, 64, "e4m3") for rows in (128, 64))
+    places = [
+        (put_transposed if flag else put_operand)(shared, start, codes)
+        for flag, start, codes in zip(transposed, (A, B), (a, b), strict=True)
+    ]
+    idesc = instruction("f8f6f4", 128, 64, transpose_a=transposed[0], transpose_b=transposed[1]) | WIDE["f8f6f4"]
+    run([(shared, tmem)], MmaForm("f8f6f4", 1), *places, idesc)
+    assert_close(tmem.floats[:, :64], a_values, b_values)
+
+
+def test_a_of_a_doubled_k_in_tensor_memory():
+    """Rows of 64 bytes take 16 columns, here the last ones."""
+    rng = np.random.default_rng(3)
+    shared, tmem = cta()
+    (a, a_values), (b, b_values) = (elements(rng, rows, 64, "e5m2") for rows in (128, 64))
+    tmem.words[:, 560:] = a.view(np.uint32)
+    b_place = put_operand(shared, B, b)
+    idesc = instruction("f8f6f4", 128, 64, "e5m2", "e5m2") | WIDE["f8f6f4"]
+    form = MmaForm("f8f6f4", 1, None, True)
+    run([(shared, tmem)], form, 560, b_place, idesc)
+    assert_close(tmem.floats[:, :64], a_values, b_values)
+    with pytest.raises(Fault, match=r"A: tensor memory columns 561 to 576; limit 575"):
+        run([(shared, tmem)], form, 561, b_place, idesc)
+
+
+NVFP4 = instruction("mxf4nvf4", 128, 64, scale="ue8m0")
+
+
+@pytest.mark.parametrize(
+    ("kind", "group", "block", "idesc", "message"),
+    [
+        ("i8", 1, None, instruction("i8", 128, 64, d="s32"), "sm_107 does not have it"),
+        ("f16", 1, None, instruction("f16", 128, 64) | 1 << 29, "reserved bits 23 or 29"),
+        ("f8f6f4", 1, None, instruction("f8f6f4", 128, 64, d="f16") | 1 << 29, "D of type f16 is not modelled"),
+        ("f8f6f4", 1, None, instruction("f8f6f4", 128, 64, "e2m3") | 1 << 29, "e2m3 and B of type e4m3; must be e4m3"),
+        ("mxf4", 1, 32, instruction("mxf4", 128, 64, scale="ue8m0") | 1 << 3, "reserved bit 3 is set"),
+        ("mxf4nvf4", 1, 32, NVFP4 | 1 << 31, "K of 96"),
+        ("mxf4nvf4", 1, 32, NVFP4 | 1 << 3 | 1 << 31, "K of 96"),
+        ("mxf4nvf4", 1, 32, NVFP4 ^ 3 << 23, r"scale type ue5m3 \(bit 24\) of sm_107, which is not modelled"),
+        ("mxf4nvf4", 1, 32, NVFP4 | 1 << 26, "reserved bit 26 of sm_107"),
+        ("mxf4nvf4", 1, 16, NVFP4 | 1 << 3 | 2 << 29, "SFA_ID is 2, must be 0 for"),
+        ("mxf4nvf4", 2, 32, instruction("mxf4nvf4", 128, 64, scale="ue8m0") | 1 << 3, "M of 128; must be 256"),
+        (
+            "mxf8f6f4",
+            1,
+            32,
+            instruction("mxf8f6f4", 128, 64, scale="ue8m0", sfa_id=1) | 1 << 31,
+            "SFA_ID is 1, must be",
+        ),
+    ],
+)
+def test_refused_descriptors(kind, group, block, idesc, message):
+    with pytest.raises(Fault, match=message):
+        decode_instruction(kind, group, block, idesc, rubin=True)
+
+
+@pytest.mark.parametrize("kind", WIDE)
+def test_a_b200_has_no_doubled_k(kind):
+    block = 32 if kind.startswith("mx") else None
+    idesc = instruction(kind, 128, 64, scale="ue8m0") | WIDE[kind]
+    assert decode_instruction(kind, 1, block, idesc, rubin=True).passes == 2
+    with pytest.raises(Fault, match="reserved bit"):
+        decode_instruction(kind, 1, block, idesc)
+
+
+class Collected:
+    """An A at two places and a B, whose MMAs use the collector."""
+
+    def __init__(self):
+        rng = np.random.default_rng(4)
+        self.ctas = [cta()]
+        shared = self.ctas[0][0]
+        (a, self.a_values), (b, self.b_values) = (elements(rng, rows, 64, "e4m3") for rows in (256, 64))
+        self.a = put_operand(shared, A, a[:128]), put_operand(shared, A + 0x4000, a[128:])
+        self.b, self.other_b = put_operand(shared, B, b), put_operand(shared, B + 0x4000, b)
+
+    def mma(self, use, half=0, b=None, n=64):
+        idesc = instruction("f8f6f4", 128, n) | WIDE["f8f6f4"]
+        form = MmaForm("f8f6f4", 1, b_collector=use)
+        run(self.ctas, form, self.a[half], self.b if b is None else b, idesc, d=64 * half)
+
+
+@pytest.mark.parametrize("uses", [("fill", "lastuse"), ("fill", "use", "lastuse"), ("fill", "use", "use", "discard")])
+def test_collector_of_b(uses):
+    collected = Collected()
+    for number, use in enumerate(uses):
+        collected.mma(use, number % 2)
+    for half in (0, 1):
+        found = collected.ctas[0][1].floats[:, 64 * half :][:, :64]
+        assert_close(found, collected.a_values[128 * half :][:128], collected.b_values)
+
+
+@pytest.mark.parametrize("use", ["use", "lastuse"])
+def test_misused_collector_of_b(use):
+    collected = Collected()
+    for before in ([], ["fill", "lastuse"], ["fill", "discard"], ["fill", None]):
+        for each in before:
+            collected.mma(each)
+        with pytest.raises(Fault, match=rf"collector::b::{use}: no B has been filled in since the last"):
+            collected.mma(use)
+    for options in ({"b": collected.other_b}, {"n": 32}):
+        collected.mma("fill")
+        with pytest.raises(Fault, match=rf"collector::b::{use}: B is .* the collector holds 64 x 64 of e4m3 at"):
+            collected.mma(use, **options)
+    collected.mma("fill")
+    collected.ctas[0][0].data[B + 10] ^= 1
+    with pytest.raises(Fault, match=rf"collector::b::{use}: B has changed in shared memory since it was filled in"):
+        collected.mma(use)
+    with pytest.raises(Fault, match=rf"collector::b::{use} needs sm_107"):
+        Mma.decode(MmaForm("f8f6f4", 1, b_collector=use), MmaOperands(0, 0, 0, 0))
+
+
+def test_exclusive_allocation():
+    tmem = TensorMemory(ColumnAllocator(576))
+    assert tmem.alloc(512) == 0
+    assert tmem.alloc(32) is None  # the upper 64 are for exclusive allocations
+    assert tmem.alloc(576, exclusive=True) is None
+    tmem.dealloc(0, 512)
+    assert tmem.alloc(576, exclusive=True) == 0
+    assert tmem.alloc(32) is None
+    with pytest.raises(Fault, match=r"dealloc of 576 columns; more than 512 need .exclusive"):
+        tmem.dealloc(0, 576)
+    tmem.dealloc(0, 576, exclusive=True)
+    assert tmem.alloc(32) == 0
+
+
+@pytest.mark.parametrize(
+    ("columns", "wanted", "exclusive", "message"),
+    [
+        (512, 576, True, "alloc.exclusive needs sm_107: this chip has 512 columns"),
+        (512, 512, True, "alloc.exclusive needs sm_107"),
+        (576, 512, True, "alloc.exclusive of 512 columns is not modelled"),
+        (576, 576, False, "alloc of 576 columns; must be a power of two"),
+    ],
+)
+def test_refused_allocations(columns, wanted, exclusive, message):
+    with pytest.raises(Fault, match=message):
+        TensorMemory(ColumnAllocator(columns)).alloc(wanted, exclusive)
+
+
+HIGH = 0x4E000  # of A and B in dynamic shared memory, behind the 256 KiB that a B200's descriptors reach
+KERNEL = f"""
+    .reg .b32 %smem, %tmem, %bar, %at; .reg .b64 %a, %b; .reg .pred %leader, %p;
+    mov.u32 %smem, smem; add.u32 %bar, %smem, 64; shr.u32 %r1, %tid, 5; setp.ne.u32 %p1, %r1, 0;
+    setp.ne.u32 %leader, %tid, 0; mov.pred %p, %leader;
+    @%leader bra READY; mbarrier.init.shared.b64 [%bar], 1; fence.mbarrier_init.release.cluster;
+READY: bar.sync 0; mov.u32 %r3, 576;
+    @%p1 bra ALLOCATED; tcgen05.alloc.exclusive.cta_group::1.sync.aligned.shared::cta.b32 [%smem], %r3;
+ALLOCATED: mad.wide.u32 %rd1, %tid, 64, %a1; mad.lo.u32 %at, %tid, 64, %smem; add.u32 %at, %at, {HIGH};
+""" + "".join(
+    f"""ld.global.v4.b32 {{%r10, %r11, %r12, %r13}}, [%rd1+{i}];
+    st.shared.v4.b32 [%at+{i}], {{%r10, %r11, %r12, %r13}};
+    """
+    for i in range(0, 64, 16)
+)
+ISSUE = f"""
+    fence.proxy.async.shared::cta; bar.sync 0; ld.shared.b32 %tmem, [%smem]; add.u32 %tmem, %tmem, 560;
+    mov.b64 %a, {descriptor(SHARED_BASE + HIGH, 512, 0, 128)}; mov.b64 %b, %a; mov.b32 %r7, 0; setp.eq.u32 %p4, %r7, 1;
+    @%leader bra ISSUED;
+    tcgen05.mma.cta_group::1.kind::f8f6f4.collector::a::discard.collector::b::fill [%tmem], %a, %b,
+    {instruction("f8f6f4", 128, 16) | WIDE["f8f6f4"]}, {{%r7, %r7, %r7, %r7}}, %p4; setp.eq.u32 %p4, %r7, 0;
+    tcgen05.mma.cta_group::1.kind::f8f6f4.collector::a::discard.collector::b::lastuse [%tmem], %a, %b,
+    {instruction("f8f6f4", 128, 16) | WIDE["f8f6f4"]}, {{%r7, %r7, %r7, %r7}}, %p4;
+ISSUED:
+"""
+FREE = """
+    tcgen05.fence::before_thread_sync; bar.sync 0; @%p1 bra END; sub.u32 %tmem, %tmem, 560;
+    tcgen05.dealloc.exclusive.cta_group::1.sync.aligned.b32 %tmem, %r3;
+END:
+"""
+
+
+def text():
+    return module(KERNEL + ISSUE + WAIT + FREE, 2).replace(
+        ".version 8.8\n.target sm_100a", ".version 9.4\n.target sm_107a"
+    )
+
+
+def launch(properties, schedule="late"):
+    """(D of two MMAs in columns 560 to 575, the values of A, whose first 16 rows are B)."""
+    codes, values = elements(np.random.default_rng(5), 128, 64, "e4m3")
+    # Not swizzled: chunks of 16 bytes 128 bytes apart, groups of eight rows 512.
+    tile = np.ascontiguousarray(codes.reshape(16, 8, 4, 16).transpose(0, 2, 1, 3)).view(np.uint32).reshape(-1)
+    out = np.zeros((128, 16), np.float32)
+    arrays = out, tile
+    parameters = [array.ctypes.data.to_bytes(8, "little") for array in arrays]
+    entry = ptx.parse(text()).entries["k"]
+    shared = RUBIN.shared_memory_per_block_optin
+    launch_entry(entry, parameters, arrays, (128, 1, 1), shared=shared, schedule=schedule, properties=properties)
+    return out, values
+
+
+@pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
+def test_kernel_of_sm_107a(schedule):
+    """Exclusive columns, a descriptor behind 256 KiB, K of 64 and the collector of B in one kernel."""
+    out, values = launch(RUBIN, schedule)
+    bound = 2 * 64 * 2.0**-23 * (np.abs(values) @ np.abs(values[:16]).T)
+    assert (np.abs(out - 2 * values @ values[:16].T) <= bound).all()
+
+
+def test_a_b200_refuses_the_kernel(monkeypatch):
+    with pytest.raises(EmulatorError, match="alloc.exclusive needs sm_107"):
+        launch(DeviceProperties())
+    with pytest.raises(EmulatorError, match=r"PTX for sm_107a \(Rubin\)"):
+        load_ptx(text())
+    monkeypatch.setenv("NOGPU", "rubin")
+    load_ptx(text())["k"].check()
+    with pytest.raises(EmulatorError, match=r"PTX for sm_100a: a device of compute capability 10.7"):
+        load_ptx(text().replace(".target sm_107a", ".target sm_100a"))
+
+
+def test_shared_memory_of_a_cta():
+    entry = ptx.parse(text()).entries["k"]
+    for properties, limit in ((RUBIN, 334848), (DeviceProperties(), 232448)):
+        check_launch(entry, LaunchConfig((1, 1, 1), (128, 1, 1), dynamic_shared_bytes=limit), properties)
+        with pytest.raises(EmulatorError, match=f"the limit of both together is {limit}"):
+            check_launch(entry, LaunchConfig((1, 1, 1), (128, 1, 1), dynamic_shared_bytes=limit + 1), properties)
+
+
+def test_descriptors_of_a_b200_start_in_the_first_256_kib():
+    operands = MmaOperands(0, descriptor(1 << 18, 1024, 128), descriptor(B, 1024, 128), instruction("f8f6f4", 128, 64))
+    Mma.decode(MmaForm("f8f6f4", 1), operands, rubin=True)
+    with pytest.raises(Fault, match="reserved bits 14-15 are 1"):
+        Mma.decode(MmaForm("f8f6f4", 1), operands)
+    operands = operands._replace(a=descriptor(1 << 19, 1024, 128))
+    with pytest.raises(Fault, match="reserved bits 15-15 are 1, must be 0: the start address has 19 bits"):
+        Mma.decode(MmaForm("f8f6f4", 1), operands, rubin=True)
+
+
+def test_device_of_commands():
+    body = module(store("%tid"))
+    for target, code in (("sm_107a", 0), ("sm_100a", commands.EXIT_CODES["refused"])):
+        made = body.replace(".version 8.8", ".version 9.4").replace("sm_100a", target)
+        program = (
+            f"import nogpu, numpy as np; x = nogpu.array(np.zeros(32, np.uint32)); "
+            f"nogpu.load_ptx({made!r})['k'].launch(1, 32, [x]); assert (x == np.arange(32)).all()"
+        )
+        for name in ("run", "check"):
+            done = command(name, "--device", "rubin", "-c", program)
+            assert done.returncode == code, done.stderr
+    done = command("run", "--device", "rubin", "-c", "", NOGPU_CLOCK="b200")
+    assert done.returncode == commands.EXIT_USAGE and "no profile models the times of Rubin" in done.stderr
+
+
+def test_fronts_that_are_not_modelled(monkeypatch):
+    monkeypatch.setenv("NOGPU", "rubin")
+    with pytest.raises(EmulatorError, match="CUDA C.. on Rubin: CuTe DSL and load_ptx only are modelled there"):
+        fatbin.choose([])
