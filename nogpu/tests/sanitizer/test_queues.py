@@ -411,6 +411,25 @@ def test_copies_within_the_device_do_not_block(program):
     race(lambda: program.run("load", program.a), "a copy on the legacy default queue")
 
 
+def test_copies_by_way_of_pinned_memory(program):
+    """Copies of other queues, and those that block, tell of uses of the host's memory."""
+    made, other = place([0]), value(driver.cuMemAlloc(128))
+    entered("cudaMallocHost", made, 128)
+    pinned = int(made[0])
+    uses = (
+        lambda: copy(other, pinned, TO_DEVICE, program.b),
+        lambda: runtime.cudaMemcpy(other, pinned, 128, TO_DEVICE),
+        lambda: driver.cuMemsetD8Async(pinned, 1, 128, program.b),
+    )
+    for use in uses:
+        value(copy(pinned, program.address, TO_HOST, program.a))
+        race(use, f"a copy on queue {program.a:#x}", "which writes")
+        value(driver.cuStreamSynchronize(program.a))
+        value(use())
+        value(driver.cuCtxSynchronize())
+    entered("cudaFreeHost", pinned)
+
+
 # torch
 
 
