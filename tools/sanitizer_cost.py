@@ -5,17 +5,21 @@
 Rows are configurations of the group GEMM (tokens of a tile, CTAs that share an MMA, CTAs on an SM, tiles side by side),
 the GEMV, and kernels that add 1 to each word of an array and store it to another (--elementwise). A time is the best of
 so many calls in the emulator, alternately without and with the sanitizer after one of each, all in this process: a
-share of a launch that a worker ran would be missing. The exit code is 1 where a row costs more than --most times.
+share of a launch that a worker ran would be missing. Memory is what the calls with it take of the host's, for each byte
+of the arrays. The exit code is 1 where a row costs more than --most times.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import dataclasses
+import gc
 import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -106,7 +110,7 @@ def _calls(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     if options.gemv:
         data = REFERENCES[GEMV.name].generate_input(**TestSpec.parse(options.gemv).args)
         found[f"GEMV ({options.gemv})"] = partial(submission.solve, data)
-    return found | _elementwise(options.elementwise)
+    return found
 
 
 def _elementwise(megabytes: int) -> dict[str, Callable[[], Any]]:
@@ -123,18 +127,47 @@ def _elementwise(megabytes: int) -> dict[str, Callable[[], Any]]:
     return found
 
 
-def _measure(call: Callable[[], Any], options: argparse.Namespace) -> tuple[float, float]:
-    """Seconds of processor time of the best call without the sanitizer, and of the best with it."""
-    import torch
+def _resident(field: str) -> int:
+    """Bytes of this process's memory that are resident now (VmRSS), or were at most (VmHWM)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
+
+def _follow(options: argparse.Namespace, is_followed: bool) -> None:
+    """Has the device's launches followed, or not, from now on."""
     from nogpu import Device
     from nogpu.sanitizer import Sanitizer
 
     waived = options.sanitize_allow.split(",") if options.sanitize_allow else []
+    Device.current().sanitizer = Sanitizer(waived) if is_followed else None
+
+
+def _memory(call: Callable[[], Any], options: argparse.Namespace) -> int:
+    """Bytes of the host's memory that a call takes with the sanitizer beyond those that one without takes."""
+    import torch
+
+    taken = []
+    for is_followed in (False, True):
+        call()  # the first one translates
+        _follow(options, is_followed)
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew
+        before = _resident("VmRSS")
+        call()
+        torch.cuda.synchronize()
+        taken.append(_resident("VmHWM") - before)
+    return taken[1] - taken[0]
+
+
+def _measure(call: Callable[[], Any], options: argparse.Namespace) -> tuple[float, float]:
+    """Seconds of processor time of the best call without the sanitizer, and of the best with it."""
+    import torch
+
     best: dict[bool, list[float]] = {False: [], True: []}
     for number in range(options.calls + 1):
         for is_followed, times in best.items():
-            Device.current().sanitizer = Sanitizer(waived) if is_followed else None
+            _follow(options, is_followed)
             start = time.process_time()
             call()
             torch.cuda.synchronize()
@@ -156,12 +189,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     highest, properties = 0.0, dataclasses.replace(device.properties, sm_count=options.sms)
     kept: dict[str, Any] = {"schedules": device.schedules, "sanitizer": device.sanitizer}
     with mock.patch.multiple(device, properties=properties, workers=1, **kept):
-        for name, call in _calls(options).items():
+        arrays = _elementwise(options.elementwise)
+        for name, call in (_calls(options) | arrays).items():
             cells = []
             for schedule in schedules:
                 device.schedules = (schedule,)
                 plain, followed = _measure(call, options)
                 cells += [f"{plain * 1e3:.1f} ms", f"{followed / plain:.1f} times"]
+                if name in arrays:
+                    cells[-1] += f", {_memory(call, options) / (2 * options.elementwise << 20):.1f} bytes per byte"
                 highest = max(highest, followed / plain)
             table.add_row(name, *cells)
     console = make_console(highlight=False)

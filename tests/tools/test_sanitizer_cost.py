@@ -28,6 +28,7 @@ def test_rows_of_elementwise_kernels(capsys):
     assert sanitizer_cost.main(options) == 0
     shown = capsys.readouterr().out
     assert "y = x + 1 (v4, 1 MB)" in shown and "(b32, 1 MB)" in shown and shown.count(" times") == 2
+    assert shown.count("bytes per byte") == 2
 
 
 @pytest.mark.parametrize("options", (["--configurations", "64/1/1"], ["--schedule", "soon"], ["--calls", "0"]))

@@ -10,6 +10,7 @@ import pytest
 from nogpu import EmulatorError
 from nogpu.compiler import python_rows
 from nogpu.sanitizer import access_log, observer
+from nogpu.sanitizer.global_tables import Tables
 from nogpu.sanitizer.observer import Sanitizer
 from tests.support.small_kernels import aligned, launch
 from tests.support.twins import twin
@@ -22,8 +23,8 @@ WARP, CTA = "bar.warp.sync -1;", "bar.sync 0;"
 MANY = access_log.ROOM + 8  # more stores than the log takes
 
 
-def run(body, schedule, threads=64, allowed=(), **options):
-    data = aligned(256)
+def run(body, schedule, threads=64, allowed=(), words=256, **options):
+    data = aligned(words)
     options |= {"shared": 256 * (MANY + 1), "sanitizer": Sanitizer(allowed)}
     launch(BEGIN + body, data, schedule=schedule, threads=threads, **options)
     return data
@@ -40,6 +41,14 @@ RACES = {
     ),
     "a lane's store, and another's load": twin(
         "lanes", "@%p2 st.shared.b32 [%r2], %tid; {edge} @%p2 ld.shared.b32 %r5, [%r2+4];", edge=("", WARP)
+    ),
+    "a lane's store to global memory, and another's by the next instruction": twin(
+        "lanes", "@%p2 st.global.b32 [%rd1], %tid; {edge} @%p2 st.global.b32 [%rd1+4], %tid;", edge=("", WARP)
+    ),
+    "loads, the second of which is read-only": twin(
+        "read-only",
+        "st.global.b32 [%rd1+256], %tid; ld.global.b32 %r5, [%rd1]; ld.global{path}.b32 %r5, [%rd1+256];",
+        path=(".nc", ""),
     ),
     "stores of one lane, and a load of all": twin(
         "lanes|threads",
@@ -120,6 +129,76 @@ def test_each_instruction_has_its_waiver_and_its_report(memory, monkeypatch, tmp
     run(body.format(""), "late")
     texts = (tmp_path / "log").read_text()
     assert all(f"behind\\n    st.{memory}.{one}" in texts for one in ("b32", "u32"))
+
+
+# Bytes of a lane -> type and registers. A warp accesses words in a row, twice, 1,536 bytes apart.
+WORDS = {1: ("u8", "%r5"), 2: ("u16", "%h1"), 4: ("b32", "%r5"), 8: ("b64", "%rd5")}
+WORDS |= {16: ("v4.b32", "{%r5, %r6, %r7, %r8}"), 32: ("v4.b64", "{%rd5, %rd6, %rd7, %rd8}")}
+SET = "mov.u32 %r9, 0; mov.u16 %h1, 0;" + "".join(f"mov.u32 %r{n}, 0; mov.u64 %rd{n}, 0;" for n in range(5, 9))
+RUNS = f"""{SET}
+    and.b32 %r3, %tid, 31; mad.wide.u32 %rd2, %r3, {{width}}, %a0; add.s64 %rd2, %rd2, {{start}}; @!%p2 bra OTHERS;
+    {{access}} {{access_behind}} bra DONE; OTHERS: setp.eq.u32 %p3, %tid, 32; @%p3 {{other}}.global.u8 {{byte}}; DONE:
+"""
+
+
+@pytest.mark.parametrize(("kind", "other"), (("st", "ld"), ("ld", "st")))
+@pytest.mark.parametrize(("width", "start"), [(w, s) for w in WORDS for s in sorted({0, w % 16, 4 * w % 16 or w})])
+def test_words_in_a_row_are_exactly_their_bytes(width, start, kind, other):
+    """Another warp races with the first and the last of them, and with none beside them."""
+
+    def access(kind, at):
+        type_of, registers = WORDS[width]
+        place = f"[%rd2+{at}]"
+        return f"{kind}.global.{type_of} " + (f"{registers}, {place};" if kind == "ld" else f"{place}, {registers};")
+
+    def beside(offset):
+        byte = f"%r9, [%a0+{offset}]" if other == "ld" else f"[%a0+{offset}], %r9"
+        accesses = {"access": access(kind, 0), "access_behind": access(kind, 1536)}
+        run(RUNS.format(width=width, start=start, other=other, byte=byte, **accesses), "late", words=1024)
+
+    for first in (start, start + 1536):
+        for racy in (first, first + 32 * width - 1):
+            with pytest.raises(EmulatorError, match="rule threads: nothing orders"):
+                beside(racy)
+        for silent in {first - 1, first + 32 * width} - {-1}:
+            beside(silent)
+
+
+@pytest.mark.parametrize("width", WORDS)
+def test_a_lane_of_words_in_a_row_has_its_own(width):
+    type_of, registers = WORDS[width]
+    body = f"""{SET}
+        mad.wide.u32 %rd2, %tid, {width}, %a0; st.global.{type_of} [%rd2], {registers};
+        xor.b32 %r3, %tid, OTHER; mad.wide.u32 %rd2, %r3, {width}, %a0; EDGE ld.global.{type_of} {registers}, [%rd2];
+    """
+    with pytest.raises(EmulatorError, match="rule lanes: nothing orders"):
+        run(body.replace("OTHER", "31").replace("EDGE", ""), "late", threads=32)
+    run(body.replace("OTHER", "31").replace("EDGE", WARP), "late", threads=32)
+    run(body.replace("OTHER", "0").replace("EDGE", ""), "late", threads=32)
+    run(body.replace("OTHER", "0").replace("EDGE", "setp.gt.u32 %p3, %tid, 12; @%p3"), "late", threads=32)
+
+
+def test_loads_and_stores_of_the_same_words_are_reported_in_order():
+    body = CTA + "ld.global.b32 %r5, [%rd1]; st.global.b32 [%rd1], %tid; ld.global.b32 %r5, [%rd1+4];"
+    with pytest.raises(EmulatorError, match=r"rule lanes: nothing orders\n    ld.*\n  behind\n    st\."):
+        run(body, "late", threads=32)
+
+
+def test_reads_of_a_warp_are_one_entry_until_somebody_writes(monkeypatch):
+    kept, begin = [], Tables.__init__
+
+    def noted(self, allocation):
+        begin(self, allocation)
+        kept.append(self)
+
+    monkeypatch.setattr(Tables, "__init__", noted)
+    body = "".join(f"ld.global.b32 %r5, [%rd1+{256 * n}];" for n in range(4))
+    run(body, "late", words=256 + 64)
+    assert [len(tables.reads) for tables in kept if tables.end - tables.start == 1280] == [2]  # one of each warp
+    kept.clear()
+    with pytest.raises(EmulatorError, match="rule threads: nothing orders"):
+        run(body + "@%p1 st.global.b32 [%a0+128], 1;", "late", words=256 + 64)
+    assert [tables.reads for tables in kept if tables.end - tables.start == 1280] == [None]
 
 
 def test_bytes_that_nobody_has_written_are_followed():

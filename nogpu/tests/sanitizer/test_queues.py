@@ -27,7 +27,7 @@ from nogpu.execution.device import Device, LaunchConfig  # noqa: E402
 from nogpu.sanitizer import queues, spans  # noqa: E402
 from nogpu.sanitizer.observer import Sanitizer  # noqa: E402
 
-torch = Lazy("torch")
+torch, torch_pinned = Lazy("torch"), Lazy("nogpu.cuda.torch_pinned")
 BLOCKING, NON_BLOCKING = 0, 1
 LEGACY, PER_THREAD = 0, 2
 PLACE = "mul.wide.u32 %rd2, %tid, 4; add.s64 %rd3, %a0, %rd2;"
@@ -411,6 +411,25 @@ def test_copies_within_the_device_do_not_block(program):
     race(lambda: program.run("load", program.a), "a copy on the legacy default queue")
 
 
+def test_copies_by_way_of_pinned_memory(program):
+    """Copies of other queues, and those that block, tell of uses of the host's memory."""
+    made, other = place([0]), value(driver.cuMemAlloc(128))
+    entered("cudaMallocHost", made, 128)
+    pinned = int(made[0])
+    uses = (
+        lambda: copy(other, pinned, TO_DEVICE, program.b),
+        lambda: runtime.cudaMemcpy(other, pinned, 128, TO_DEVICE),
+        lambda: driver.cuMemsetD8Async(pinned, 1, 128, program.b),
+    )
+    for use in uses:
+        value(copy(pinned, program.address, TO_HOST, program.a))
+        race(use, f"a copy on queue {program.a:#x}", "which writes")
+        value(driver.cuStreamSynchronize(program.a))
+        value(use())
+        value(driver.cuCtxSynchronize())
+    entered("cudaFreeHost", pinned)
+
+
 # torch
 
 
@@ -484,6 +503,137 @@ TORCH_NO_EDGES = {
     "operation": lambda side: tensor(4) + 1,
     "size": lambda side: tensor(4).shape[0],
 }
+
+
+def pinned(size=32):
+    return torch.ones(size, dtype=torch.int32).pin_memory()
+
+
+def to_device(host, on):
+    """A copy that does not block, on a queue."""
+    with torch.cuda.stream(on):
+        return host.to("cuda", non_blocking=True)
+
+
+def to_host(x, on, host=None):
+    on.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(on):
+        return x.to("cpu", non_blocking=True) if host is None else host.copy_(x, non_blocking=True)
+
+
+# The host's uses of pinned memory: while it is copied to the device, and while it is copied from there.
+PINNED_WRITES = {
+    "fill": lambda host: host.fill_(1),
+    "sum in place": lambda host: host.add_(1),
+    "copy": lambda host: host.copy_(torch.zeros(32, dtype=torch.int32)),
+    "item": lambda host: host.__setitem__(3, 1),
+    "part": lambda host: host[8:].zero_(),
+}
+PINNED_READS = {
+    "number": lambda host: host[3].item(),
+    "numbers": lambda host: host.tolist(),
+    "sum": lambda host: host.sum(),
+    "product": lambda host: host * 2,
+    "copy of it": lambda host: torch.zeros(32, dtype=torch.int32).copy_(host),
+    "comparison": lambda host: torch.equal(host, torch.zeros(32, dtype=torch.int32)),
+}
+PINNED_NO_USES = {
+    "view": lambda host: host.view(4, 8)[1],
+    "form": lambda host: torch.zeros_like(host).add_(host.numel()),
+    "size": lambda host: host.shape[0],
+    "other memory": lambda host: pinned().add_(1),
+}
+PINNED_EDGES = {
+    "queue": lambda side: side.synchronize(),
+    "event": lambda side: side.record_event().synchronize(),
+    "device": lambda side: torch.cuda.synchronize(),
+    "query": lambda side: (side.query(), side.query()),
+}
+
+
+@pytest.mark.parametrize("is_alone", (False, True))
+@pytest.mark.parametrize("name", [*PINNED_WRITES, *PINNED_READS, *PINNED_NO_USES])
+def test_pinned_memory_that_is_copied(name, is_alone, side):
+    """is_alone: the copy is on the default queue."""
+    use = {**PINNED_WRITES, **PINNED_READS, **PINNED_NO_USES}[name]
+    on = torch.cuda.default_stream() if is_alone else side
+    host = pinned()
+    x = to_device(host, on)
+    if name in PINNED_WRITES:
+        text = race(lambda: use(host), "on the host (test_queues.py:", "torch's to on ", "which reads")
+        assert "pinned tensor int32" in text and "the host has waited neither for the queue" in text
+    else:
+        use(host)
+    on.synchronize()
+    use(host)
+    for target in (None, pinned()):
+        back = to_host(x, on, target)
+        if name in PINNED_NO_USES:
+            use(back)
+        else:
+            race(lambda back=back: use(back), "on the host (", "which writes")
+        on.synchronize()
+        use(back)
+
+
+@pytest.mark.parametrize("name", PINNED_EDGES)
+def test_host_waits_for_pinned_memory(name, side):
+    host = pinned()
+    x = to_device(host, side)
+    PINNED_EDGES[name](side)
+    host.add_(1)
+    back = to_host(x, side)
+    PINNED_EDGES[name](side)
+    assert back.tolist() == [1] * 32
+
+
+def test_waits_for_something_else_leave_pinned_memory(side):
+    host, event = pinned(), side.record_event()
+    to_device(host, side)
+    event.synchronize()
+    torch.cuda.Stream().synchronize()
+    torch.cuda.Stream().wait_stream(side)
+    race(lambda: host.add_(1))
+
+
+def test_copies_of_pinned_memory_on_two_queues(side):
+    other, x = torch.cuda.Stream(), tensor()
+    host = to_host(x, side)
+    race(lambda: to_device(host, other), "torch's to on queue", "record an event behind the first")
+    host = to_host(x, side)
+    other.wait_stream(side)
+    to_device(host, other)
+
+
+def test_memory_that_is_not_pinned_and_copies_that_block(side):
+    """CUDA has read pageable memory when the call returns."""
+    pageable, host = torch.ones(32, dtype=torch.int32), pinned()
+    to_device(pageable, side)
+    pageable.add_(1)
+    x = host.cuda()
+    host.add_(1)
+    assert x.cpu().sum() == 32
+
+
+def test_pin_memory():
+    """Pinned memory is a copy, unless it is pinned already."""
+    pageable = torch.ones(4)
+    host = pageable.pin_memory()
+    assert host.is_pinned() and not pageable.is_pinned() and host.data_ptr() != pageable.data_ptr()
+    assert host.pin_memory() is host and host[1:].is_pinned() and torch.empty(4, pin_memory=True).is_pinned()
+    assert host.cuda().to("cpu", non_blocking=True).is_pinned() and not host.cuda().cpu().is_pinned()
+    with pytest.raises(RuntimeError, match="cannot pin"):
+        host.cuda().pin_memory()
+
+
+def test_pinned_memory_is_forgotten():
+    """Memory that torch gives out again is not what was copied before."""
+    known = len(torch_pinned.MEMORY.snapshot()[1])
+    for _ in range(3):
+        host = pinned()
+        to_device(host, torch.cuda.Stream())
+        del host
+    assert len(torch_pinned.MEMORY.snapshot()[1]) == known
 
 
 def recorded():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from typing import Any
 
 from nogpu.cuda import current_queue, graphs
 from nogpu.errors import UnknownHandle
@@ -78,11 +79,15 @@ def run_of(address: int, nbytes: int) -> Box:
     return address, (nbytes,), (1,)
 
 
-def accessed(queue: int, what: str, reads: Iterable[Box] = (), writes: Iterable[Box] = ()) -> None:
-    """Work of a queue that is no launch, and bytes of device memory that it accesses; others do not count.
+def accessed(queue: int, what: str, reads: Iterable[Box] = (), writes: Iterable[Box] = ()) -> Any:
+    """Work of a queue that is no launch, and bytes of device memory that it accesses; others do not count. The
+    sanitizer's node for it, if there is one.
 
     what: in words. Raises EmulatorError for what is not ordered behind other work.
     """
     order = queue_order()
-    if order is not None:
-        order.touches(Device.current().memory, order.submitted(queue, what), reads, writes)
+    if order is None:
+        return None
+    node = order.submitted(queue, what)
+    order.touches(Device.current().memory, node, reads, writes)
+    return node

@@ -12,8 +12,10 @@ from typing import Any
 
 import torch
 
-from nogpu.cuda import current_queue, queues
+from nogpu.cuda import current_queue, queues, torch_methods, torch_pinned
 from nogpu.cuda.torch_memory import Tensor, on_device, storage_of, tensors
+from nogpu.execution.device import queue_order
+from nogpu.hardware.allocations import Allocation
 
 Function = Callable[..., Any]
 
@@ -55,26 +57,32 @@ def follow(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], call: 
     sources = [*tensors(args), *tensors(kwargs.values())]
     given = [source for source in sources if on_device(source)]
     versions = [_version(source) for source in given]
-    on_host = [(source, _version(source)) for source in sources if not on_device(source)] if given else []
+    is_pinned = any(torch_pinned.allocation_of(source) is not None for source in sources)
+    is_alone = not given and not is_pinned
+    on_host = [] if is_alone else [(source, _version(source)) for source in sources if not on_device(source)]
     result = call()
     found = [each for each in tensors((result,)) if on_device(each)]
-    if not given and not found:
-        return result
     own = {storage_of(source) for source in sources}
+    if not given and not found:
+        if is_pinned and not empty:
+            uses = [(source, _version(source) != version) for source, version in on_host]
+            _accessed_by_host(func, uses, any(storage_of(each) not in own for each in tensors((result,))))
+        return result
     written = [source for source, version in zip(given, versions) if _version(source) != version]
     made = [each for each in found if storage_of(each) not in own]
     to_host = func in _READS_TO_HOST or any(storage_of(each) not in own for each in _on_host(result))
     to_host = to_host or any(_version(source) != version for source, version in on_host)
     learns = func in _READS_TO_HOST or func in _SIZES or bool(given) and _host_learns(func, args, kwargs)
-    uses = written or (made and not empty) or to_host or learns
-    if not uses:
+    if not (written or (made and not empty) or to_host or learns):
         return result
     changed = {id(source) for source in written}
     reads = [] if empty else [source for source in given if id(source) not in changed]
     if func is Tensor.__setitem__ and written:
         written = _part(*args[:2])
-    _accessed(func, reads, [*written, *(() if empty else made)])
     moves = func in _MOVES and (any(not on_device(source) for source in sources) or not sources or to_host)
+    copied = [(source, _version(source) != version) for source, version in on_host] if moves else []
+    copied += [(each, True) for each in _on_host(result) if moves and storage_of(each) not in own]
+    _accessed(func, reads, [*written, *(() if empty else made)], copied)
     if learns or ((moves or to_host) and not _is_non_blocking(func, args, kwargs)):
         queues.waited(current_queue.get())
     return result
@@ -124,11 +132,29 @@ def _index_waits(tensor: Tensor, index: Any) -> bool:
 
 
 def _is_non_blocking(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """The argument of Tensor.to, Tensor.cuda and Tensor.copy_."""
-    positional = next((each for each in args[1:] if isinstance(each, bool)), False)
-    return func in _MOVES and bool(kwargs.get("non_blocking") or positional)
+    return func in _MOVES and torch_methods.non_blocking(args[1:], kwargs)
 
 
-def _accessed(func: Function, reads: Iterable[Tensor], writes: Iterable[Tensor]) -> None:
+def _accessed(
+    func: Function, reads: Iterable[Tensor], writes: Iterable[Tensor], copied: Iterable[tuple[Tensor, bool]]
+) -> None:
+    """Tells of an operation. copied: tensors of the host, and True for each that it writes."""
     boxes = [[_box(tensor) for tensor in of if storage_of(tensor) is not None] for of in (reads, writes)]
-    queues.accessed(current_queue.get(), f"torch's {func.__name__}", *boxes)
+    node, pinned = queues.accessed(current_queue.get(), f"torch's {func.__name__}", *boxes), _pinned(copied)
+    if pinned:
+        queue_order().touches_pinned(torch_pinned.MEMORY, node, pinned)
+
+
+def _pinned(accesses: Iterable[tuple[Tensor, bool]]) -> list[tuple[Allocation, tuple[queues.Box, bool]]]:
+    found = ((torch_pinned.allocation_of(tensor), (_box(tensor), is_write)) for tensor, is_write in accesses)
+    return [(allocation, access) for allocation, access in found if allocation is not None and all(access[0][1])]
+
+
+def _accessed_by_host(func: Function, sources: list[tuple[Tensor, bool]], makes: bool) -> None:
+    """Tells of an operation on the host. sources: its tensors, and True for each that it has written. makes: its result
+    has memory of its own. Views are no access, nor is what needs a tensor's form only.
+    """
+    is_form = func.__name__.endswith("_like") or func.__name__.startswith("new_")
+    if func in _READS_TO_HOST or any(is_write for _, is_write in sources) or (makes and not is_form):
+        what, accesses = f"torch's {func.__name__}", _pinned(sources)
+        queue_order().touched_by_host(torch_pinned.MEMORY, what, accesses)

@@ -31,6 +31,7 @@ from nogpu.cuda import (
     torch_compile,
     torch_cuda,
     torch_library,
+    torch_pinned,
     torch_profiler,
     torch_queues,
 )
@@ -100,7 +101,8 @@ class VirtualDevice(TorchFunctionMode):
         if wanted == "cuda":
             kwargs["device"] = "cpu"
         if kwargs.get("pin_memory"):
-            kwargs["pin_memory"] = False
+            result = VirtualDevice.call(func, args, kwargs | {"pin_memory": False})
+            return result if on_device(result) else torch_pinned.pin(result)
         if func is torch.tensor:  # copies its argument; a list of device tensors makes a host tensor
             sources = [source for source in args[:1] if isinstance(source, Tensor)]
         else:

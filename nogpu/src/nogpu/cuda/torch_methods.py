@@ -6,12 +6,12 @@ Every answer takes the function mode, the function that was called, and its argu
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from nogpu.cuda import current_queue, queues, scaled_grouped_mm, scaled_mm, torch_autograd
+from nogpu.cuda import current_queue, queues, scaled_grouped_mm, scaled_mm, torch_autograd, torch_pinned
 from nogpu.cuda.torch_memory import DEVICE, Tensor, kind, on_device, place
 
 if TYPE_CHECKING:
@@ -24,6 +24,11 @@ _capsule_name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule
 _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
+
+
+def non_blocking(args: Iterable[object], kwargs: Mapping[str, object]) -> bool:
+    """The argument of Tensor.to, Tensor.cuda and Tensor.copy_. args: those behind the tensor."""
+    return bool(kwargs.get("non_blocking") or next((each for each in args if isinstance(each, bool)), False))
 
 
 def _to(mode: VirtualDevice, func: Function, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -41,7 +46,9 @@ def _to(mode: VirtualDevice, func: Function, tensor: Tensor, *args: Any, **kwarg
         kwargs["device"] = "cpu"
     if wanted is None and on_device(tensor):
         wanted = "cuda"
-    return place(func(tensor, *args, **kwargs), wanted, [tensor], explicit)
+    result = place(func(tensor, *args, **kwargs), wanted, [tensor], explicit)
+    is_copy = wanted == "cpu" and on_device(tensor)
+    return torch_pinned.pin(result) if is_copy and non_blocking(args, kwargs) else result
 
 
 def _cuda(
@@ -148,7 +155,8 @@ ANSWERS: dict[Function, Function] = {
     torch.nn.functional.layer_norm: _layer_norm,
     Tensor.numpy: _host_only,
     Tensor.__array__: _host_only,
-    Tensor.pin_memory: lambda mode, func, tensor, *args: tensor,
+    Tensor.pin_memory: lambda mode, func, tensor, *args: torch_pinned.pinned(tensor),
+    Tensor.is_pinned: lambda mode, func, tensor, *args: torch_pinned.allocation_of(tensor) is not None,
     Tensor.__dlpack__: _dlpack,
     Tensor.__dlpack_device__: lambda mode, func, t: (CUDA_DEVICE_TYPE, 0) if on_device(t) else func(t),
     torch._scaled_mm: lambda mode, func, *args, **kwargs: mode.call(scaled_mm.scaled_mm, args, kwargs),

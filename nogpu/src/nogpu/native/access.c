@@ -158,11 +158,19 @@ static int refuses(const AccessLog *log, const Access *access, const u64 *at, u3
     return log->used == log->room || (access->is_store && (access->by_lane ? meets(at, mask) : !access->uniform));
 }
 
+// Whether all lanes of the warp access words of so many bytes that lie in a row.
+static u64 is_run(const Context *ctx, const Access *access, const u64 *at, u64 width) {
+    u64 differs = !access->by_lane | (ctx->mask != FULL);
+    for (int l = 0; l < LANES; l++) differs |= at[l] ^ (at[0] + (u64)l * width);
+    return !differs;
+}
+
 // Takes note of an access. width: bytes of a lane.
 static void note(const Context *ctx, AccessLog *log, const Op *op, const Access *access, const u64 *at, u64 width) {
     u64 *record = log->words + (2 + LANES) * log->used++;
     record[0] = (u64)(u32)op->pc << 32 | ctx->mask;
-    record[1] = (u64)ctx->warp << 32 | width << 2 | (u64)(access->by_lane != 0) << 1 | (u64)(access->is_store != 0);
+    record[1] = (u64)ctx->warp << 32 | width << 3 | (u64)(access->by_lane != 0) << 1 | (u64)(access->is_store != 0);
+    if (access->space == GLOBAL) record[1] |= is_run(ctx, access, at, width) << 2;
     memcpy(record + 2, at, sizeof *at * (access->by_lane ? LANES : 1));
 }
 

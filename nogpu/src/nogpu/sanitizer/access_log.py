@@ -22,13 +22,29 @@ if TYPE_CHECKING:
 ROOM = 64  # accesses
 WIDEST = 32  # bytes of the largest access by a lane
 _HEAD, _RECORD = 2, 2 + LANES  # words (native/engine.h, AccessLog)
-_WARP = 32  # bits below the warp's index in the second word of a record
+# Second word of a record: bits, and numbers of bits below its fields. A run is a full warp's access to words in a row.
+_STORE, _BY_LANE, _RUN = 1, 2, 4
+_WIDTH, _WARP = 3, 32
+
+
+def _width(how: int) -> int:
+    """Bytes of a lane's access, by the second word of its record."""
+    return (how & FULL) >> _WIDTH
+
+
+def _are_apart(heads: list[list[int]]) -> bool:
+    """True if loads and stores are runs, and none of them lies between the first and the last byte of the others."""
+    spans = []
+    for kind in (0, _STORE):
+        runs = [(first, first + LANES * _width(how)) for _, how, first in heads if how & _STORE == kind]
+        spans.append((min(runs)[0], max(end for _, end in runs)))
+    return all(how & _RUN for _, how, _ in heads) and (spans[0][1] <= spans[1][0] or spans[1][1] <= spans[0][0])
 
 
 def _may_meet(records: np.ndarray) -> bool:
     """True if a load and a store of these records may have bytes in common."""
-    stores = (records[:, 1] & np.uint64(1)).astype(bool)
-    by_lane = (records[:, 1] & np.uint64(2)).astype(bool)
+    stores = (records[:, 1] & np.uint64(_STORE)).astype(bool)
+    by_lane = (records[:, 1] & np.uint64(_BY_LANE)).astype(bool)
     ends = np.where(by_lane, np.maximum.reduce(records[:, 2:], axis=1), records[:, 2]) + np.uint64(WIDEST)
     firsts = np.where(by_lane, np.minimum.reduce(records[:, 2:], axis=1), records[:, 2])
     loads = ~stores
@@ -74,11 +90,11 @@ class SharedLog:
                 self._shadow,
                 self._cta.warps[how >> _WARP],
                 head & FULL,
-                "store" if how & 1 else "load",
-                (how & FULL) >> 2,
+                "store" if how & _STORE else "load",
+                _width(how),
                 [each >> 32 for each, _ in heads[first:end]],
                 records[first:end, 2:].astype(np.int64),
-                bool(how & 2),
+                bool(how & _BY_LANE),
             )
             first = end
 
@@ -107,25 +123,23 @@ class AccessLog:
             return
         self._head[0] = 0
         records = self._log.records[:count]
-        heads = records[:, :2].tolist()
-        head, how = heads[0]
-        if all(as_first == how and not (each ^ head) & FULL for each, as_first in heads):
-            self._note(head & FULL, how, [each >> 32 for each, _ in heads], records[:, 2:].copy())
-            return
+        heads = records[:, :3].tolist()
         groups: dict[tuple[int, int], list[int]] = {}  # (mask, second word) -> records
-        is_store, in_order = 0, _may_meet(records)
-        for i, (head, how) in enumerate(heads):
-            if in_order and how & 1 != is_store:  # The order among loads does not matter, nor among stores.
+        are_both = len({how & _STORE for _, how, _ in heads}) > 1
+        is_store, in_order = 0, are_both and not _are_apart(heads) and _may_meet(records)
+        for i, (head, how, _) in enumerate(heads):
+            if in_order and how & _STORE != is_store:  # The order among loads does not matter, nor among stores.
                 self._check(groups, heads)
-                groups, is_store = {}, how & 1
+                groups, is_store = {}, how & _STORE
             groups.setdefault((head & FULL, how), []).append(i)
         self._check(groups, heads)
 
     def _check(self, groups: dict[tuple[int, int], list[int]], heads: list[list[int]]) -> None:
         for (mask, how), members in groups.items():
-            self._note(mask, how, [heads[i][0] >> 32 for i in members], self._log.records[members, 2:])
-
-    def _note(self, mask: int, how: int, indices: list[int], addresses: np.ndarray) -> None:
-        """Checks accesses of one mask and of one kind. how: second word of their records."""
-        kind, width = "store" if how & 1 else "load", (how & FULL) >> 2
-        self._accesses.noted(self._state, self._warp, mask, kind, width, indices, addresses, bool(how & 2))
+            kind, indices = "store" if how & _STORE else "load", [heads[i][0] >> 32 for i in members]
+            if how & _RUN:
+                starts = [heads[i][2] for i in members]
+                if self._accesses.noted_runs(self._state, self._warp, kind, _width(how), indices, starts):
+                    continue
+            addresses, by_lane = self._log.records[members, 2:], bool(how & _BY_LANE)
+            self._accesses.noted(self._state, self._warp, mask, kind, _width(how), indices, addresses, by_lane)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -60,13 +60,14 @@ class Access:
         self.origin = 0  # address of offset 0 of the memory
         self.writes: dict[Word, int] = {}  # by word: numbers of its strong writes
         self.polled: tuple[int, int] | None = None  # a load's address, and the number of writes before it
-        # of instructions in a row: their indices, uint64[instructions, lanes] addresses, bytes of each
-        self.several: tuple[list[int], np.ndarray, int] | None = None
+        # of instructions in a row: their indices, [instructions] or [instructions, lanes] addresses, bytes of each
+        self.several: tuple[list[int], Sequence[int] | np.ndarray, int] | None = None
 
     def name(self, address: int) -> None:
         """Sets the issuer to the last of several instructions that has accessed a byte."""
         if self.several is not None:
-            indices, addresses, width = self.several
+            indices, places, width = self.several
+            addresses = np.asarray(places, np.uint64).reshape(len(indices), -1)
             at = np.flatnonzero(((addresses <= address) & (address < addresses + np.uint64(width))).any(axis=1))
             self.issuer = self.issuer[0], indices[int(at[-1])] if len(at) else self.issuer[1]
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nogpu.hardware.traffic import extent
-from nogpu.sanitizer.clocks import FENCED_GLOBAL, FULL, MAPPED, Cause, lanes_meet, lanes_of, repeated
+from nogpu.sanitizer.clocks import FENCED_GLOBAL, FULL, LANES, MAPPED, Cause, lanes_meet, lanes_of, repeated
 from nogpu.sanitizer.cluster_state import ClusterState, remnant, running_lanes
 from nogpu.sanitizer.conflicts import READ_ONLY, Access, View
-from nogpu.sanitizer.global_tables import CHUNK, Tables
+from nogpu.sanitizer.global_tables import Bytes, LaneWords, Runs, Tables
 from nogpu.sanitizer.history import History
 from nogpu.sanitizer.operations import slot
 from nogpu.sanitizer.orders import is_read_only, is_strong, reach, word_size
 from nogpu.sanitizer.report import spread
-from nogpu.sanitizer.shadow_tables import group_of
 from nogpu.sanitizer.touched import touched
 from nogpu.sanitizer.words import Words
 
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cluster
     from nogpu.hardware.memory import GlobalMemory
     from nogpu.hardware.warp import Issuer, Warp
+    from nogpu.ptx.ir import Entry
     from nogpu.sanitizer.access_log import AccessLog
+    from nogpu.sanitizer.global_tables import Place
     from nogpu.sanitizer.queue_history import Touched
     from nogpu.sanitizer.report import Reporter
-    from nogpu.sanitizer.shadow_tables import Cells
 
 PENDING = 1 << 16  # number of reads of an allocation to which nobody has written
 READS = 8  # number of unordered reads of a byte that are kept
@@ -45,6 +46,7 @@ class GlobalAccesses:
         self.launches: set[int] = set()  # numbers of the launches that have begun
         self._history = History(kept_reads)
         self._tables: dict[Allocation, Tables] = {}
+        self._read_only: dict[int, frozenset[int]] = {}  # by number of a launch
         self._writes = 0  # number so far
 
     def settle(self) -> None:
@@ -88,12 +90,35 @@ class GlobalAccesses:
         elif tables is not None and not self._repeats(access, address):
             low, high = extent(shape, strides)
             tables.reach(address + low, address + high)
-            self._check(access, tables, address, shape, strides, None, views)
+            self._check(access, tables, Bytes(address, shape, strides), views)
 
     def _repeats(self, access: Access, address: int) -> bool:
         """True if a warp loads a word again, by the same instruction, with no write since: it spins."""
         last, access.polled = access.polled, (address, self._writes)
         return not access.is_write and last == access.polled
+
+    def noted_runs(
+        self, state: ClusterState, warp: Warp, kind: str, width: int, indices: list[int], starts: list[int]
+    ) -> bool:
+        """Handles accesses of a full warp by instructions in a row, each to words of `width` bytes that lie in a row.
+        False, with nothing done, where instructions or lanes have to be told apart.
+        """
+        size, low, high = width * LANES, min(starts), max(starts)
+        tables, clock, grid = self._tables_at(low), state.warps[warp], warp.cta.grid
+        views = [View(None, part, known) for part, known in clock.parts(FULL)]
+        if tables is None or high + size > tables.end or len(views) > 1:
+            return False
+        if len(indices) > 1:
+            overlap = kind == "store" and any(after - start < size for start, after in pairwise(sorted(starts)))
+            if overlap or self._are_apart(state, grid.entry, indices):
+                return False
+        access = self._of_noted(state, warp, FULL, kind, indices[0])
+        place = Runs(tuple(starts), width)
+        if len(indices) > 1:
+            access.several = indices, place.starts, size
+        tables.reach(low, high + size)
+        self._check(access, tables, place, views)
+        return True
 
     def noted(
         self,
@@ -109,8 +134,6 @@ class GlobalAccesses:
         """Handles accesses of a warp by instructions in a row. addresses: uint64[instructions, 32], or of their first
         lane.
         """
-        clock = state.warps[warp]
-        clock.changes += 1
         if not by_lane:
             addresses = addresses[:, :1]
         elif mask != FULL:
@@ -119,13 +142,8 @@ class GlobalAccesses:
         low, high = int(np.minimum.reduce(places)), int(np.maximum.reduce(places))
         tables = self._tables_at(low)
         parts = [(indices, addresses)]
-        instructions = warp.cta.grid.entry.instructions
-        read_only = kind == "load" and {i for i in set(indices) if is_read_only(instructions[i].opcode)}
-        if len(indices) > 1 and (
-            (read_only and not read_only.issuperset(indices))
-            or self._reporter.tells_apart(warp.cta.grid.entry, indices)
-            or (kind == "store" and by_lane and lanes_meet(addresses))
-        ):
+        meet = len(indices) > 1 and kind == "store" and by_lane and lanes_meet(addresses)
+        if meet or (len(indices) > 1 and self._are_apart(state, warp.cta.grid.entry, indices)):
             parts = [([index], addresses[i : i + 1]) for i, index in enumerate(indices)]
         elif tables is None or high >= tables.end:  # by the allocation of an instruction's first lane
             rows: dict[Tables | None, list[int]] = {}
@@ -133,18 +151,36 @@ class GlobalAccesses:
                 rows.setdefault(self._tables_at(address), []).append(i)
             parts = [([indices[i] for i in of], addresses[of]) for of in rows.values()]
         for of_part, places in parts:
-            if clock.identity is None:
-                clock.identity, _ = remnant((warp.first_group, 0))
-            issuer = clock.identity, of_part[0]
-            access = Access(clock.base, clock.now, mask, kind == "store", False, False, issuer)
-            access.home = state.home
+            access = self._of_noted(state, warp, mask, kind, of_part[0])
             if len(of_part) > 1:
-                access.several = (of_part, *_runs(places, width))
-            if read_only and of_part[0] in read_only:
-                access.fence, access.started = READ_ONLY, state.started
-            views = [View(None, part, known) for part, known in clock.parts(mask)]
+                access.several = (of_part, places, width)
+            views = [View(None, part, known) for part, known in state.warps[warp].parts(mask)]
             extent = (low, high, tables) if len(parts) == 1 else None
             self._by_lane(access, places.ravel(), width, mask if by_lane else 0, views, extent)
+
+    def _are_apart(self, state: ClusterState, entry: Entry, indices: list[int]) -> bool:
+        """True if accesses by these instructions have to be checked one by one."""
+        read_only = len(self._read_only_of(state, entry).intersection(indices))
+        return read_only not in (0, len(set(indices))) or self._reporter.tells_apart(entry, indices)
+
+    def _read_only_of(self, state: ClusterState, entry: Entry) -> frozenset[int]:
+        """Indices of a kernel's loads through the read-only path."""
+        found = self._read_only.get(state.home.grid)
+        if found is None:
+            opcodes = enumerate(instruction.opcode for instruction in entry.instructions)
+            found = self._read_only[state.home.grid] = frozenset(i for i, opcode in opcodes if is_read_only(opcode))
+        return found
+
+    def _of_noted(self, state: ClusterState, warp: Warp, mask: int, kind: str, index: int) -> Access:
+        clock = state.warps[warp]
+        clock.changes += 1
+        if clock.identity is None:
+            clock.identity, _ = remnant((warp.first_group, 0))
+        access = Access(clock.base, clock.now, mask, kind == "store", False, False, (clock.identity, index))
+        access.home = state.home
+        if index in self._read_only_of(state, warp.cta.grid.entry):
+            access.fence, access.started = READ_ONLY, state.started
+        return access
 
     def _by_lane(
         self,
@@ -169,7 +205,7 @@ class GlobalAccesses:
         low, high, tables = extent
         if tables is not None and high < tables.end:
             tables.reach(low, high + width)
-            self._check(access, tables, addresses, (width,), (1,), lanes, views)
+            self._check(access, tables, LaneWords(addresses, width, lanes), views)
             return
         for i, address in enumerate(addresses.tolist()):  # several allocations, or one that nobody can write to
             tables = self._tables_at(address)
@@ -177,7 +213,7 @@ class GlobalAccesses:
                 tables.reach(address, address + width)
                 one = None if lanes is None else lanes[i : i + 1]
                 own = [view._replace(rows=None) for view in views if view.rows is None or view.rows[i]]
-                self._check(access, tables, addresses[i : i + 1], (width,), (1,), one, own)
+                self._check(access, tables, LaneWords(addresses[i : i + 1], width, one), own)
 
     def _tables_at(self, address: int) -> Tables | None:
         """Tables of the allocation at an address; None if nobody can write to it."""
@@ -189,41 +225,32 @@ class GlobalAccesses:
             tables = self._tables[allocation] = Tables(allocation)
         return tables
 
-    def _check(
-        self,
-        access: Access,
-        tables: Tables,
-        address: int | np.ndarray,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        lanes: np.ndarray | None,
-        views: list[View],
-    ) -> None:
-        """Checks an access to bytes of one allocation: a box, or words of lanes."""
+    def _check(self, access: Access, tables: Tables, place: Place, views: list[View]) -> None:
+        """Checks an access to bytes of one allocation."""
         self._writes += access.is_write
         if tables.reads is not None:
             if not access.is_write:
-                tables.reads.append((access, address, shape, strides, lanes))
+                tables.reads.append((access, place))
                 if len(tables.reads) < PENDING:
                     return
             self._record(tables)
             if not access.is_write:
                 return
-        cells, lanes = _cells(tables, access, address, shape, strides, lanes, len(views))
+        cells, lanes = place.cells(tables, access.is_write, len(views))
         if self._history.follows(access, cells.items, cells.where, lanes, views):
             return
         access.origin = tables.start
         for conflict in self._history.access(access, cells, lanes, views):
             for each in (conflict.before, access):
                 each.name(tables.start + conflict.place[0])
-            place = f"{spread('byte', *conflict.place)} of {tables.allocation}"
-            self._reporter.report(conflict, access, place, "global")
+            where = f"{spread('byte', *conflict.place)} of {tables.allocation}"
+            self._reporter.report(conflict, access, where, "global")
 
     def _record(self, tables: Tables) -> None:
         """Records the reads of an allocation to which nobody has written so far."""
         reads, tables.reads = tables.reads or [], None
-        for access, address, shape, strides, lanes in reads:
-            cells, lanes = _cells(tables, access, address, shape, strides, lanes, 1)
+        for access, place in reads:
+            cells, lanes = place.cells(tables, False, 1)
             self._history.follows(access, cells.items, cells.where, lanes, [])
 
     def _of_warp(self, state: ClusterState, warp: Warp, mask: int, kind: str, issuer: Issuer) -> Access:
@@ -270,32 +297,3 @@ class GlobalAccesses:
                 access.fence = MAPPED + address
             state.global_accesses[key] = access
         return access, [View(None, 0, clock)]
-
-
-def _runs(addresses: np.ndarray, width: int) -> tuple[np.ndarray, int]:
-    """Addresses of words of `width` bytes by instruction, and their bytes; those that form a run are one."""
-    count = addresses.shape[1]
-    if (addresses - addresses[:, :1] == np.arange(0, count * width, width, dtype=np.uint64)).all():
-        return addresses[:, :1].copy(), count * width
-    return addresses, width
-
-
-def _cells(
-    tables: Tables,
-    access: Access,
-    address: int | np.ndarray,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    lanes: np.ndarray | None,
-    parts: int,
-) -> tuple[Cells, np.ndarray | None]:
-    """Items of an access, and their lanes. parts: number of clocks that its warp's lanes have."""
-    if not isinstance(address, np.ndarray):
-        return tables.box(address, shape, strides), None
-    if parts == 1:
-        chunks = tables.chunks(address, shape[0])
-        if chunks is not None:
-            groups = None if lanes is None else group_of(lanes.reshape(-1, CHUNK // shape[0]))
-            if groups is not None or not access.is_write:  # of a load the lanes may be lost
-                return chunks, groups
-    return tables.lanes(address, shape[0]), lanes

@@ -1,17 +1,19 @@
 """The shadow of an allocation of global memory: who has accessed each byte last.
 
 Chunks of 16 bytes that are always accessed as a whole have one item, the others one for each byte. Tables are made of
-pages that the system gives when they are first touched.
+pages that the system gives when they are first touched. Reads are kept beside them until somebody writes.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nogpu.sanitizer.shadow_tables import Cells, Items, is_zero, run_of
+from nogpu.sanitizer.clocks import FULL, LANES, repeated
+from nogpu.sanitizer.shadow_tables import GROUPS, Cells, Items, group_of, is_zero, run_of
+from nogpu.sanitizer.spans import of_box
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,8 +42,77 @@ def _offsets(first: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> np
     return found
 
 
-Read = tuple["Access", "int | np.ndarray", tuple[int, ...], tuple[int, ...], "np.ndarray | None"]
-"""Access, address or addresses of lanes, box, lanes."""
+@lru_cache(maxsize=256)
+def _groups(width: int, times: int) -> np.ndarray:
+    """uint8[n]: what stands for the lanes of each chunk of a warp's run of words, so many times in a row; nobody may
+    change the array.
+    """
+    each = CHUNK // width
+    lanes = np.arange(LANES, dtype=np.uint8).repeat(max(1, width // CHUNK))
+    return np.tile(GROUPS[each] + lanes[: LANES // each] if each > 1 else lanes, times)
+
+
+class Bytes(NamedTuple):
+    """Box of bytes that an access touches."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def cells(self, tables: Tables, is_write: bool, parts: int) -> tuple[Cells, np.ndarray | None]:
+        """Items, and the lane of each. parts: number of clocks that the warp's lanes have."""
+        return tables.box(*self), None
+
+    def spans(self) -> tuple[np.ndarray, np.ndarray]:
+        """(starts, ends), int64[n] each."""
+        return of_box(*self)
+
+
+class LaneWords(NamedTuple):
+    """Words of lanes, or of none in particular, that an access touches."""
+
+    addresses: np.ndarray  # uint64[n], aligned
+    width: int  # bytes
+    lanes: np.ndarray | None  # uint8[n]
+
+    def cells(self, tables: Tables, is_write: bool, parts: int) -> tuple[Cells, np.ndarray | None]:
+        """Items, and the lane of each. parts: number of clocks that the warp's lanes have."""
+        if parts == 1:
+            chunks = tables.chunks(self.addresses, self.width)
+            if chunks is not None:
+                groups = None if self.lanes is None else group_of(self.lanes.reshape(-1, CHUNK // self.width))
+                if groups is not None or not is_write:  # of a load the lanes may be lost
+                    return chunks, groups
+        return tables.lanes(self.addresses, self.width), self.lanes
+
+    def spans(self) -> tuple[np.ndarray, np.ndarray]:
+        """(starts, ends), int64[n] each."""
+        starts = self.addresses.astype(np.int64)
+        return starts, starts + self.width
+
+
+class Runs(NamedTuple):
+    """Words in a row that the lanes of a full warp access, by one instruction or by several."""
+
+    starts: tuple[int, ...]
+    width: int  # bytes of a word
+
+    def cells(self, tables: Tables, is_write: bool, parts: int) -> tuple[Cells, np.ndarray | None]:
+        """Items, and the lane of each. parts: number of clocks that the warp's lanes have."""
+        cells = tables.runs_of(self.starts, self.width * LANES)
+        if cells is not None:
+            return cells, _groups(self.width, len(self.starts))
+        offsets = np.arange(0, self.width * LANES, self.width, dtype=np.uint64)
+        addresses = (np.array(self.starts, np.uint64)[:, None] + offsets).ravel()
+        return LaneWords(addresses, self.width, repeated(FULL, len(self.starts))).cells(tables, is_write, parts)
+
+    def spans(self) -> tuple[np.ndarray, np.ndarray]:
+        """(starts, ends), int64[n] each."""
+        starts = np.array(self.starts, np.int64)
+        return starts, starts + self.width * LANES
+
+
+Place = Bytes | LaneWords | Runs
 
 
 class Tables:
@@ -58,7 +129,7 @@ class Tables:
         self._columns = self._whole.columns()
         self._words: dict[int, Items] = {}
         self._first_chunk, self._end_chunk = self._chunks, 0  # of the chunks that have been accessed
-        self.reads: list[Read] | None = []  # all accesses while nobody has written, still to be recorded
+        self.reads: list[tuple[Access, Place]] | None = []  # all accesses while nobody has written, not recorded yet
 
     def box(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Cells:
         """Items of a box of bytes. strides: bytes."""
@@ -85,6 +156,19 @@ class Tables:
         if self._bytes is not None and not is_zero(self._split[where]):
             return None
         return Cells(self._whole, where, partial(self._first, where, CHUNK))
+
+    def runs_of(self, starts: tuple[int, ...], size: int) -> Cells | None:
+        """Items of runs of `size` bytes, if these are whole chunks."""
+        firsts = [start - self._origin for start in starts]
+        if size % CHUNK or any(first % CHUNK for first in firsts):
+            return None
+        if len(firsts) == 1:
+            where = np.arange(firsts[0] // CHUNK, (firsts[0] + size) // CHUNK)
+        else:
+            where = ((np.array(firsts) // CHUNK)[:, None] + np.arange(size // CHUNK)).ravel()
+        if self._bytes is not None and not is_zero(self._split[where]):
+            return None
+        return Cells(self._columns, where, partial(self._first, where, CHUNK))
 
     def lanes(self, addresses: np.ndarray, width: int) -> Cells:
         """Items of words of `width` bytes, a row for each. addresses: uint64[n], aligned."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 LEGACY, LEGACY_HANDLE, PER_THREAD = 0, 1, 2  # the null queue, cudaStreamLegacy, cudaStreamPerThread
+HOST = -1  # stands for the host beside queues
 Clock = dict[Hashable, int]
 """Number of covered nodes, by queue."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nogpu.sanitizer.queue_clocks import LEGACY, LEGACY_HANDLE, PER_THREAD, Clock
+from nogpu.sanitizer.queue_clocks import HOST, LEGACY, LEGACY_HANDLE, PER_THREAD, Clock
 from nogpu.sanitizer.sites import call_site
 from nogpu.sanitizer.spans import UNTAGGED, common, merged, of_box, without
 
@@ -42,7 +42,7 @@ class Node:
     @property
     def place(self) -> str:
         """Queue, in words."""
-        names = {LEGACY: "the legacy default queue", PER_THREAD: "the thread's default queue"}
+        names = {LEGACY: "the legacy default queue", PER_THREAD: "the thread's default queue", HOST: "the host"}
         return names.get(self.handle) or f"queue {self.handle:#x}"
 
     @property
@@ -117,13 +117,21 @@ class QueueHistory:
         for allocation, access in accesses:
             if memory.allocation(allocation.start) is not allocation:
                 continue
+            yield from self.conflicts(memory, node, host, [(allocation, access)])
             each = access if isinstance(access, Touched) else _of_box(allocation, *access)
             past = self.of(memory, allocation, host)
-            for before in past:
+            self._past[allocation] = [*_kept(past, node, each), Past(node, each)]
+
+    def conflicts(
+        self, memory: Allocations, node: Node, host: Clock, accesses: list[tuple[Allocation, Access]]
+    ) -> Iterator[Conflict]:
+        """Conflicts of a node's accesses, which are not recorded. host: clock of the host."""
+        for allocation, access in accesses:
+            each = access if isinstance(access, Touched) else _of_box(allocation, *access)
+            for before in self.of(memory, allocation, host):
                 conflict = _conflict(before, Past(node, each), allocation)
                 if conflict is not None:
                     yield conflict
-            self._past[allocation] = [*_kept(past, node, each), Past(node, each)]
 
     def of(self, memory: Allocations, allocation: Allocation, host: Clock) -> list[Past]:
         """Accesses to an allocation, but for those that the host has waited for."""

@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from nogpu.sanitizer.freed_memory import FreedMemory
-from nogpu.sanitizer.queue_clocks import LEGACY, LEGACY_HANDLE, PER_THREAD, Clock, Line, Order, Replay, join
+from nogpu.sanitizer.queue_clocks import HOST, LEGACY, LEGACY_HANDLE, PER_THREAD, Clock, Line, Order, Replay, join
 from nogpu.sanitizer.queue_history import Access, Box, Node, QueueHistory, Touched
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Queues:
         self._order = Order()
         self._replayed = _Replayed()
         self._counts: dict[Hashable, itertools.count[int]] = {}
-        self._history, self._freed = QueueHistory(), FreedMemory()
+        self._history, self._pinned, self._freed = QueueHistory(), QueueHistory(), FreedMemory()
         self._later: deque[tuple[Allocations, Node, list[tuple[Allocation, Access]]]] = deque()
         self._held = 0  # number of spans and boxes in LATER
         self._ends: dict[Hashable, Clock] = {}  # by graph: clock behind its last replay
@@ -136,6 +136,7 @@ class Queues:
             for line in self._order.lines.values():
                 join(self._order.host, line.clock)
             self._history.clear()
+            self._pinned.clear()
             self._forget_later()
 
     def _forget_later(self) -> None:
@@ -175,6 +176,21 @@ class Queues:
                 if allocation is not None:
                     found.append((allocation, (box, is_write)))
         self._accessed(memory, node, found)
+
+    def touches_pinned(self, memory: Allocations, node: Node, accesses: list[tuple[Allocation, Access]]) -> None:
+        """Records the accesses of a node to pinned memory of the host. Raises EmulatorError as `accessed`."""
+        with self._lock:
+            for conflict in self._pinned.access(memory, node, self._order.host, accesses):
+                self._reporter.report_queues(conflict)
+
+    def touched_by_host(self, memory: Allocations, what: str, accesses: list[tuple[Allocation, Access]]) -> None:
+        """Checks accesses of the host itself to its pinned memory. What it submits later is ordered behind them. what:
+        in words. Raises EmulatorError as `accessed`.
+        """
+        with self._lock:
+            node = Node(HOST, 0, self._order.host, what, HOST)
+            for conflict in self._pinned.conflicts(memory, node, self._order.host, accesses):
+                self._reporter.report_queues(conflict)
 
     def _accessed(self, memory: Allocations, node: Node, accesses: list[tuple[Allocation, Access]]) -> None:
         with self._lock:

@@ -16,6 +16,7 @@ from nogpu.errors import EmulatorError, Fault, doubt, ordering_fault
 from nogpu.hardware.barriers import NamedBarrier, label
 from nogpu.hardware.properties import WARP_THREADS
 from nogpu.sanitizer.clocks import ANYWAY, MAPPED, UNSCOPED, Cause
+from nogpu.sanitizer.queue_clocks import HOST
 from nogpu.sanitizer.relaxed import Relaxed
 from nogpu.sanitizer.rules import (
     COMPLETION,
@@ -25,6 +26,7 @@ from nogpu.sanitizer.rules import (
     LANES,
     LEFT,
     NAMED,
+    PINNED,
     QUEUES,
     READS,
     REUSE,
@@ -155,7 +157,7 @@ class Reporter:
 
     def report_queues(self, conflict: QueueConflict) -> None:
         """Raises EmulatorError for work of queues that nothing orders."""
-        waivers, rule = self.waivers, FREED if conflict.reuses else QUEUES
+        waivers, rule = self.waivers, FREED if conflict.reuses else QUEUES if conflict.now.queue != HOST else PINNED
         if waivers.waives(rule.name) or any(
             waivers.waives_at(rule.name, each) for each in conflict.instructions if each
         ):

@@ -190,6 +190,13 @@ QUEUES = Rule(
     "cudaStreamWaitEvent; in torch second.wait_stream(first)); one queue for both; a wait of the host in between",
     "CUDA C++ Programming Guide, Asynchronous Concurrent Execution",
 )
+PINNED = Rule(
+    "queues",
+    "the host has waited neither for the queue of the copy nor for an event behind it",
+    "synchronize() of the queue, of an event behind the copy or of the device, between the two; a copy without "
+    "non_blocking",
+    "CUDA C++ Programming Guide, Asynchronous Concurrent Execution",
+)
 FREED = Rule(
     "queues",
     "the tensor there has been freed, its memory is given out again to the queue for which it was allocated, and the "

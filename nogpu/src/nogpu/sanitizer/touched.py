@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nogpu.sanitizer import spans
+from nogpu.sanitizer.global_tables import LaneWords
 from nogpu.sanitizer.queue_history import Touched
 
 if TYPE_CHECKING:
@@ -68,16 +69,14 @@ def _spans(tables: Tables, reads: bool, tags: np.ndarray) -> np.ndarray:
 def _unwritten(launch: int, tables: Tables) -> Iterator[Touched]:
     """Reads of an allocation to which nobody has written."""
     found: dict[bool, dict[int, dict[object, tuple[np.ndarray, np.ndarray]]]] = {False: {}, True: {}}
-    for access, address, shape, strides, _ in tables.reads or ():
+    for access, place in tables.reads or ():
         tag = _tag(launch, access)
         if not tag:
             continue
         of = found[access.is_strong].setdefault(tag, {})
-        if isinstance(address, np.ndarray):
-            starts = address.astype(np.int64)
-            of[len(of)] = starts, starts + shape[0]
-        elif (address, shape, strides) not in of:
-            of[address, shape, strides] = spans.of_box(address, shape, strides)
+        key = len(of) if isinstance(place, LaneWords) else place
+        if key not in of:
+            of[key] = place.spans()
     for is_strong, by_tag in found.items():
         if by_tag:
             yield Touched(tables.start, False, is_strong, spans.joined([*map(_merged, by_tag, by_tag.values())]))
