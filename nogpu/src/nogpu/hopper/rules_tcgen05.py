@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from nogpu.hardware.tensor.tmem import COLUMNS, fragment
+from nogpu.hardware.tensor.order import COLUMNS
+from nogpu.hardware.tensor.tmem import fragment
 from nogpu.hopper.context import Context, address, word
 from nogpu.hopper.statements import Block, Statement, split
 
