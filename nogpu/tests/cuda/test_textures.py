@@ -183,7 +183,7 @@ def test_python_s_row_of_a_fetch(library, dimensions):
 
 @needs_nvcc
 def test_weights_have_eight_bits_of_fraction(library):
-    """A ramp of 256 steps between two texels takes 257 values, the ends among them."""
+    """A ramp of 256 steps between two texels takes 257 values with the ends; weights are rounded to the nearest."""
     texels = np.array([0, 256], np.float32).reshape(1, 1, 2, 1)
     at = np.zeros((2049, 3), np.float32)
     at[:, 0] = 0.5 + np.arange(2049) / 2048
@@ -191,6 +191,7 @@ def test_weights_have_eight_bits_of_fraction(library):
     found = fetched(library, "fetch_float", c, texels, at, np.float32, 1)[:, 0]
     assert np.array_equal(np.unique(found), np.arange(257))
     assert np.array_equal(found[::8], np.arange(257))
+    assert np.array_equal(found[3::8], np.arange(256)) and np.array_equal(found[5::8], np.arange(256) + 1)
 
 
 @needs_nvcc
