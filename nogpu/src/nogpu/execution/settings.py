@@ -23,34 +23,34 @@ def schedules(text: str) -> tuple[str, ...]:
 
 def workers(text: str) -> int:
     """Number of processes. Raises ValueError."""
-    return _positive(text, "processes", WORKER_LIMIT)
+    return _number(text, "processes", WORKER_LIMIT)
 
 
 def instructions(text: str) -> int:
     """Number of warp instructions. Raises ValueError."""
-    return _positive(text, "warp instructions", (1 << 63) - 1)
+    return _number(text, "warp instructions", (1 << 63) - 1)
 
 
-def _positive(text: str, of: str, limit: int) -> int:
-    if not re.fullmatch("[0-9]{1,20}", text) or not 1 <= int(text) <= limit:
-        raise ValueError(f"{text!r} is no number of {of}: an integer from 1 to {limit} expected")
+def _number(text: str, of: str, limit: int, least: int = 1) -> int:
+    if not re.fullmatch("[0-9]{1,20}", text) or not least <= int(text) <= limit:
+        raise ValueError(f"{text!r} is no number of {of}: an integer from {least} to {limit} expected")
     return int(text)
 
 
 def runs(text: str) -> int:
     """Number of runs. Raises ValueError."""
-    return _positive(text, "runs", (1 << 31) - 1)
+    return _number(text, "runs", (1 << 31) - 1)
 
 
 def seconds(text: str) -> int:
     """Number of seconds, 0 among them. Raises ValueError."""
-    return 0 if text == "0" else _positive(text, "seconds", (1 << 31) - 1)
+    return _number(text, "seconds", (1 << 31) - 1, least=0)
 
 
 def candidates(text: str) -> int | None:
     """Number of an autotuner's candidates, None for all. Raises ValueError."""
     words = {"first": 1, "all": None}
-    return words[text] if text in words else _positive(text, "candidates", (1 << 31) - 1)
+    return words[text] if text in words else _number(text, "candidates", (1 << 31) - 1)
 
 
 CHECKS = {
