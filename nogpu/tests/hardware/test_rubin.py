@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from nogpu import commands
+from nogpu.cuda import triton_hooks
 from nogpu.cuda.loader import load_ptx
 from nogpu.cuda.programs import fatbin
 from nogpu.errors import EmulatorError, Fault
@@ -367,3 +368,5 @@ def test_fronts_that_are_not_modelled(monkeypatch):
     monkeypatch.setenv("NOGPU", "rubin")
     with pytest.raises(EmulatorError, match="CUDA C.. on Rubin: CuTe DSL and load_ptx only are modelled there"):
         fatbin.choose([])
+    with pytest.raises(EmulatorError, match="Triton on Rubin"):
+        triton_hooks._target(None)

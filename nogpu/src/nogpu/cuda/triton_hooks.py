@@ -82,9 +82,9 @@ def _refuse(driver: Any, what: str) -> None:
 
 def _target(driver: Any) -> Any:
     """CudaDriver.get_current_target: sm_100a, on a Hopper GPU too."""
+    refuse_rubin("Triton")
     from triton.backends.compiler import GPUTarget
 
-    refuse_rubin("Triton")
     major, minor = DeviceProperties.capability
     return GPUTarget("cuda", 10 * major + minor, DeviceProperties.warp_size)
 
