@@ -66,7 +66,7 @@ class ClusterSanitizer:
             cta.shared.notes_only = True
             shadow = Shadow(len(cta.shared.data))
             log = SharedLog(cta, shadow, self._accesses)
-            cta.shared.observer = partial(self._access, cta, shadow, log)
+            cta.shared.observer = partial(self._access, log)
             nothing = np.zeros(len(cta.shared.live_barriers.addresses), np.uint64)
             cta.tmem.observer = partial(columns.touched, cta)
             for warp in cta.warps:  # compiled code leaves all operations on mbarriers to Python
@@ -98,8 +98,6 @@ class ClusterSanitizer:
 
     def _access(
         self,
-        cta: Cta,
-        shadow: Shadow,
         log: SharedLog,
         kind: str,
         proxy: str,
@@ -112,11 +110,11 @@ class ClusterSanitizer:
         assert issuer is not None  # every access of a launch has one
         if log.head[0]:
             log.settle()
-        self._accesses.access(cta, shadow, kind, proxy, place, shape[0], issuer)
+        self._accesses.access(log.cta, log.shadow, kind, proxy, place, shape[0], issuer)
         if kind == "store":
-            self._left.written(cta, place)
+            self._left.written(log.cta, place)
         if self._uninitialised is not None:
-            self._uninitialised.accessed(cta, kind, place, shape[0], issuer, cta.machine.running)
+            self._uninitialised.accessed(log.cta, kind, place, shape[0], issuer, log.cta.machine.running)
 
 
 @contextmanager
