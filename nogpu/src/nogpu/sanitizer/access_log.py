@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nogpu.sanitizer.clocks import FULL, LANES
+from nogpu.sanitizer.conflicts import Noted
 
 if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cta
@@ -66,7 +67,7 @@ class SharedLog:
     """Log of the accesses to one CTA's shared memory, in their order."""
 
     def __init__(self, cta: Cta, shadow: Shadow, accesses: Accesses) -> None:
-        self._cta, self._shadow, self._accesses = cta, shadow, accesses
+        self.cta, self.shadow, self._accesses = cta, shadow, accesses
         self._log = log = _Log()
         self.head = log.head  # first word: accesses that are still to be checked
         for warp in cta.warps:
@@ -85,10 +86,8 @@ class SharedLog:
             head, how = heads[first]
             if end < count and heads[end][1] == how and not (heads[end][0] ^ head) & FULL:
                 continue
-            self._accesses.noted(
-                self._cta,
-                self._shadow,
-                self._cta.warps[how >> _WARP],
+            noted = Noted(
+                self.cta.warps[how >> _WARP],
                 head & FULL,
                 "store" if how & _STORE else "load",
                 _width(how),
@@ -96,6 +95,7 @@ class SharedLog:
                 records[first:end, 2:].astype(np.int64),
                 bool(how & _BY_LANE),
             )
+            self._accesses.noted(self.cta, self.shadow, noted)
             first = end
 
 
@@ -142,4 +142,5 @@ class AccessLog:
                 if self._accesses.noted_runs(self._state, self._warp, kind, _width(how), indices, starts):
                     continue
             addresses, by_lane = self._log.records[members, 2:], bool(how & _BY_LANE)
-            self._accesses.noted(self._state, self._warp, mask, kind, _width(how), indices, addresses, by_lane)
+            noted = Noted(self._warp, mask, kind, _width(how), indices, addresses, by_lane)
+            self._accesses.noted(self._state, noted)

@@ -9,7 +9,7 @@ import numpy as np
 from nogpu.hardware.memory import RANK_SHIFT
 from nogpu.sanitizer.clocks import FULL, LANES, Cause, lanes_meet, lanes_of, repeated
 from nogpu.sanitizer.cluster_state import ClusterState, opcode, running_lanes
-from nogpu.sanitizer.conflicts import Access, View
+from nogpu.sanitizer.conflicts import Access, Noted, View
 from nogpu.sanitizer.orders import is_strong, word_size
 from nogpu.sanitizer.report import spread
 from nogpu.sanitizer.shadow import Shadow
@@ -50,21 +50,9 @@ class Accesses:
             views = _views(self._warps[issuer[0].warp], mask, lanes)
         self._check(cta, shadow, access, place, width, lanes, views)
 
-    def noted(
-        self,
-        cta: Cta,
-        shadow: Shadow,
-        warp: Warp,
-        mask: int,
-        kind: str,
-        width: int,
-        indices: list[int],
-        addresses: np.ndarray,
-        by_lane: bool,
-    ) -> None:
-        """Handles accesses of a warp to its CTA's shared memory by instructions in a row. addresses:
-        int64[instructions, 32], or of their first lane.
-        """
+    def noted(self, cta: Cta, shadow: Shadow, noted: Noted) -> None:
+        """Handles accesses of a warp to its CTA's shared memory. Its addresses are int64."""
+        warp, mask, kind, width, indices, addresses, by_lane = noted
         clock = self._warps[warp]
         clock.changes += 1
         addresses &= 0xFFFFFF

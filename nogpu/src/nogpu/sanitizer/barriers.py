@@ -239,7 +239,9 @@ class Barriers:
             word.release(source, clock, base, mask, releases)
         if is_global(key):
             clock, wide = self._released(issuer, mask, OF_DEVICE), is_of_device(opcode(issuer))
-            self._state.words.release(self._state, key, clock, wide, base, mask, stores, releases)
+            if stores:
+                self._state.words.store(self._state, key, base, mask)
+            self._state.words.release(self._state, key, clock, wide, base, mask, releases)
 
     def _note_write(self, warp: Warp, mask: int, key: int, stores: bool) -> None:
         """Notes a strong write, by which those that observe it are ordered behind it."""

@@ -12,7 +12,7 @@ from nogpu.sanitizer.shadow_tables import GROUPS, Cells
 
 if TYPE_CHECKING:
     from nogpu.execution.replay import Step
-    from nogpu.hardware.warp import Issuer
+    from nogpu.hardware.warp import Issuer, Warp
     from nogpu.sanitizer.clocks import Cause, Clock, Home
     from nogpu.sanitizer.observed import Word
 
@@ -82,6 +82,18 @@ class Access:
                 self.home is other.home or other.started is None or not _is_covered(self, other, other.started, ORDERED)
             )
         return other.is_async and not self.is_async
+
+
+class Noted(NamedTuple):
+    """Accesses of a warp by instructions in a row, as compiled code has noted them."""
+
+    warp: Warp
+    mask: int
+    kind: str  # "load" or "store"
+    width: int  # bytes of a lane
+    indices: list[int]  # of the instructions
+    addresses: np.ndarray  # [instructions, 32]; only the first lane's counts where lanes have none of their own
+    by_lane: bool
 
 
 class View(NamedTuple):
@@ -175,13 +187,13 @@ def conflicts(
     of_before: np.ndarray,
     lanes: Lanes,
     view: View,
-    needs_fence: bool,
 ) -> Iterator[Conflict]:
     """Conflict of two accesses, if there is one. at: bool, the items of both. of_before: the lane of each."""
     if view.rows is not None:
         at = at & _column(view.rows, at)
     bad = at & _uncovered(before, view, view.row, of_before, lanes, access)
     missing: int | None = None
+    needs_fence = before.is_write and before.is_fenced(access)
     if bad.any():
         for row in (UNSCOPED, ANYWAY):
             if missing is None and not (bad & _uncovered(before, view, row, of_before, lanes, access)).any():

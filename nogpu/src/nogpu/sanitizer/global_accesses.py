@@ -10,7 +10,7 @@ import numpy as np
 from nogpu.hardware.traffic import extent
 from nogpu.sanitizer.clocks import FENCED_GLOBAL, FULL, LANES, MAPPED, Cause, lanes_meet, lanes_of, repeated
 from nogpu.sanitizer.cluster_state import ClusterState, remnant, running_lanes
-from nogpu.sanitizer.conflicts import READ_ONLY, Access, View
+from nogpu.sanitizer.conflicts import READ_ONLY, Access, Noted, View
 from nogpu.sanitizer.global_tables import Bytes, LaneWords, Runs, Tables
 from nogpu.sanitizer.history import History
 from nogpu.sanitizer.operations import slot
@@ -120,20 +120,9 @@ class GlobalAccesses:
         self._check(access, tables, place, views)
         return True
 
-    def noted(
-        self,
-        state: ClusterState,
-        warp: Warp,
-        mask: int,
-        kind: str,
-        width: int,
-        indices: list[int],
-        addresses: np.ndarray,
-        by_lane: bool,
-    ) -> None:
-        """Handles accesses of a warp by instructions in a row. addresses: uint64[instructions, 32], or of their first
-        lane.
-        """
+    def noted(self, state: ClusterState, noted: Noted) -> None:
+        """Handles accesses of a warp. Its addresses are uint64."""
+        warp, mask, kind, width, indices, addresses, by_lane = noted
         if not by_lane:
             addresses = addresses[:, :1]
         elif mask != FULL:

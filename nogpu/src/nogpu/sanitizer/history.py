@@ -161,9 +161,7 @@ class History:
             needs_fence = before.is_fenced(access)
             if is_ordered(before, access, view, needs_fence):
                 continue
-            yield from conflicts(
-                before, access, writes == number, cells, cells.items.writers[cells.where], lanes, view, needs_fence
-            )
+            yield from conflicts(before, access, writes == number, cells, cells.items.writers[cells.where], lanes, view)
 
     def _check_reads(
         self, access: Access, reads: np.ndarray, cells: Cells, lanes: Lanes, view: View
@@ -182,7 +180,7 @@ class History:
                     if before.is_of(access):
                         continue
                     readers = np.full_like(readers, ALL)
-                yield from conflicts(before, access, reads == number, cells, readers, lanes, view, needs_fence)
+                yield from conflicts(before, access, reads == number, cells, readers, lanes, view)
 
     def _read(
         self, access: Access, reads: np.ndarray, cells: Cells, by_place: int | np.ndarray, views: list[View]

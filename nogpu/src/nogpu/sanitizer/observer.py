@@ -69,7 +69,7 @@ class ClusterSanitizer:
                 warp.registers.context.barriers = nothing.ctypes.data
                 state.warps[warp].log = AccessLog(state, warp, accesses, log)
             self._nothing.append(nothing)
-            cta.shared.follow(partial(self._access, cta, shadow, log))  # `Initialisations` has the rule of its marks
+            cta.shared.follow(partial(self._access, log))  # `Initialisations` has the rule of its marks
         cluster.events.observe(first, self, *parts, *unwritten)
 
     def settle(self, warp: Warp) -> None:
@@ -96,8 +96,6 @@ class ClusterSanitizer:
 
     def _access(
         self,
-        cta: Cta,
-        shadow: Shadow,
         log: SharedLog,
         kind: str,
         proxy: str,
@@ -110,11 +108,11 @@ class ClusterSanitizer:
         assert issuer is not None  # every access of a launch has one
         if log.head[0]:
             log.settle()
-        self._accesses.access(cta, shadow, kind, proxy, place, shape[0], issuer)
+        self._accesses.access(log.cta, log.shadow, kind, proxy, place, shape[0], issuer)
         if kind == "store":
-            self._left.written(cta, place)
+            self._left.written(log.cta, place)
         if self._uninitialised is not None:
-            self._uninitialised.accessed(cta, kind, place, shape[0], issuer, cta.machine.running)
+            self._uninitialised.accessed(log.cta, kind, place, shape[0], issuer, log.cta.machine.running)
 
 
 @contextmanager

@@ -122,25 +122,18 @@ class Words:
         found = self._chains.get(word)
         return None if found is None else Observed({word: found[0]}, None, found[1])
 
+    def store(self, state: ClusterState, key: int, base: int, mask: int) -> None:
+        """Handles a store of a cluster's lanes to an address. base: component of their warp's first lane."""
+        self._words.setdefault(key, Word()).store((state.home, base), mask)
+
     def release(
-        self,
-        state: ClusterState,
-        key: int,
-        clock: Clock,
-        wide: bool,
-        base: int,
-        mask: int,
-        stores: bool,
-        releases: bool,
+        self, state: ClusterState, key: int, clock: Clock, wide: bool, base: int, mask: int, releases: bool
     ) -> None:
-        """Releases a clock of a cluster's lanes at an address. wide: to the device. base: component of their warp's
-        first lane. stores, releases: as of `Word`.
+        """Releases a clock of a cluster's lanes at an address. wide: to the device. base: as of `store`. releases: the
+        write itself does, rather than a fence before it.
         """
         word = self._words.setdefault(key, Word())
-        warp = state.home, base
-        if stores:
-            word.store(warp, mask)
-        word.release(wide, of_others(state, clock), warp, mask, releases)
+        word.release(wide, of_others(state, clock), (state.home, base), mask, releases)
 
     def version(self, key: int) -> tuple[int, int]:
         """Number of releases at an address, and of those by a store."""
