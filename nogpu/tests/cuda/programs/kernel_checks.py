@@ -286,7 +286,7 @@ def check_tensor_maps_for_im2col_are_encoded():
     place = ctypes.addressof(storage) + -ctypes.addressof(storage) % 64
     dims, strides = (ctypes.c_uint64 * 4)(64, 9, 8, 2), (ctypes.c_uint64 * 3)(128, 1152, 9216)
     corners, steps = ((ctypes.c_int * 2)(-1, -2), (ctypes.c_int * 2)(1, -3)), (ctypes.c_uint32 * 4)(1, 2, 1, 1)
-    encode = runtime.connect().cuTensorMapEncodeIm2col
+    encode = runtime.connect()._cuTensorMapEncodeIm2col
 
     def encoded(rank, pixels):
         pointers = (ctypes.c_void_p(place), 6, rank, ctypes.c_void_p(0x7F0000001000), dims, strides, *corners)

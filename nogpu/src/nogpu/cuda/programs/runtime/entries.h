@@ -120,6 +120,7 @@ ALIAS(_cudaLibraryLoadData, cuLibraryLoadData) ALIAS(_cudaLibraryGetKernel, cuLi
 ALIAS(_cuKernelGetAttribute, cuKernelGetAttribute) ALIAS(_cudaFuncSetAttribute, cudaFuncSetAttribute)
 ALIAS(_cudaKernelSetAttributeForDevice, cudaKernelSetAttributeForDevice)
 ALIAS(_cudaLaunchKernelEx, cudaLaunchKernelExC) ALIAS(_cuTensorMapEncodeTiled, cuTensorMapEncodeTiled)
+ALIAS(_cuTensorMapEncodeIm2col, cuTensorMapEncodeIm2col)
 
 // Not modelled, and what CUDA 12 had with other structures
 REFUSED(cudaGetDeviceProperties_v2) REFUSED(__cudaGetProcAddress) REFUSED(__cudaRegisterUnifiedTable)
