@@ -12,6 +12,7 @@ from nogpu.clock.trace import BOX_WORDS, KINDS, NOTHING, Trace
 from nogpu.errors import EmulatorError
 from nogpu.execution.device import Device
 from nogpu.hardware.properties import DeviceProperties
+from nogpu.hardware.tma.encode import Im2colMap
 from tests.support.clocks import recorded
 from tests.support.emulated import run
 from tests.support.small_kernels import module, store
@@ -426,11 +427,11 @@ TILE_SETUP = f"""{SETUP} @%p10 mbarrier.init.shared.b64 [%r71], 1; fence.mbarrie
     .reg .b64 %map; mov.u64 %map, %a1; mov.u32 %r1, %r70; mov.u32 %r2, 4; mov.u32 %r3, 2; mov.u32 %r4, -2;"""
 
 
-def tile_kernel(body, *arrays, box_, cluster=1, **options):
-    """A launch with a tensor map over the first array, 16 x 64 float32, as its second parameter."""
+def tile_kernel(body, *arrays, box_=None, tensor_map=None, cluster=1, **options):
+    """A launch with a tensor map, by default over the first array, 16 x 64 float32, as its second parameter."""
     text = module(TILE_SETUP + body, 1).replace(".param .u64 a0", ".param .u64 a0, .param .align 64 .b8 m[128]")
     text = text.replace("mov.u64 %map, %a1;", "mov.u64 %map, m;")
-    tensor_map = nogpu.tensor_map(arrays[0], box_, **options)
+    tensor_map = tensor_map or nogpu.tensor_map(arrays[0], box_, **options)
     traces = []
     kernel = nogpu.load_ptx(text)["k"]
     kernel.launch(cluster, 32, [arrays[0], tensor_map], cluster=cluster, shared=4096, record=traces.append)
@@ -517,6 +518,27 @@ def test_gathered_rows_are_a_box_each():
     boxes = np.array(words(trace, "cp.async.bulk.tensor")[0][6:]).reshape(4, BOX_WORDS).tolist()
     rows = [box(64, at + 256 * number + 16, 64, (1, 256)) for number in (2, 7, 2)]
     assert [boxes[i] for i in (0, 1, 3)] == rows and boxes[2][4] == 0
+
+
+def test_pixels_are_a_box_each():
+    """Four pixels of an image of 3 x 4, every second one of a line: the last of line 1, two of line 2, one outside."""
+    array = nogpu.array(np.zeros((1, 3, 4, 64), np.float32))
+    at = address_of(array)
+    trace = tile_kernel(
+        f"""@%p10 mbarrier.arrive.expect_tx.shared.b64 _, [%r71], 256; mov.u32 %r5, 1;
+        @%p10 cp.async.bulk.tensor.4d.shared::cta.global.im2col.mbarrier::complete_tx::bytes
+        [%r1], [%map, {{%r2, %r3, %r5, 0}}], [%r71], {{1, 0}}; {WAIT_TILE}""",
+        array,
+        tensor_map=Im2colMap(7, at, (64, 4, 3, 1), (256, 1024, 3072), (0, 0), (0, 0), 16, 4, (1, 2, 1, 1)).encode(),
+    )
+    (found,) = words(trace, "cp.async.bulk.tensor")
+    assert found[:6] == (1, SMEM, SMEM + 2048, 1, 0, 4)
+    *pixels, last = np.array(found[6:]).reshape(4, BOX_WORDS).tolist()
+    assert pixels == [
+        box(64, at + 1024 * line + 256 * column + 16, 64, (1, 512), (1, 1024), (1, 3072))
+        for line, column in ((1, 3), (2, 1), (2, 3))
+    ]
+    assert last[10] == 0
 
 
 def test_multicast_and_pairs():

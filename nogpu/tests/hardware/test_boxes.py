@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count, islice
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from nogpu.errors import Fault
 from nogpu.hardware.memory import GlobalMemory
 from nogpu.hardware.shared_memory import SharedMemory
 from nogpu.hardware.tma import boxes
+from nogpu.hardware.tma.encode import Im2colMap
 from nogpu.hardware.tma.swizzle import swizzle
 from nogpu.hardware.tma.tensor_map import TensorMap
 from nogpu.hardware.traffic import SECTOR, Traffic
@@ -20,6 +22,7 @@ from tests.support.encoding import tensor_map
 SHARED = 48 * 1024
 BITS = {"u8": 8, "u16": 16, "f16": 16, "bf16": 16, "f32": 32, "s32": 32, "u64": 64, "f64": 64, "b4x16": 4}
 NAN = {"f16": b"\xff\x7f", "bf16": b"\xff\x7f", "f32": b"\xff\xff\xff\x7f", "f64": b"\xff" * 7 + b"\x7f"}
+DATA_TYPES = ["u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16", "", "", "", "b4x16"]
 SWIZZLES = [(0, "16B"), (32, "16B"), (64, "16B"), (128, "16B"), (128, "32B"), (128, "32B flip"), (128, "64B")]
 
 
@@ -37,7 +40,9 @@ class Copy:
     coords: list[int]
     offset: int  # offset in shared memory
     start: int  # start of the tensor in its allocation
-    rows: bool
+    mode: str
+    corners: tuple[list[int], list[int]] = ([], [])  # of mode im2col, the lower and the upper one
+    pixels: int = 1
 
     @property
     def row_bytes(self) -> int:
@@ -55,8 +60,12 @@ class Copy:
     def bytes(self):
         """Arrays of each byte of the box: offset in shared memory, in the tensor (-1: outside), position in its row."""
         rows = [self.coords[1:]]
-        if self.rows:
+        if self.mode == "rows":
             rows = [[row] for row in self.coords[1:]]
+        elif self.mode == "im2col":
+            base, offsets = self.coords[1 : len(self.dims)], self.coords[len(self.dims) :]
+            images = (pixel for image in count(base[-1]) for pixel in self.image(image, base[:-1]))
+            rows = np.array(list(islice(images, self.pixels))) + [*offsets, 0]
         elif len(self.dims) > 1:
             index = np.indices(self.counts[:0:-1]).reshape(len(self.dims) - 1, -1)[::-1].T
             rows = index * self.steps[1:] + self.coords[1:]
@@ -66,6 +75,22 @@ class Copy:
         offsets = (rows @ np.array(self.strides, int))[:, None] + self.coords[0] * bits // 8 + i
         places = self.swizzled(self.offset + np.arange(offsets.size))
         return places, np.where(inside, offsets, -1).ravel(), np.tile(i, len(rows))
+
+    def image(self, image, base):
+        """Bases in an image, all of the bounding box behind that of the first pixel if it is in this image."""
+        lower, upper = self.corners
+        box = [range(low, dim + high) for low, dim, high in zip(lower, self.dims[1:], upper)]
+        first = base if image == self.coords[len(self.dims) - 1] else lower
+
+        def lines(axis, first):
+            if axis < 0:
+                yield (image,)
+                return
+            for place in range(first[axis], box[axis].stop, self.steps[axis + 1]):
+                for inner in lines(axis - 1, first if place == first[axis] else lower):
+                    yield (*inner[:-1], place, image)
+
+        return lines(len(base) - 1, first)
 
 
 class Setting:
@@ -83,6 +108,14 @@ class Setting:
         self.memory.register(self.allocation.ctypes.data, size, "tensor")
         self.shared = SharedMemory(SHARED)
         self.shared.data[:] = rng.integers(0, 256, len(self.shared.data))
+        if copy.mode == "im2col":
+            code = DATA_TYPES.index(copy.element)
+            size, swizzle = (copy.counts[0], copy.pixels), SWIZZLES.index(copy.swizzle)
+            place = self.tensor.ctypes.data, copy.dims, copy.strides
+            raw = Im2colMap(code, *place, *copy.corners, *size, copy.steps, 0, swizzle, 0, copy.fill_nan).encode()
+            self.map = TensorMap.decode(raw)
+            self.copied_before()
+            return
         box = [n * step for n, step in zip(copy.counts, copy.steps)]
         self.map = TensorMap.decode(
             tensor_map(
@@ -110,12 +143,13 @@ def coordinates(size: int, dim: int, store: bool):
 
 @st.composite
 def copies(draw, store: bool) -> Copy:
-    rows = draw(st.booleans()) and draw(st.booleans())
+    mode = draw(st.sampled_from(["tile", "tile", "rows", "im2col"]))
+    rows, pixels = mode == "rows", mode == "im2col"
     element, swizzle = draw(st.sampled_from(sorted(BITS))), draw(st.sampled_from(SWIZZLES))
-    bits, rank = BITS[element], 2 if rows else draw(st.integers(1, 5))
+    bits, rank = BITS[element], 2 if rows else draw(st.integers(3 if pixels else 1, 5))
     widest = min(swizzle[0] or 256, 256 * bits // 8)
     counts = [16 * draw(st.integers(1, widest // 16)) * 8 // bits]
-    counts += [1 if rows else draw(st.integers(1, 5 if rank < 4 else 3)) for _ in range(rank - 1)]
+    counts += [1 if rows or pixels else draw(st.integers(1, 5 if rank < 4 else 3)) for _ in range(rank - 1)]
     steps = [1] + [1 if rows else draw(st.integers(1, 3)) for _ in range(rank - 1)]
     dims = [
         2 * draw(st.integers(1, counts[0])),
@@ -129,11 +163,20 @@ def copies(draw, store: bool) -> Copy:
     sizes = [n * step for n, step in zip(counts, steps)]
     coords = [draw(coordinates(size, dim, store)) for size, dim in zip(sizes, dims)]
     coords += [draw(coordinates(1, dims[1], store)) for _ in range(3 if rows else 0)]
+    corners = ([], [])
+    for i, dim in enumerate(dims[1:-1] if pixels else (), start=1):
+        lower = draw(st.integers(0 if store else -3, dim - 1))
+        upper = draw(st.integers(lower - dim + 1, 0 if store else 3))
+        coords[i] = draw(st.integers(lower, dim - 1 + upper))
+        coords.append(0 if store else draw(st.integers(0, 3)))
+        corners[0].append(lower)
+        corners[1].append(upper)
     if bits == 4:
         coords[0] &= -2
     return Copy(
         *(element, dims, strides, counts, steps, swizzle, element in NAN and draw(st.booleans()), coords),
-        *(0x400 + 128 * draw(st.integers(0, 20)), 16 * draw(st.integers(0, 4)), rows),
+        *(0x400 + 128 * draw(st.integers(0, 20)), 16 * draw(st.integers(0, 4)), mode, corners),
+        pixels=draw(st.integers(1, 40)) if pixels else 1,
     )
 
 
@@ -156,13 +199,13 @@ def sectors(setting: Setting, offsets) -> list[int]:
 
 def load(setting: Setting, copy: Copy) -> int:
     coords = tuple(copy.coords)
-    return boxes.load_tile(setting.map, coords, setting.memory, setting.shared, copy.offset, None, copy.rows)
+    return boxes.load_tile(setting.map, coords, setting.memory, setting.shared, copy.offset, None, copy.mode)
 
 
 def store(setting: Setting, copy: Copy) -> int:
     coords = tuple(copy.coords)
-    box = boxes.read_tile(setting.map, coords, setting.shared, copy.offset, None, copy.rows)
-    return boxes.write_tile(setting.map, coords, setting.memory, box, None, copy.rows)
+    box = boxes.read_tile(setting.map, coords, setting.shared, copy.offset, None, copy.mode)
+    return boxes.write_tile(setting.map, coords, setting.memory, box, None, copy.mode)
 
 
 def check_twin(setting: Setting, copy: Copy, run) -> None:
@@ -219,7 +262,7 @@ def plain(**changes) -> Copy:
     """A box of 16 x 4 words of a tensor of 32 x 8, 128-byte swizzle."""
     values = {"element": "f32", "dims": [32, 8], "strides": [160], "counts": [16, 4], "steps": [1, 1]}
     values |= {"swizzle": (128, "16B"), "fill_nan": False, "coords": [4, 2], "offset": 0x800, "start": 16}
-    return Copy(**values | {"rows": False} | changes)
+    return Copy(**values | {"mode": "tile"} | changes)
 
 
 @pytest.mark.parametrize(("start", "nbytes"), [(0, 16), (16, 48), (48, 800)])
@@ -251,9 +294,9 @@ REFUSED = [
     (plain(), "shorten", "past the end"),
     (plain(coords=[4]), "", "1 coordinates for a tensor map of rank 2"),
     (plain(element="b4x16", counts=[32, 4], coords=[3, 2]), "", "coordinate 3 of 4-bit elements.* byte boundary"),
-    (plain(rows=True, coords=[0, 1, 2, 3, 4]), "", "the rank must be 2 and the box one row high"),
+    (plain(mode="rows", coords=[0, 1, 2, 3, 4]), "", "the rank must be 2 and the box one row high"),
     (
-        plain(dims=[32, 8, 2], strides=[160, 1280], counts=[16, 1, 1], steps=[1, 1, 1], rows=True, coords=[0] * 5),
+        plain(dims=[32, 8, 2], strides=[160, 1280], counts=[16, 1, 1], steps=[1, 1, 1], mode="rows", coords=[0] * 5),
         *("", "the rank must be 2 and the box one row high"),
     ),
     (plain(steps=[2, 1]), "", "element stride 2 in dimension 0"),

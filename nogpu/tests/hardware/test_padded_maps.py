@@ -74,13 +74,13 @@ def test_loads(element, span, atom, coords):
 @FORMS
 def test_gathered_rows(element):
     tensor, shared = Tensor(element, 128, box=(128, 1)), SharedMemory(8192)
-    boxes.load_tile(tensor.map, (128, 3, 0, 4, 9), tensor.memory, shared, AT, rows=True)
+    boxes.load_tile(tensor.map, (128, 3, 0, 4, 9), tensor.memory, shared, AT, mode="rows")
     for i, row in enumerate((3, 0, 4, 9)):
         for group in range(8):
             chunk = np.ascontiguousarray(shared.data[tensor.chunk(i, group) :][:16])
             codes = tensor.codes[row, 128 + 16 * group :][:16] if row < DIMS[1] else np.zeros(16, np.uint8)
             assert np.array_equal(unpad(chunk, tensor.bits), codes)
-    assert rules.counted_bytes(tensor.map, rows=True) == 64 * tensor.bits
+    assert rules.counted_bytes(tensor.map, mode="rows") == 64 * tensor.bits
 
 
 @pytest.mark.parametrize("span,atom", SWIZZLES)

@@ -122,7 +122,8 @@ def test_rules_of_the_encoder(changes, message):
     ("bits", "message"),
     [
         (14 << 7, "element type code 14"),
-        (1 << 23, "not a tensor map"),
+        (1 << 24, "not a tensor map"),
+        (1 << 23, "tensor map rank 1 for im2col copies; limit 3 to 5"),
         (1 << 22, "swizzle of 96 bytes is not modelled"),
     ],
 )

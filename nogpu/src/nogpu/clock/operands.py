@@ -17,6 +17,7 @@ from nogpu.clock.trace import KINDS, NOTHING
 from nogpu.hardware.memory import RANK_SHIFT
 from nogpu.hardware.tensor.instruction import decode_instruction
 from nogpu.hardware.tma import boxes, rules
+from nogpu.hardware.tma.modes import Mode
 from nogpu.hardware.tma.tensor_map import TensorMap
 from nogpu.ops import barriers, bulk_stores, copies, launch_control, tcgen05
 from nogpu.ops.active_lanes import pick
@@ -69,10 +70,10 @@ def _flat(address: int, nbytes: int) -> Words:
     return [nbytes, *_long(address), nbytes, *([1, 0, 0] * _DIMENSIONS), nbytes]
 
 
-def _tile(tensor_map: TensorMap, coordinates: tuple[int, ...], rows: bool) -> Words:
+def _tile(tensor_map: TensorMap, coordinates: tuple[int, ...], mode: Mode) -> Words:
     """The words of a tensor copy's boxes, with their number in front."""
-    parts = list(boxes.inside(tensor_map, coordinates, rows))
-    nbytes, counted = rules.tile_bytes(tensor_map, rows), rules.counted_bytes(tensor_map, rows)
+    parts = list(boxes.inside(tensor_map, coordinates, mode))
+    nbytes, counted = rules.tile_bytes(tensor_map, mode), rules.counted_bytes(tensor_map, mode)
     words = [len(parts)]
     for address, (row, *counts), (_, *strides) in parts:
         words += [nbytes // len(parts), *_long(address), row]
@@ -89,7 +90,7 @@ def _tile(tensor_map: TensorMap, coordinates: tuple[int, ...], rows: bool) -> Wo
 def _load_tile(o: Any) -> list[Words]:
     found = []
     for dst, address, mbar, targets, *place in issues(o.mask, LOAD, o.operands):
-        tile = _tile(MapReader(o.g, address, o.issuer).issued, signed_coordinates(place), o.rows)
+        tile = _tile(MapReader(o.g, address, o.issuer).issued, signed_coordinates(place), o.mode)
         found.append([*_to_shared(dst, mbar, targets), int(o.pair), *tile])
     return found
 
@@ -116,7 +117,7 @@ def _store_tile(o: Any) -> list[Words]:
     kind = STORE if o.operation is None else REDUCTION
     found = []
     for address, src, *place in issues(o.mask, kind, o.operands):
-        tile = _tile(MapReader(o.g, address, o.issuer).issued, signed_coordinates(place), o.rows)
+        tile = _tile(MapReader(o.g, address, o.issuer).issued, signed_coordinates(place), o.mode)
         found.append([_TO_GLOBAL, src & _OFFSET, int(o.operation is not None), *tile])
     return found
 
@@ -131,7 +132,7 @@ def _store_bulk(o: Any) -> list[Words]:
 
 def _prefetch_tile(o: Any) -> list[Words]:
     return [
-        [_PREFETCH, *_tile(MapReader(o.g, address, o.issuer).issued, signed_coordinates(place), o.rows)]
+        [_PREFETCH, *_tile(MapReader(o.g, address, o.issuer).issued, signed_coordinates(place), o.mode)]
         for address, *place in issues(o.mask, STORE, o.operands)
     ]
 

@@ -22,7 +22,7 @@ from nogpu.cuda.backends import current
 from nogpu.errors import EmulatorError, Fault
 from nogpu.execution.device import Device
 from nogpu.hardware.properties import DeviceProperties, LaunchConfig
-from nogpu.hardware.tma.encode import TiledMap
+from nogpu.hardware.tma.encode import Im2colMap, TiledMap
 from nogpu.hardware.tma.tensor_map import TENSOR_MAP_BYTES
 
 TESTED = ("3.7.1", "3.9.0")  # versions of Triton
@@ -235,8 +235,29 @@ class CudaUtils:
         return TensorMap(raw)
 
     @staticmethod
-    def fill_tma_descriptor_im2col(*arguments: Any) -> TensorMap:
-        raise EmulatorError("cuTensorMapEncodeIm2col: im2col tensor maps are not modelled")
+    def fill_tma_descriptor_im2col(address: int, swizzle: int, *arguments: Any) -> TensorMap:
+        """A tensor map for im2col copies. shape, strides, corners: the contiguous dimension last."""
+        element_bytes, element_type, _, shape, strides, padding, lower, upper, channels, pixels, steps = arguments
+        if not len(shape) == len(strides) == len(steps) == len(lower) + 2 == len(upper) + 2:
+            raise RuntimeError("Rank mismatch")
+        try:
+            raw = Im2colMap(
+                element_type,
+                address,
+                [int(size) for size in reversed(shape)],
+                [element_bytes * int(stride) for stride in reversed(strides[:-1])],
+                [int(place) for place in reversed(lower)],
+                [int(place) for place in reversed(upper)],
+                int(channels),
+                int(pixels),
+                [int(step) for step in reversed(steps)],
+                swizzle=swizzle,
+                l2_promotion=_L2_PROMOTION_128B,
+                fill_nan=int(padding == 1),
+            ).encode()
+        except Fault as fault:
+            raise EmulatorError(f"cuTensorMapEncodeIm2col: {fault.reason}") from None
+        return TensorMap(raw)
 
     @staticmethod
     def get_device_properties(device: int) -> dict[str, int | None]:

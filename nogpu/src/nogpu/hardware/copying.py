@@ -35,9 +35,9 @@ class TensorCopy(ctypes.Structure):
     """Copy by tcgen05.cp: the addresses of three tables of int64."""
 
 
-def coordinates(coords: Sequence[int]) -> bytes:
-    """At most five coordinates as five int64, further ones 0."""
-    return _COORDINATES[len(coords)].pack(*coords)
+def coordinates(boxes: Sequence[tuple[int, ...]]) -> bytes:
+    """The coordinates of each box, at most five, as five int64, further ones 0."""
+    return b"".join([_COORDINATES[len(coords)].pack(*coords) for coords in boxes])
 
 
 @cache

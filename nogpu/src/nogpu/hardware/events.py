@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.mbarriers import MBarrier
     from nogpu.hardware.memory import GlobalMemory
     from nogpu.hardware.tensor.tmem import Place
+    from nogpu.hardware.tma.modes import Mode
     from nogpu.hardware.tma.tensor_map import TensorMap
     from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
 
@@ -146,7 +147,7 @@ class Events:
         """Bytes of global memory are in a CTA's shared memory: `nbytes` at an offset, or at each of several."""
 
     def stores_tile(
-        self, cta: Cta, tensor_map: TensorMap, coords: tuple[int, ...], offset: int, rows: bool, issuer: Issuer
+        self, cta: Cta, tensor_map: TensorMap, coords: tuple[int, ...], offset: int, mode: Mode, issuer: Issuer
     ) -> None:
         """A tensor store has read its box from a CTA's shared memory."""
 

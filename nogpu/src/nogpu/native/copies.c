@@ -6,8 +6,8 @@
 
 #include "copies.h"
 
-enum { LINE_CHUNKS = 8, SECTOR = 32, GATHERED_ROWS = 4 };
-enum { TILE_ALIGNMENT = 128, ROW_LIMIT = 256 * 8 };
+enum { LINE_CHUNKS = 8, SECTOR = 32 };
+enum { TILE_ALIGNMENT = 128, ROW_LIMIT = 256 * 8, PARTS = 1024 };
 
 // The part of a box that lies inside the tensor.
 typedef struct {
@@ -148,30 +148,27 @@ static u64 box_bytes(const Tile *tile, int parts) {
     return (u64)(parts * tile->row_bytes * tile->counts[1] * tile->counts[2] * tile->counts[3] * tile->counts[4]);
 }
 
-// Clips each part of a copy: the box, or the four rows of tile::gather4 and tile::scatter4, whose coordinates are a
-// column and four rows. Returns the bytes inside the tensor, REFUSED unless the allocation holds them.
+// Clips each box of a copy, at RANKS coordinates each. Returns the bytes inside the tensor, REFUSED unless the
+// allocation holds them.
 static s64 clip_parts(const Tile *tile, const Traffic *traffic, const s64 *at, int parts, Clip *clips, s64 *inside,
                       u64 *first, u64 *end) {
     s64 total = 0;
     *first = UINT64_MAX, *end = 0;
-    for (int i = 0; i < parts; i++) {
-        s64 row_at[RANKS] = {at[0], at[i + 1]};
-        total += inside[i] = clip_box(tile, parts > 1 ? row_at : at, &clips[i], first, end);
-    }
+    for (int i = 0; i < parts; i++) total += inside[i] = clip_box(tile, at + i * RANKS, &clips[i], first, end);
     return total && !holds(traffic, *first, *end) ? REFUSED : total;
 }
 
-// cp.async.bulk.tensor to shared memory. at: five coordinates. parts: 1, or GATHERED_ROWS. Returns the bytes read.
+// cp.async.bulk.tensor to shared memory. at: RANKS coordinates of each of `parts` boxes, at most PARTS. Returns the
+// bytes read.
 s64 load_tile(const Tile *tile, Traffic *loads, const Window *window, u64 offset, const s64 *at, int parts) {
-    Clip clips[GATHERED_ROWS];
-    s64 inside[GATHERED_ROWS];
+    Clip clips[PARTS];
+    s64 inside[PARTS];
     u64 first, end, nbytes = box_bytes(tile, parts);
     if (offset % TILE_ALIGNMENT || !is_open(window, offset, nbytes)) return REFUSED;
     s64 total = clip_parts(tile, loads, at, parts, clips, inside, &first, &end);
     if (total == REFUSED) return REFUSED;
     for (int i = 0; i < parts; i++)
-        each_row(&(Job){tile, &clips[i], loads, window->data, offset + (u64)(i * tile->row_bytes)}, !inside[i],
-                 load_row);
+        each_row(&(Job){tile, &clips[i], loads, window->data, offset + (u64)i * box_bytes(tile, 1)}, !inside[i], load_row);
     loads->requested += total;
     return total;
 }
@@ -187,13 +184,13 @@ s64 read_tile(const Tile *tile, const Window *window, u64 offset, int parts, u8 
 
 // The second half. Returns the bytes written.
 s64 write_tile(const Tile *tile, Traffic *stores, const s64 *at, int parts, u8 *box) {
-    Clip clips[GATHERED_ROWS];
-    s64 inside[GATHERED_ROWS];
+    Clip clips[PARTS];
+    s64 inside[PARTS];
     u64 first, end;
     s64 total = clip_parts(tile, stores, at, parts, clips, inside, &first, &end);
     if (total <= 0) return total;
     for (int i = 0; i < parts; i++)
-        each_row(&(Job){tile, &clips[i], stores, box + i * tile->row_bytes, 0}, !inside[i], store_row);
+        each_row(&(Job){tile, &clips[i], stores, box + (u64)i * box_bytes(tile, 1), 0}, !inside[i], store_row);
     count_stored(stores, first, end, total);
     return total;
 }

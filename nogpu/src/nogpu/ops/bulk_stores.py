@@ -15,6 +15,7 @@ from nogpu.ops.copy_operands import REDUCTION, STORE, MapReader, issues, own_sou
 if TYPE_CHECKING:
     from nogpu.hardware.memory import GlobalMemory
     from nogpu.hardware.shared_memory import SharedMemory
+    from nogpu.hardware.tma.modes import Mode
     from nogpu.hardware.warp import ActiveGroup, Issuer
     from nogpu.ops.active_lanes import Operands
 
@@ -57,18 +58,18 @@ def store_tile(
     g: ActiveGroup,
     mask: int,
     operands: Operands,
-    rows: bool,
+    mode: Mode,
     operation: str | None,
     issuer: Issuer,
 ) -> None:
     """cp.async.bulk.tensor from shared to global memory; with an operation, cp.reduce.async.bulk.tensor.
 
-    operands: tensor map, source, coordinates. rows: mode tile::scatter4.
+    operands: tensor map, source, coordinates. mode: as in modes.py.
     """
     for address, src, *coords in issues(mask, STORE if operation is None else REDUCTION, operands):
         offset = own_source(g, src)
         reader, place, shared = MapReader(g, address, issuer), signed_coordinates(coords), g.cta.shared
-        rules.check_tile(reader.issued, place, shared, offset, "load", rows)
+        rules.check_tile(reader.issued, place, shared, offset, "load", mode)
         if operation is not None:
             rules.check_reduction(reader.issued, operation)
 
@@ -78,13 +79,13 @@ def store_tile(
             shared: SharedMemory = shared,
             offset: int = offset,
         ) -> boxes.Data:
-            box = boxes.read_tile(reader(), place, shared, offset, issuer, rows)
+            box = boxes.read_tile(reader(), place, shared, offset, issuer, mode)
             if g.cta.cluster.events.is_observed:
-                g.cta.cluster.events.stores_tile(g.cta, reader(), place, offset, rows, issuer)
+                g.cta.cluster.events.stores_tile(g.cta, reader(), place, offset, mode, issuer)
             return box
 
         def write(box: boxes.Data, reader: MapReader = reader, place: tuple[int, ...] = place) -> None:
-            boxes.write_tile(reader(), place, g.grid.memory, box, issuer, rows, operation)
+            boxes.write_tile(reader(), place, g.grid.memory, box, issuer, mode, operation)
 
         _submit(g, mask, _Store("a tensor store", issuer, read, write), issuer)
 

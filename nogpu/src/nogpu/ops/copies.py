@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cta
     from nogpu.hardware.mbarriers import MBarrier
     from nogpu.hardware.tile_loads import Load
+    from nogpu.hardware.tma.modes import Mode
     from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
     from nogpu.ops.active_lanes import Operand, Operands
 
@@ -48,26 +49,26 @@ def load_tile(
     operands: Operands,
     pair: bool,
     own_only: bool,
-    rows: bool,
+    mode: Mode,
     issuer: Issuer,
 ) -> None:
     """cp.async.bulk.tensor from global to shared memory.
 
-    operands: destination, tensor map, mbarrier, multicast mask, coordinates. pair, own_only: as for `destinations`.
-    rows: mode tile::gather4.
+    operands: destination, tensor map, mbarrier, multicast mask, coordinates and im2col offsets. pair, own_only: as for
+    `destinations`.
     """
     for dst, address, mbar, targets, *coords in issues(mask, LOAD, operands):
         places = destinations(g, dst, mbar, targets, pair, own_only)
         reader, place = MapReader(g, address, issuer), signed_coordinates(coords)
         for (cta, offset), _ in places:
-            rules.check_tile(reader.issued, place, cta.shared, offset, "store", rows)
-        load = _tile_load(g, reader, place, places, rows, issuer)
+            rules.check_tile(reader.issued, place, cta.shared, offset, "store", mode)
+        load = _tile_load(g, reader, place, places, mode, issuer)
         async_op = AsyncOperation(g, issuer, load, reader.prepare, lands_later(places))
         if is_lenient() and not g.grid.is_parameter(address):
             g.cta.machine.queues.prepare([async_op])
         if not g.grid.is_parameter(address):
             g.warp.map_reads.append((mask, async_op))
-        elif targets is None and not rows:
+        elif targets is None and mode == "tile":
             own = tile_loads.Operands(dst, address, mbar)
             _let_repeat(g, own, reader.issued, cast("tuple[Place, MBarrier]", places[0]))
         g.cta.machine.queues.load(async_op)
@@ -95,7 +96,7 @@ def pending_load(load: Load, warp: Warp) -> AsyncOperation:
         g.cta.alive("a tensor copy", issuer)
         barrier = cast("MBarrier", g.cta.shared.live_barriers.by_address[route.target])
         places: list[Destination] = [((g.cta, route.offset), barrier)]
-        _tile_load(g, MapReader(g, route.map, issuer), tuple(load.at[: route.rank]), places, False, issuer)()
+        _tile_load(g, MapReader(g, route.map, issuer), tuple(load.at[: route.rank]), places, "tile", issuer)()
 
     async_op = AsyncOperation(g, issuer, run)
     async_op.known = load.known
@@ -107,15 +108,15 @@ def _tile_load(
     reader: MapReader,
     coords: tuple[int, ...],
     places: list[Destination],
-    rows: bool,
+    mode: Mode,
     issuer: Issuer,
 ) -> Callable[[], None]:
     def run() -> None:
         tensor_map = reader()
-        nbytes, counted = rules.tile_bytes(tensor_map, rows), rules.counted_bytes(tensor_map, rows)
+        nbytes, counted = rules.tile_bytes(tensor_map, mode), rules.counted_bytes(tensor_map, mode)
         (first, offset), _ = places[0]
         first.alive("a tensor copy", issuer)
-        boxes.load_tile(tensor_map, coords, g.grid.memory, first.shared, offset, issuer, rows)
+        boxes.load_tile(tensor_map, coords, g.grid.memory, first.shared, offset, issuer, mode)
         _spread(places, nbytes, "a tensor copy", issuer)
         for _, barrier in places:
             barrier.complete(counted, TILE_LOAD, issuer)
@@ -184,13 +185,13 @@ def copy_shared(
         g.cta.machine.queues.load(AsyncOperation(g, issuer, run))
 
 
-def prefetch_tile(g: ActiveGroup, mask: int, operands: Operands, rows: bool, issuer: Issuer) -> None:
+def prefetch_tile(g: ActiveGroup, mask: int, operands: Operands, mode: Mode, issuer: Issuer) -> None:
     """cp.async.bulk.prefetch.tensor: checks the tensor map and the coordinates. The L2 cache is not modelled.
 
-    operands: tensor map, coordinates.
+    operands: tensor map, coordinates and im2col offsets.
     """
     for address, *coords in issues(mask, STORE, operands):
-        rules.check_map(MapReader(g, address, issuer).issued, signed_coordinates(coords), rows)
+        rules.check_map(MapReader(g, address, issuer).issued, signed_coordinates(coords), mode)
 
 
 def prefetch_bulk(g: ActiveGroup, mask: int, source: Operand, nbytes: Operand, issuer: Issuer) -> None:

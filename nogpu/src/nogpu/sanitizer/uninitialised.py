@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from nogpu.hardware.async_operations import AsyncOperation
     from nogpu.hardware.cluster import Cluster, Cta
+    from nogpu.hardware.tma.modes import Mode
     from nogpu.hardware.tma.tensor_map import TensorMap
     from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
     from nogpu.sanitizer.report import Reporter
@@ -201,10 +202,10 @@ class Uninitialised:
         return bits
 
     def stores_tile(
-        self, cta: Cta, tensor_map: TensorMap, coords: tuple[int, ...], offset: int, rows: bool, issuer: Issuer
+        self, cta: Cta, tensor_map: TensorMap, coords: tuple[int, ...], offset: int, mode: Mode, issuer: Issuer
     ) -> None:
         """Handler of `Events.stores_tile`."""
-        shadow, nbytes = self._shared[cta], boxes.tile_bytes(tensor_map, rows)
+        shadow, nbytes = self._shared[cta], boxes.tile_bytes(tensor_map, mode)
         invalid = shadow.found(offset, nbytes)
         if invalid is None:
             return
@@ -212,7 +213,7 @@ class Uninitialised:
         box = SharedShadow(cta)
         box.data[:] = 0
         box.write(offset, nbytes, invalid)
-        if boxes.stores_any(tensor_map, coords, box.memory, offset, rows):
+        if boxes.stores_any(tensor_map, coords, box.memory, offset, mode):
             origin = shadow.origin(shadow.first(offset, invalid), issuer)
             self._effects.report("a byte that it stores to global memory", issuer, None, origin, origin.is_global)
 

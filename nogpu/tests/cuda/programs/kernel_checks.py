@@ -20,6 +20,7 @@ from nogpu.cuda.dsl import hooks, runtime
 from nogpu.cuda.programs import status
 from nogpu.cuda.programs.status import LAUNCH_FAILURE, SUCCESS
 from nogpu.execution.device import Device, LaunchConfig
+from nogpu.hardware.tma.im2col import Im2col
 from nogpu.hardware.tma.tensor_map import TensorMap
 
 N = 70  # elements: two CTAs of 64 threads, the second not full
@@ -278,6 +279,26 @@ def check_tensor_maps_are_encoded():
     # The driver writes to any address.
     assert encoded_at(place + 32, 0x7F0000001000) == SUCCESS
     assert ctypes.string_at(place + 32, 128) == encoded
+
+
+def check_tensor_maps_for_im2col_are_encoded():
+    storage = ctypes.create_string_buffer(256)
+    place = ctypes.addressof(storage) + -ctypes.addressof(storage) % 64
+    dims, strides = (ctypes.c_uint64 * 4)(64, 9, 8, 2), (ctypes.c_uint64 * 3)(128, 1152, 9216)
+    corners, steps = ((ctypes.c_int * 2)(-1, -2), (ctypes.c_int * 2)(1, -3)), (ctypes.c_uint32 * 4)(1, 2, 1, 1)
+    encode = runtime.connect()._cuTensorMapEncodeIm2col
+
+    def encoded(rank, pixels):
+        pointers = (ctypes.c_void_p(place), 6, rank, ctypes.c_void_p(0x7F0000001000), dims, strides, *corners)
+        return encode(*pointers, 32, pixels, steps, 0, 2, 2, 1)
+
+    assert encoded(4, 1000) == SUCCESS
+    decoded = TensorMap.decode(ctypes.string_at(place, 128))
+    assert (decoded.address, decoded.dims, decoded.strides) == (0x7F0000001000, tuple(dims), tuple(strides))
+    assert decoded.im2col == Im2col((-1, -2), (1, -3), 1000) and decoded.box == (32, 1, 1, 1)
+    assert (decoded.element_strides, decoded.swizzle, decoded.fill_nan) == ((1, 2, 1, 1), 64, True)
+    assert encoded(2, 1000) == LAUNCH_FAILURE
+    assert "cuTensorMapEncodeIm2col: tensor map rank 2 for im2col copies" in str(caught(status.raise_failure))
 
 
 def vector_of_no_value():

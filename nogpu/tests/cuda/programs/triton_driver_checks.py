@@ -13,6 +13,8 @@ from triton.testing import do_bench
 
 import nogpu
 from nogpu.cuda import triton_driver, triton_hooks
+from nogpu.hardware.tma.im2col import Im2col
+from nogpu.hardware.tma.tensor_map import TensorMap
 
 runs = []
 
@@ -173,7 +175,13 @@ def check_unknown_interfaces():
     assert "asks for launch_faster" in refused(nogpu.EmulatorError, getattr, utils, "launch_faster")
     assert "passes 3 arguments" in refused(nogpu.EmulatorError, utils.launch, 1, 1, 1)
     assert "Unknown data type: 'fp8'" in refused(RuntimeError, utils.build_signature_metadata, ["*i8", "fp8"])
-    assert "im2col" in refused(nogpu.EmulatorError, utils.fill_tma_descriptor_im2col)
+    corners = (-1, -2), (0, 1)
+    im2col = 0x1000, 3, 2, 6, (16, 64), (2, 9, 8, 64), (4608, 512, 64, 1), 0, *corners, 64, 16, (1, 1, 2, 1)
+    found = TensorMap.decode(bytes(utils.fill_tma_descriptor_im2col(*im2col).raw))
+    assert found.im2col == Im2col((-2, -1), (1, 0), 16) and found.dims == (64, 8, 9, 2) and found.swizzle == 128
+    assert found.strides == (128, 1024, 9216) and found.element_strides == (1, 2, 1, 1)
+    reason = refused(nogpu.EmulatorError, utils.fill_tma_descriptor_im2col, *im2col[:-2], 2000, (1, 1, 1, 1))
+    assert "cuTensorMapEncodeIm2col: tensor map pixels per column 2000; limit 1 to 1024" in reason
 
     class Driver:
         pass

@@ -11,23 +11,25 @@ from nogpu.arithmetic.reductions import OPERATIONS, TENSOR_OPERATIONS
 from nogpu.compiler.code import Code
 from nogpu.compiler.opcodes.rows import Row, called, row
 from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
-from nogpu.hardware.tma.boxes import GATHERED_ROWS
-from nogpu.ptx.ir import Address, Instruction, Register
+from nogpu.hardware.tma.modes import GATHERED_ROWS, Mode
+from nogpu.ptx.ir import Address, Instruction, Register, Vector
 
 _OPTIONS = {"multicast": "b16", "hint": "b64", "kept": "b16"}  # modifier -> type of its operand, in order
-_ROW_MODES = ("gather4", "scatter4")
+_ROW_MODES = ("tile::gather4", "tile::scatter4")
+_PIXEL_MODES = ("im2col", "im2col_no_offs")
 
 
 def _tile_load(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """[dst], [map, {c}], [mbar]{, mask}{, cache hint}"""
+    """[dst], [map, {c}], [mbar]{, {im2col offsets}}{, mask}{, cache hint}"""
     destination, tensor_map, barrier, *options = instruction.operands
-    rows = _rows(code, tensor_map, match)
+    mode = _mode(code, tensor_map, match)
+    coordinates = _coordinates(code, tensor_map, options, match)
     options = _options(code, options, match)
     multicast = code.single(options[0], 16) if match.group("multicast") else "None"
     pair, own = ".cta_group::2" in instruction.opcode, match.group("space") == "shared::cta"
     places = f"{code.address(destination)}, {code.address(tensor_map)}, {code.address(barrier)}"
-    operands = f"({places}, {multicast}, {_coordinates(code, tensor_map)})"
-    code.line(f"copies.load_tile(g, {code.mask}, {operands}, {pair}, {own}, {rows}, (g, {code.pc}))")
+    operands = f"({places}, {multicast}, {coordinates})"
+    code.line(f"copies.load_tile(g, {code.mask}, {operands}, {pair}, {own}, {mode!r}, (g, {code.pc}))")
 
 
 _OPERANDS = headers.packer("native/loads.c", "Operands")
@@ -36,7 +38,7 @@ _OPERANDS = headers.packer("native/loads.c", "Operands")
 def _tile_load_kernel(code: Assembler, instruction: Instruction, match: re.Match) -> None:
     destination, tensor_map, barrier, *_ = instruction.operands
     coordinates = tensor_map.coordinates or ()
-    plain = match.group("mode") not in _ROW_MODES and not match.group("multicast")
+    plain = match.group("mode") is None and not match.group("multicast")
     if not plain or ".cta_group::2" in instruction.opcode:
         raise Unsupported
     slots, displacements, rows, wide = [], [], 0, 0
@@ -65,41 +67,58 @@ def _options(code: Code, operands: list, match: re.Match) -> list:
     return operands
 
 
-def _rows(code: Code, tensor_map: Address, match: re.Match) -> bool:
-    """True if the mode is tile::gather4 or tile::scatter4; checks the number of coordinates."""
+def _mode(code: Code, tensor_map: Address, match: re.Match) -> Mode:
+    """The copy's mode; checks the number of dimensions and of coordinates."""
     rows = match.group("mode") in _ROW_MODES
     rank, count = int(match.group("rank")), len(tensor_map.coordinates or ())
     if rows and rank != 2:
-        raise code.fail(f"tile::{match.group('mode')} of {rank} dimensions: there are two")
+        raise code.fail(f"{match.group('mode')} of {rank} dimensions: there are two")
     if count != (1 + GATHERED_ROWS if rows else rank):
         what = "of four rows" if rows else f"of {rank} dimensions"
         raise code.fail(f"{count} coordinates in a copy {what}")
-    return rows
+    if match.group("mode") in _PIXEL_MODES:
+        if rank < 3:
+            raise code.fail(f".{match.group('mode')} of {rank} dimensions: there are 3 to 5 (PTX ISA, im2col mode)")
+        return "im2col"
+    return "rows" if rows else "tile"
 
 
-def _coordinates(code: Code, tensor_map: Address) -> str:
-    for item in tensor_map.coordinates or ():
+def _coordinates(code: Code, tensor_map: Address, options: list, match: re.Match) -> str:
+    """Coordinates, behind them the im2col offsets, which are taken out of the options; stores have zeros."""
+    items = tensor_map.coordinates or ()
+    for item in items:
         code.fits(item, "s32")
-    return ", ".join(code.value(item) for item in tensor_map.coordinates or ())
+    values = [code.value(item) for item in items]
+    if match.group("mode") == "im2col":
+        offsets = options.pop(0).items if options and isinstance(options[0], Vector) else ()
+        if len(offsets) != len(items) - 2:
+            raise code.fail(f"{len(offsets)} im2col offsets in a copy of {len(items)} dimensions; it has two less")
+        for item in offsets:
+            code.fits(item, "u16")
+        values += [code.value(item, 16) for item in offsets]
+    elif match.group("mode") == "im2col_no_offs":
+        values += ["0"] * (len(items) - 2)
+    return ", ".join(values)
 
 
 def _tile_store(code: Code, instruction: Instruction, match: re.Match) -> None:
     """[map, {c}], [src]{, cache hint}"""
     tensor_map, source, *options = instruction.operands
-    rows = _rows(code, tensor_map, match)
+    mode = _mode(code, tensor_map, match)
     _options(code, options, match)
-    operands = f"({code.address(tensor_map)}, {code.address(source)}, {_coordinates(code, tensor_map)})"
+    coordinates = _coordinates(code, tensor_map, options, match)
+    operands = f"({code.address(tensor_map)}, {code.address(source)}, {coordinates})"
     operation = match.groupdict().get("operation")
-    code.line(f"bulk_stores.store_tile(g, {code.mask}, {operands}, {rows}, {operation!r}, (g, {code.pc}))")
+    code.line(f"bulk_stores.store_tile(g, {code.mask}, {operands}, {mode!r}, {operation!r}, (g, {code.pc}))")
 
 
 def _tile_prefetch(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """[map, {c}]{, cache hint}"""
+    """[map, {c}]{, {im2col offsets}}{, cache hint}"""
     tensor_map, *options = instruction.operands
-    rows = _rows(code, tensor_map, match)
+    mode = _mode(code, tensor_map, match)
+    operands = f"({code.address(tensor_map)}, {_coordinates(code, tensor_map, options, match)})"
     _options(code, options, match)
-    operands = f"({code.address(tensor_map)}, {_coordinates(code, tensor_map)})"
-    code.line(f"copies.prefetch_tile(g, {code.mask}, {operands}, {rows}, (g, {code.pc}))")
+    code.line(f"copies.prefetch_tile(g, {code.mask}, {operands}, {mode!r}, (g, {code.pc}))")
 
 
 def _bulk_load(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -151,28 +170,29 @@ _ORDINAL_FIELDS = "box_dim|global_dim|global_stride|element_stride"
 _PLAIN_FIELDS = "global_address|rank|elemtype|interleave_layout|swizzle_mode|swizzle_atomicity|fill_mode"
 _REPLACE = r"tensormap\.replace\.tile\.(?P<field>{})\.(?P<space>shared::cta|global)\.b1024\.b(?P<width>32|64)"
 
-_MODE = r"(?:\.tile(?:::(?P<mode>gather4|scatter4))?)?"
+_LOAD_MODE = r"(?:\.tile|\.(?P<mode>tile::gather4|tile::scatter4|im2col))?"
+_STORE_MODE = _LOAD_MODE.replace("im2col", "im2col_no_offs")
 _OPERATIONS = "|".join(TENSOR_OPERATIONS)
 _ELEMENTS = r"(?P<operation>(?:and|or|xor|add|inc|dec|min|max)(?:\.noftz)?)\.(?P<type>[a-z]+[0-9]+)"
 
 ROWS: list[Row] = [
     row(
-        rf"cp\.async\.bulk\.tensor\.(?P<rank>[1-5])d\.(?P<space>shared::cta|shared::cluster)\.global{_MODE}{_ARRIVAL}"
+        rf"cp\.async\.bulk\.tensor\.(?P<rank>[1-5])d\.(?P<space>shared::cta|shared::cluster)\.global{_LOAD_MODE}{_ARRIVAL}"
         rf"(?:\.cta_group::[12])?{_HINT}(?:\.cta_group::[12])?",
         _tile_load,
         writes=0,
         kernels=_tile_load_kernel,
-        takes="[] [,] [] .? .?",
+        takes="[] [,] [] .? .? .?",
     ),
     row(
-        rf"cp\.async\.bulk\.tensor\.(?P<rank>[1-5])d\.global\.shared::cta{_MODE}\.bulk_group{_HINT}",
+        rf"cp\.async\.bulk\.tensor\.(?P<rank>[1-5])d\.global\.shared::cta{_STORE_MODE}\.bulk_group{_HINT}",
         _tile_store,
         writes=0,
         takes="[,] [] b64?",
     ),
     row(
         rf"cp\.reduce\.async\.bulk\.tensor\.(?P<rank>[1-5])d\.global\.shared::cta\.(?P<operation>{_OPERATIONS})"
-        rf"(?P<mode>\.tile)?\.bulk_group{_HINT}",
+        rf"(?:\.tile|\.(?P<mode>im2col_no_offs))?\.bulk_group{_HINT}",
         _tile_store,
         writes=0,
         takes="[,] [] b64?",
@@ -215,10 +235,10 @@ ROWS: list[Row] = [
         takes="#",
     ),
     row(
-        rf"cp\.async\.bulk\.prefetch\.tensor\.(?P<rank>[1-5])d\.L2\.global{_MODE}{_HINT}",
+        rf"cp\.async\.bulk\.prefetch\.tensor\.(?P<rank>[1-5])d\.L2\.global{_LOAD_MODE}{_HINT}",
         _tile_prefetch,
         writes=0,
-        takes="[,] b64?",
+        takes="[,] .? .?",
     ),
     called(
         r"cp\.async\.bulk\.prefetch\.L2\.global(?:\.L2::cache_hint)?",

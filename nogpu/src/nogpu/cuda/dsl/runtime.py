@@ -73,7 +73,7 @@ def _load(result: int, *image: int) -> None:
 _ENTRIES = (
     *("cudaGetDevice", "cudaSetDevice", "cudaGetDeviceCount", "cudaDeviceGetAttribute", "cuLibraryGetKernel"),
     *("cuKernelGetAttribute", "cudaFuncSetAttribute", "cudaKernelSetAttributeForDevice", "cudaLaunchKernelExC"),
-    "cuTensorMapEncodeTiled",
+    *("cuTensorMapEncodeTiled", "cuTensorMapEncodeIm2col"),
 )
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from nogpu.cuda.programs import modules, status
-from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, U64, UINT, entry, put, text
+from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, UINT, entry, put, text
 from nogpu.errors import Fault
-from nogpu.hardware.tma.encode import TiledMap
+from nogpu.hardware.tma.encode import Im2colMap, TiledMap
+from nogpu.hardware.tma.im2col import IM2COL_RULES, check_rank
 from nogpu.hardware.tma.tensor_map import RULES, TENSOR_MAP_BYTES
 
 
@@ -86,9 +87,30 @@ def encode(result: int, data_type: int, rank: int, address: int, *rest: int) -> 
     ctypes.memmove(result, raw, TENSOR_MAP_BYTES)
 
 
-@entry("cuTensorMapEncodeIm2col", *(U64,) * 13)
-def encode_im2col(*arguments: int) -> None:
-    raise status.Refused(status.NOT_SUPPORTED, "tensor maps for im2col copies are not modelled")
+@entry(
+    "cuTensorMapEncodeIm2col",
+    *(ADDRESS, INT, UINT, ADDRESS),
+    *(ADDRESS, ADDRESS, ADDRESS, ADDRESS, UINT, UINT, ADDRESS),
+    *(INT, INT, INT, INT),
+)
+def encode_pixels(result: int, data_type: int, rank: int, address: int, *rest: int) -> None:
+    dims, strides, lower, upper, channels, pixels, element_strides, *kinds = rest
+    if not result:
+        raise Fault(f"a null pointer for the tensor map ({IM2COL_RULES})")
+    check_rank(rank)
+    raw = Im2colMap(
+        data_type,
+        address,
+        _array(dims, rank, ctypes.c_uint64),
+        _array(strides, rank - 1, ctypes.c_uint64),
+        _array(lower, rank - 2, ctypes.c_int32),
+        _array(upper, rank - 2, ctypes.c_int32),
+        channels,
+        pixels,
+        _array(element_strides, rank, ctypes.c_uint32),
+        *kinds,
+    ).encode()
+    ctypes.memmove(result, raw, TENSOR_MAP_BYTES)
 
 
 @entry("cuTensorMapReplaceAddress", ADDRESS, ADDRESS)

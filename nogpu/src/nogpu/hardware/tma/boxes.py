@@ -2,9 +2,8 @@
 
 A box lies in shared memory densely packed, dimension 0 fastest, and swizzled (swizzle.py). Elements outside the tensor
 are filled on a load and dropped on a store (PTX ISA, "Tensor Dimension, size and format" and "cp.async.bulk.tensor").
-In the modes tile::gather4 and tile::scatter4 (`rows`) the box is four rows of a matrix, each with a coordinate of its
-own: coordinates are (column, row, row, row, row). Every function raises Fault for a copy that the hardware does not
-allow, and passes the issuer to the memories' observers.
+A copy of several boxes (modes.py) has them one behind the other. Every function raises Fault for a copy that the
+hardware does not allow, and passes the issuer to the memories' observers.
 
 Compiled code (native/copies.c) makes the copies that nobody observes and whose allocation has been copied from or to
 before. It refuses what it can't prove legal; the way behind it, in NumPy, does the rest and raises the errors.
@@ -22,7 +21,8 @@ import numpy as np
 from nogpu.arithmetic.reductions import combined
 from nogpu.hardware.copying import REFUSED, buffer, coordinates
 from nogpu.hardware.native import library
-from nogpu.hardware.tma.rules import GATHERED_ROWS, check_bulk, check_tile, fits, tile_bytes
+from nogpu.hardware.tma.modes import Mode, part_count, parts
+from nogpu.hardware.tma.rules import check_bulk, check_tile, fits, stays_inside, tile_bytes
 from nogpu.hardware.tma.swizzle import CHUNK, CHUNK_TYPE, chunk_view, flipped, places
 from nogpu.hardware.tma.tensor_map import TensorMap
 from nogpu.hardware.traffic import extent
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.shared_memory import SharedMemory
     from nogpu.hardware.warp import Issuer
 
-__all__ = ["GATHERED_ROWS", "check_bulk", "tile_bytes"]
+__all__ = ["check_bulk", "tile_bytes"]
 
 Data = ctypes.Array
 """Bytes on their way from shared to global memory, uint8[n]; of a box densely packed."""
@@ -73,31 +73,20 @@ def _clip(tensor_map: TensorMap, coords: tuple[int, ...]) -> _Clip:
     return _Clip(None if whole else tuple(inside[::-1]), address, tuple(shape[::-1]), tuple(strides[::-1]))
 
 
-def _parts(coords: Sequence[int], rows: bool) -> Iterator[tuple[slice, tuple[int, ...]]]:
-    """(slice of the box's outermost axis, coordinates) of each part of a copy that is a box in the tensor."""
-    if not rows:
-        yield slice(None), tuple(coords)
-        return
-    column, *found = coords
-    for i, row in enumerate(found):
-        yield slice(i, i + 1), (column, row)
-
-
 def inside(
-    tensor_map: TensorMap, coords: Sequence[int], rows: bool = False
+    tensor_map: TensorMap, coords: Sequence[int], mode: Mode = "tile"
 ) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
     """Bytes of a copy inside of the tensor: for each of its boxes (address in global memory, bytes of a row and
     counts of rows by dimension, strides in bytes), dimension 0 first. One of them is 0 if nothing is inside.
     """
-    for _, place in _parts(coords, rows):
+    for place in parts(tensor_map, tuple(coords), mode):
         clip = _clip(tensor_map, place)
         yield clip.address, clip.shape[::-1], clip.strides[::-1]
 
 
-def _shape(tensor_map: TensorMap, rows: bool) -> tuple[int, ...]:
-    """Shape of the box as bytes, outermost dimension first."""
-    outer = (GATHERED_ROWS,) if rows else tensor_map.counts[:0:-1]
-    return (*outer, tensor_map.packed_bytes)
+def _shape(tensor_map: TensorMap, mode: Mode) -> tuple[int, ...]:
+    """Shape of a copy as bytes: its boxes, then dimensions, the outermost first."""
+    return (part_count(tensor_map, mode), *tensor_map.counts[:0:-1], tensor_map.packed_bytes)
 
 
 def _padded(tensor_map: TensorMap, box: np.ndarray) -> np.ndarray:
@@ -115,29 +104,30 @@ def load_tile(
     shared: SharedMemory,
     dst_offset: int,
     issuer: Issuer | None = None,
-    rows: bool = False,
+    mode: Mode = "tile",
 ) -> int:
-    """Copies by cp.async.bulk.tensor from global to shared memory, modes tile and (rows) tile::gather4.
+    """Copies by cp.async.bulk.tensor from global to shared memory.
 
     coords: as check_map, may lie outside the tensor. dst_offset: bytes, a multiple of 128. Returns the bytes read from
     global memory; `tile_bytes` are always written to shared memory.
     """
-    if not shared.refuses_copies and (tile := tensor_map.tile) is not None and fits(tensor_map, coords, rows):
+    if not shared.refuses_copies and (tile := tensor_map.tile) is not None and fits(tensor_map, coords, mode):
         loads = memory.counted("load", tensor_map.address)
         if loads is not None:
-            place, parts = coordinates(coords), GATHERED_ROWS if rows else 1
-            nbytes = library().load_tile(tile, loads.address, shared.window, dst_offset, place, parts)
+            found = parts(tensor_map, tuple(coords), mode)
+            places = coordinates(found)
+            nbytes = library().load_tile(tile, loads.address, shared.window, dst_offset, places, len(found))
             if nbytes != REFUSED:
-                _observe(shared, "store", dst_offset, tile_bytes(tensor_map, rows), issuer)
-                _note(memory, "load", tensor_map, coords, rows, issuer)
+                _observe(shared, "store", dst_offset, tile_bytes(tensor_map, mode), issuer)
+                _note(memory, "load", tensor_map, coords, mode, issuer)
                 return nbytes
-    check_tile(tensor_map, coords, shared, dst_offset, "store", rows)
-    _observe(shared, "store", dst_offset, tile_bytes(tensor_map, rows), issuer)
-    box, nbytes = _fetch(tensor_map, coords, memory, issuer, rows)
+    check_tile(tensor_map, coords, shared, dst_offset, "store", mode)
+    _observe(shared, "store", dst_offset, tile_bytes(tensor_map, mode), issuer)
+    box, nbytes = _fetch(tensor_map, coords, memory, issuer, mode)
     if tensor_map.padded:
         box = _padded(tensor_map, box)
     if tensor_map.swizzle:
-        base, where = _places(tensor_map, dst_offset, rows)
+        base, where = _places(tensor_map, dst_offset, mode)
         chunks = box.view(CHUNK_TYPE).reshape(where.shape)
         chunk_view(shared)[base:][where] = flipped(chunks, where) if tensor_map.flip else chunks
     else:
@@ -146,22 +136,22 @@ def load_tile(
 
 
 def _fetch(
-    tensor_map: TensorMap, coords: Sequence[int], memory: GlobalMemory, issuer: Issuer | None, rows: bool
+    tensor_map: TensorMap, coords: Sequence[int], memory: GlobalMemory, issuer: Issuer | None, mode: Mode
 ) -> tuple[np.ndarray, int]:
     """Box of a load, uint8, and the number of its bytes that were read from global memory."""
-    if not rows:
+    if mode == "tile":
         clip = _clip(tensor_map, tuple(coords))
         if clip.inside is None:
             box = memory.strided(clip.address, clip.shape, clip.strides, issuer)
             return box, box.size
-    shape, fill = _shape(tensor_map, rows), tensor_map.fill
+    shape, fill = _shape(tensor_map, mode), tensor_map.fill
     box = np.zeros(shape, np.uint8) if fill == b"\0" else np.resize(np.frombuffer(fill, np.uint8), shape)
     nbytes = 0
-    for part, place in _parts(coords, rows):
+    for i, place in enumerate(parts(tensor_map, tuple(coords), mode)):
         clip = _clip(tensor_map, place)
         size = int(np.prod(clip.shape, dtype=np.int64))
         if size:
-            target = box[part] if clip.inside is None else box[part][clip.inside]
+            target = box[i] if clip.inside is None else box[i][clip.inside]
             target[...] = memory.strided(clip.address, clip.shape, clip.strides, issuer)
         nbytes += size
     return box, nbytes
@@ -173,21 +163,22 @@ def read_tile(
     shared: SharedMemory,
     src_offset: int,
     issuer: Issuer | None = None,
-    rows: bool = False,
+    mode: Mode = "tile",
 ) -> Data:
     """Copy of the box by the first half of cp.async.bulk.tensor from shared to global memory.
 
-    Modes tile and (rows) tile::scatter4. Coordinates must not be negative (PTX ISA, "Restriction on Tensor Copy
-    instructions"). src_offset: bytes, a multiple of 128.
+    Neither coordinates nor the corners of im2col copies may lead out of the tensor's low end, corners not out of its
+    high end (PTX ISA, "Restriction on Tensor Copy instructions"). src_offset: bytes, a multiple of 128.
     """
-    if not shared.refuses_copies and (tile := tensor_map.tile) is not None and fits(tensor_map, coords, rows):
-        parts, box = GATHERED_ROWS if rows else 1, buffer(tile_bytes(tensor_map, rows))
-        if min(coords) >= 0 and library().read_tile(tile, shared.window, src_offset, parts, box) != REFUSED:
-            _observe(shared, "load", src_offset, tile_bytes(tensor_map, rows), issuer)
+    if not shared.refuses_copies and (tile := tensor_map.tile) is not None and fits(tensor_map, coords, mode):
+        count, box = part_count(tensor_map, mode), buffer(tile_bytes(tensor_map, mode))
+        legal = stays_inside(tensor_map, coords)
+        if legal and library().read_tile(tile, shared.window, src_offset, count, box) != REFUSED:
+            _observe(shared, "load", src_offset, tile_bytes(tensor_map, mode), issuer)
             return box
-    check_tile(tensor_map, coords, shared, src_offset, "load", rows)
-    _observe(shared, "load", src_offset, tile_bytes(tensor_map, rows), issuer)
-    base, where = _places(tensor_map, src_offset, rows)
+    check_tile(tensor_map, coords, shared, src_offset, "load", mode)
+    _observe(shared, "load", src_offset, tile_bytes(tensor_map, mode), issuer)
+    base, where = _places(tensor_map, src_offset, mode)
     chunks = chunk_view(shared)[base:].take(where)
     if tensor_map.flip:
         chunks = flipped(chunks, where)
@@ -203,7 +194,7 @@ def write_tile(
     memory: GlobalMemory,
     box: Data,
     issuer: Issuer | None = None,
-    rows: bool = False,
+    mode: Mode = "tile",
     operation: str | None = None,
 ) -> int:
     """Writes the box's elements inside the tensor to global memory, the second half. Returns the bytes written.
@@ -213,17 +204,17 @@ def write_tile(
     if operation is None and (tile := tensor_map.tile) is not None:
         stores = memory.counted("store", tensor_map.address)
         if stores is not None:
-            parts = GATHERED_ROWS if rows else 1
-            nbytes = library().write_tile(tile, stores.address, coordinates(coords), parts, box)
+            found = parts(tensor_map, tuple(coords), mode)
+            nbytes = library().write_tile(tile, stores.address, coordinates(found), len(found), box)
             if nbytes != REFUSED:
-                _note(memory, "store", tensor_map, coords, rows, issuer)
+                _note(memory, "store", tensor_map, coords, mode, issuer)
                 return nbytes
-    nbytes, whole = 0, np.ctypeslib.as_array(box).reshape(_shape(tensor_map, rows))
-    for part, place in _parts(coords, rows):
+    nbytes, whole = 0, np.ctypeslib.as_array(box).reshape(_shape(tensor_map, mode))
+    for i, place in enumerate(parts(tensor_map, tuple(coords), mode)):
         clip = _clip(tensor_map, place)
         if 0 in clip.shape:
             continue
-        data = whole[part] if clip.inside is None else whole[part][clip.inside]
+        data = whole[i] if clip.inside is None else whole[i][clip.inside]
         if operation is not None:
             old = _present(memory, clip.address, clip.shape, clip.strides)
             data = combined(operation, tensor_map.element.name, old, data)
@@ -233,14 +224,14 @@ def write_tile(
 
 
 def stores_any(
-    tensor_map: TensorMap, coords: Sequence[int], shared: SharedMemory, src_offset: int, rows: bool = False
+    tensor_map: TensorMap, coords: Sequence[int], shared: SharedMemory, src_offset: int, mode: Mode = "tile"
 ) -> bool:
     """True if the part of the box that a store writes has a byte that is not 0."""
-    whole = np.ctypeslib.as_array(read_tile(tensor_map, coords, shared, src_offset, None, rows))
-    box = whole.reshape(_shape(tensor_map, rows))
-    for part, place in _parts(coords, rows):
+    whole = np.ctypeslib.as_array(read_tile(tensor_map, coords, shared, src_offset, None, mode))
+    box = whole.reshape(_shape(tensor_map, mode))
+    for i, place in enumerate(parts(tensor_map, tuple(coords), mode)):
         clip = _clip(tensor_map, place)
-        if 0 not in clip.shape and (box[part] if clip.inside is None else box[part][clip.inside]).any():
+        if 0 not in clip.shape and (box[i] if clip.inside is None else box[i][clip.inside]).any():
             return True
     return False
 
@@ -259,19 +250,19 @@ def _observe(shared: SharedMemory, kind: str, offset: int, nbytes: int, issuer: 
 
 
 def _note(
-    memory: GlobalMemory, kind: str, tensor_map: TensorMap, coords: Sequence[int], rows: bool, issuer: Issuer | None
+    memory: GlobalMemory, kind: str, tensor_map: TensorMap, coords: Sequence[int], mode: Mode, issuer: Issuer | None
 ) -> None:
     """Reports the part of a copy inside of the tensor to the memory's observer."""
     if memory.observer is not None:
-        for _, place in _parts(coords, rows):
+        for place in parts(tensor_map, tuple(coords), mode):
             clip = _clip(tensor_map, place)
             if 0 not in clip.shape:
                 memory.observer(kind, "async", clip.address, clip.shape, clip.strides, issuer)
 
 
-def _places(tensor_map: TensorMap, offset: int, rows: bool) -> tuple[int, np.ndarray]:
+def _places(tensor_map: TensorMap, offset: int, mode: Mode) -> tuple[int, np.ndarray]:
     inner = tensor_map.inner_bytes
-    return places(offset, tile_bytes(tensor_map, rows) // inner, inner, tensor_map.swizzle, tensor_map.atom)
+    return places(offset, tile_bytes(tensor_map, mode) // inner, inner, tensor_map.swizzle, tensor_map.atom)
 
 
 def load_bulk(

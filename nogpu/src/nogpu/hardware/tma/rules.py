@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from nogpu.arithmetic.reductions import TENSOR_OPERATIONS
 from nogpu.errors import Fault
+from nogpu.hardware.tma.im2col import corner_bits
+from nogpu.hardware.tma.modes import Mode, part_count
 from nogpu.hardware.tma.swizzle import CHUNK
 from nogpu.hardware.tma.tensor_map import TensorMap
 
@@ -15,37 +17,67 @@ if TYPE_CHECKING:
     from nogpu.hardware.shared_memory import SharedMemory
 
 TILE_ALIGNMENT = 128
-GATHERED_ROWS = 4
 PADDED_UNIT = 128  # elements of padded types
 RESTRICTIONS = "PTX ISA, Restriction on Tensor Copy instructions"
 
 
-def tile_bytes(tensor_map: TensorMap, rows: bool = False) -> int:
-    """Bytes of a box in shared memory."""
-    return tensor_map.inner_bytes * GATHERED_ROWS if rows else tensor_map.box_bytes
+def tile_bytes(tensor_map: TensorMap, mode: Mode = "tile") -> int:
+    """Bytes of a copy in shared memory."""
+    return tensor_map.box_bytes * part_count(tensor_map, mode)
 
 
-def counted_bytes(tensor_map: TensorMap, rows: bool = False) -> int:
+def counted_bytes(tensor_map: TensorMap, mode: Mode = "tile") -> int:
     """Bytes that a load adds to the mbarrier, whether it is clipped or not: those of the elements, without padding.
 
     PTX leaves open whether padding counts. CUTLASS's collectives for mixed 8-, 6- and 4-bit operands do not expect it.
     """
-    return tensor_map.packed_bytes * (GATHERED_ROWS if rows else tensor_map.rows)
+    return tensor_map.packed_bytes * tensor_map.rows * part_count(tensor_map, mode)
 
 
-def fits(tensor_map: TensorMap, coords: Sequence[int], rows: bool) -> bool:
+def fits(tensor_map: TensorMap, coords: Sequence[int], mode: Mode) -> bool:
     """True if `check_map` passes for a map that is modelled."""
-    fits = len(coords) == tensor_map.rank if not rows else tensor_map.rank == 2 and tensor_map.box[1] == 1
+    if mode == "tile":
+        fits = tensor_map.im2col is None and len(coords) == tensor_map.rank
+    elif mode == "rows":
+        fits = tensor_map.im2col is None and tensor_map.rank == 2 and tensor_map.box[1] == 1
+    else:
+        fits = tensor_map.im2col is not None and not _broken_by_pixels(tensor_map, coords)
     return fits and not (coords[0] & 1 and tensor_map.element.bits == 4)
 
 
-def check_map(tensor_map: TensorMap, coords: Sequence[int], rows: bool = False) -> None:
+def _broken_by_pixels(tensor_map: TensorMap, coords: Sequence[int]) -> str:
+    """The rule of im2col copies that coordinates and offsets break, "" if there is none."""
+    assert tensor_map.im2col is not None
+    rank, offsets = tensor_map.rank, coords[tensor_map.rank :]
+    if len(coords) != 2 * rank - 2:
+        return f"{len(coords) // 2 + 1} coordinates for a tensor map of rank {rank}"
+    limit = (1 << corner_bits(rank)) - 1
+    for i, (base, dim, lower, upper, offset) in enumerate(
+        zip(coords[1:], tensor_map.dims[1:], *tensor_map.im2col[:2], offsets), start=1
+    ):
+        if not lower <= base <= dim - 1 + upper:
+            return (
+                f"coordinate {base} in dimension {i} is outside of the bounding box from {lower} to {dim - 1 + upper} "
+                "(PTX ISA, im2col mode)"
+            )
+        if offset > limit:
+            return f"im2col offset {offset} in dimension {i}; limit {limit} (PTX ISA, im2col mode)"
+    return ""
+
+
+def check_map(tensor_map: TensorMap, coords: Sequence[int], mode: Mode = "tile") -> None:
     """Raises Fault unless TMA accepts these coordinates with this map.
 
-    coords: in elements, dimension 0 first. rows: the modes tile::gather4 and tile::scatter4.
+    coords: in elements, as modes.py lists them.
     """
     instruction = "cp.async.bulk.tensor"
-    if rows:
+    if (mode == "im2col") != (tensor_map.im2col is not None):
+        encoder = "cuTensorMapEncodeTiled" if mode == "im2col" else "cuTensorMapEncodeIm2col"
+        raise Fault(f"{instruction} in {mode if mode == 'im2col' else 'tile'} mode with a tensor map of {encoder}")
+    if mode == "im2col":
+        if reason := _broken_by_pixels(tensor_map, coords):
+            raise Fault(f"{instruction}: {reason}")
+    elif mode == "rows":
         if tensor_map.rank != 2 or tensor_map.box[1] != 1:
             raise Fault(
                 f"{instruction} of four rows: the tensor map has rank {tensor_map.rank} and a box of {tensor_map.box}; "
@@ -74,14 +106,24 @@ def _not_modelled(tensor_map: TensorMap) -> Fault:
     )
 
 
+def stays_inside(tensor_map: TensorMap, coords: Sequence[int]) -> bool:
+    """True if a copy to global memory may have these coordinates and the map's corners."""
+    return min(coords) >= 0 and (tensor_map.im2col is None or tensor_map.im2col.inside)
+
+
 def check_tile(
-    tensor_map: TensorMap, coords: Sequence[int], shared: SharedMemory, offset: int, kind: str, rows: bool = False
+    tensor_map: TensorMap,
+    coords: Sequence[int],
+    shared: SharedMemory,
+    offset: int,
+    kind: str,
+    mode: Mode = "tile",
 ) -> None:
     """Raises Fault unless the copy is legal, whatever the state of global memory.
 
-    offset: of the box in shared memory, bytes. kind: "store" into shared memory, or "load". coords, rows: as check_map.
+    offset: of the box in shared memory, bytes. kind: "store" into shared memory, or "load". coords: as check_map.
     """
-    check_map(tensor_map, coords, rows)
+    check_map(tensor_map, coords, mode)
     if offset % TILE_ALIGNMENT:
         raise Fault(
             f"cp.async.bulk.tensor: shared memory offset {offset:#x} is not a multiple of {TILE_ALIGNMENT} "
@@ -89,11 +131,17 @@ def check_tile(
         )
     if kind == "load" and tensor_map.element.name == "b4x16_p64":
         raise Fault(f"cp.async.bulk.tensor to global memory does not have b4x16_p64 elements ({RESTRICTIONS})")
-    if kind == "load" and min(coords) < 0:
+    if kind == "load" and not stays_inside(tensor_map, coords):
+        if min(coords) >= 0 and tensor_map.im2col is not None:
+            raise Fault(
+                f"cp.async.bulk.tensor to global memory: corners {tensor_map.im2col.lower} and "
+                f"{tensor_map.im2col.upper} of the bounding box; the lower one must not be negative, the upper one not "
+                f"positive ({RESTRICTIONS})"
+            )
         raise Fault(
             f"cp.async.bulk.tensor to global memory: coordinates {tuple(coords)}, must not be negative ({RESTRICTIONS})"
         )
-    shared.check(offset, tile_bytes(tensor_map, rows), kind)
+    shared.check(offset, tile_bytes(tensor_map, mode), kind)
 
 
 def check_reduction(tensor_map: TensorMap, operation: str) -> None:

@@ -1,4 +1,4 @@
-"""Tensor map of tiled tensor copies, 128 bytes (CUtensorMap): decoding, and editing as `tensormap.replace` does.
+"""Tensor map of tensor copies, 128 bytes (CUtensorMap): decoding, and editing as `tensormap.replace` does.
 
 Only the first 64 bytes describe the tensor; the rest is ignored. Little endian:
 
@@ -19,8 +19,9 @@ Only the first 64 bytes describe the tensor; the rest is ignored. Little endian:
 | 55-59 | 8 each | box size of dimensions 0..4, minus 1 |
 
 The format is not published. This table was derived from maps that NVIDIA's encoders made of known arguments, and from
-the code that ptxas emits for `tensormap.replace`. The rules that are checked are those of cuTensorMapEncodeTiled (CUDA
-Driver API) and of PTX ISA, "Tensor Dimension, size and format" and "Restriction on Tensor Copy instructions".
+the code that ptxas emits for `tensormap.replace`. A map for im2col copies has bits of nogpu's own in place of the box
+(im2col.py). The rules that are checked are those of cuTensorMapEncodeTiled (CUDA Driver API) and of PTX ISA, "Tensor
+Dimension, size and format" and "Restriction on Tensor Copy instructions".
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import numpy as np
 
 from nogpu.errors import Fault
 from nogpu.hardware.copying import FILL_BYTES, RANKS, Tile
+from nogpu.hardware.tma.im2col import IM2COL, IM2COL_RULES, Im2col, unpacked
 from nogpu.hardware.tma.swizzle import PATTERNS
 
 RULES = "cuTensorMapEncodeTiled, CUDA Driver API"
@@ -96,6 +98,7 @@ class TensorMap:
     strides: tuple[int, ...]  # bytes, of dimensions 1 to rank - 1
     box: tuple[int, ...]  # elements traversed, of which every element_strides[i]-th is copied
     element_strides: tuple[int, ...]
+    im2col: Im2col | None = None  # of a map for im2col copies, whose box is one pixel
 
     @staticmethod
     def decode(raw: bytes | bytearray | memoryview | np.ndarray) -> TensorMap:
@@ -174,7 +177,7 @@ def _decode(raw: bytes) -> TensorMap:
     rank = (flags >> 4 & 7) + 1
     if rank > 5:
         raise Fault(f"tensor map rank {rank}; limit 1 to 5 ({RULES})")
-    if flags & 15 not in (0, 2) or flags >> 23:
+    if flags & 15 not in (0, 2) or flags >> 24:
         raise Fault(f"not a tensor map: flags {flags:#010x} at byte 8 have bits that no encoder sets")
     key = (flags >> 7 & 15, flags >> 16 & 1)
     if key not in ELEMENT_TYPES:
@@ -202,8 +205,9 @@ def _decode(raw: bytes) -> TensorMap:
         fill_nan=bool(flags >> 15 & 1),
         dims=tuple(words[8 + i] + 1 for i in range(rank)),
         strides=tuple(words[3 + i] << 4 | (high >> 4 * i & 15) << 36 for i in range(rank - 1)),
-        box=tuple(raw[55 + i] + 1 for i in range(rank)),
+        box=(raw[55] + 1, *((1 if flags & IM2COL else raw[55 + i] + 1) for i in range(1, rank))),
         element_strides=tuple((words[13] >> 3 * i & 7) + 1 for i in range(rank)),
+        im2col=unpacked(raw, rank) if flags & IM2COL else None,
     )
     _check(tensor_map)
     return tensor_map
@@ -211,6 +215,13 @@ def _decode(raw: bytes) -> TensorMap:
 
 def _check(tensor_map: TensorMap) -> None:
     """Raises Fault for a map that the driver refuses to make."""
+    if tensor_map.im2col is not None:
+        for i, (dim, low, high) in enumerate(zip(tensor_map.dims[1:], *tensor_map.im2col[:2]), start=1):
+            if dim - 1 + high < low:
+                raise Fault(
+                    f"tensor map bounding box from {low} to {dim - 1 + high} in dimension {i} has no element "
+                    f"({IM2COL_RULES})"
+                )
     name = tensor_map.element.name
     wide = tensor_map.interleave == "32B" or name in PADDED_TYPES
     alignment = 32 if wide else 16
@@ -275,8 +286,10 @@ def edit(raw: np.ndarray, field: str, ordinal: int | None, value: int) -> None:
     field: global_address, rank, box_dim, global_dim, global_stride, element_stride, elemtype, interleave_layout,
     swizzle_mode, swizzle_atomicity or fill_mode. ordinal: the dimension (for global_stride, dimension - 1), None for
     fields without one. value: the instruction's operand: of rank the rank minus one, of global_stride bytes (PTX ISA,
-    "tensormap.replace"). Raises Fault for values that the instruction does not allow.
+    "tensormap.replace"). Raises Fault for values that the instruction does not allow, and for maps for im2col copies.
     """
+    if int(raw[8:12].view("<u4")[0]) & IM2COL:
+        raise Fault("tensormap.replace.tile of a tensor map for im2col copies (PTX ISA, tensormap.replace)")
     if field in _ORDINALS:
         if ordinal is None:
             raise Fault(f"tensormap.replace {field} needs an ordinal (PTX ISA, tensormap.replace)")

@@ -27,6 +27,8 @@ static void *function_of(Entry *entry) {
 #define P11 P10, word k
 #define P12 P11, word l
 #define P13 P12, word m
+#define P14 P13, word n
+#define P15 P14, word o
 #define A0
 #define A1 a
 #define A2 A1, b
@@ -41,6 +43,8 @@ static void *function_of(Entry *entry) {
 #define A11 A10, k
 #define A12 A11, l
 #define A13 A12, m
+#define A14 A13, n
+#define A15 A14, o
 
 #define ENTRY(count, name)                                                                                             \
     static Entry entry_##name = {#name, 0};                                                                            \

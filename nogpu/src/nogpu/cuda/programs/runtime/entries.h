@@ -95,7 +95,7 @@ ENTRY(1, cuStreamDestroy_v2) ENTRY(1, cuStreamSynchronize) ENTRY(1, cuStreamQuer
 ENTRY(2, cuEventCreate) ENTRY(2, cuEventRecord) ENTRY(1, cuEventSynchronize) ENTRY(1, cuEventQuery)
 ENTRY(3, cuEventElapsedTime) ENTRY(3, cuEventElapsedTime_v2) ENTRY(1, cuEventDestroy_v2) ENTRY(2, cuGetErrorName)
 ENTRY(2, cuGetErrorString) ENTRY(5, cuGetProcAddress_v2) ENTRY(12, cuTensorMapEncodeTiled)
-ENTRY(13, cuTensorMapEncodeIm2col) ENTRY(2, cuTensorMapReplaceAddress) ENTRY(0, cuProfilerStart)
+ENTRY(15, cuTensorMapEncodeIm2col) ENTRY(2, cuTensorMapReplaceAddress) ENTRY(0, cuProfilerStart)
 ENTRY(0, cuProfilerStop)
 
 // Per-thread default queues, and names without a version
@@ -137,6 +137,7 @@ ALIAS(_cudaLibraryLoadData, cuLibraryLoadData) ALIAS(_cudaLibraryGetKernel, cuLi
 ALIAS(_cuKernelGetAttribute, cuKernelGetAttribute) ALIAS(_cudaFuncSetAttribute, cudaFuncSetAttribute)
 ALIAS(_cudaKernelSetAttributeForDevice, cudaKernelSetAttributeForDevice)
 ALIAS(_cudaLaunchKernelEx, cudaLaunchKernelExC) ALIAS(_cuTensorMapEncodeTiled, cuTensorMapEncodeTiled)
+ALIAS(_cuTensorMapEncodeIm2col, cuTensorMapEncodeIm2col)
 
 // Not modelled, and what CUDA 12 had with other structures
 REFUSED(cudaGetDeviceProperties_v2) REFUSED(__cudaGetProcAddress) REFUSED(__cudaRegisterUnifiedTable)
