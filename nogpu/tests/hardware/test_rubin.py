@@ -29,6 +29,7 @@ from tests.support.tensor_operands import (
     B,
     assert_close,
     descriptor,
+    floats,
     instruction,
     put_operand,
     put_scales,
@@ -108,11 +109,11 @@ def test_products_of_a_doubled_k(kind, k, a_type, b_type, scale, block, group, n
     form = MmaForm(kind, group, block or None)
     outside = [tmem.words[:, n:].copy() for _, tmem in ctas]
     assert run(ctas, form, a, b, idesc) == 2 * m * n * k
-    firsts = [tmem.floats[:, :n].copy() for _, tmem in ctas]
+    firsts = [floats(tmem)[:, :n].copy() for _, tmem in ctas]
     run(ctas, form, a, b, idesc, accumulate=True)
     for (_, tmem), first, values, rest in zip(ctas, firsts, expected, outside, strict=True):
         assert_close(first, values, b_values)
-        assert_close(tmem.floats[:, :n], values, b_values, first.astype(np.float64))
+        assert_close(floats(tmem)[:, :n], values, b_values, first.astype(np.float64))
         assert np.array_equal(tmem.words[:, n:], rest)
 
 
@@ -122,12 +123,12 @@ def test_transposed_operands_of_a_doubled_k(transposed):
     shared, tmem = cta()
     (a, a_values), (b, b_values) = (elements(rng, rows, 64, "e4m3") for rows in (128, 64))
     places = [
-        (put_transposed if flag else put_operand)(shared, start, codes)
+        put_transposed(shared, start, codes, "e4m3") if flag else put_operand(shared, start, codes)
         for flag, start, codes in zip(transposed, (A, B), (a, b), strict=True)
     ]
     idesc = instruction("f8f6f4", 128, 64, transpose_a=transposed[0], transpose_b=transposed[1]) | WIDE["f8f6f4"]
     run([(shared, tmem)], MmaForm("f8f6f4", 1), *places, idesc)
-    assert_close(tmem.floats[:, :64], a_values, b_values)
+    assert_close(floats(tmem)[:, :64], a_values, b_values)
 
 
 def test_a_of_a_doubled_k_in_tensor_memory():
@@ -140,7 +141,7 @@ def test_a_of_a_doubled_k_in_tensor_memory():
     idesc = instruction("f8f6f4", 128, 64, "e5m2", "e5m2") | WIDE["f8f6f4"]
     form = MmaForm("f8f6f4", 1, None, True)
     run([(shared, tmem)], form, 560, b_place, idesc)
-    assert_close(tmem.floats[:, :64], a_values, b_values)
+    assert_close(floats(tmem)[:, :64], a_values, b_values)
     with pytest.raises(Fault, match=r"A: tensor memory columns 561 to 576; limit 575"):
         run([(shared, tmem)], form, 561, b_place, idesc)
 
@@ -208,7 +209,7 @@ def test_collector_of_b(uses):
     for number, use in enumerate(uses):
         collected.mma(use, number % 2)
     for half in (0, 1):
-        found = collected.ctas[0][1].floats[:, 64 * half :][:, :64]
+        found = floats(collected.ctas[0][1])[:, 64 * half :][:, :64]
         assert_close(found, collected.a_values[128 * half :][:128], collected.b_values)
 
 

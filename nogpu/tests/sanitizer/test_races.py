@@ -616,7 +616,7 @@ def test_programs_are_followed():
     found = emulated.run("-c", PROGRAM, options=["check", *options, "--allow", "lanes,threads"])
     assert found.returncode == 0 and found.stderr.splitlines() == [
         "sanitizer: rules that were allowed to be broken: lanes; threads",
-        "nogpu check: right: 1 launch of 1 kernel without a fault",
+        "nogpu check: right: 1 launch of 1 kernel without a fault, under late, eager",
     ]
     one = ["check", "--schedule", "late,eager", "--follow", "eager"]
     found = emulated.run("-c", PROGRAM, options=one)  # other schedules run as without the sanitizer
@@ -631,7 +631,7 @@ def test_programs_are_followed():
         ("check --allow scope,race", "'race' is no rule of the sanitizer"),
         ("check --allow scope@", "'scope@' is no rule of the sanitizer"),
         ("check --follow eager", "--follow eager: launches run under late"),
-        ("check --device hopper", "unrecognized arguments: --device"),
+        ("check --device hopper", "argument --device: invalid choice: 'hopper'"),
         ("check --chip b200", "unrecognized arguments: --chip"),
     ],
 )
