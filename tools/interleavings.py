@@ -128,7 +128,7 @@ def explored(record: Callable[[], Any], runs: int, seeds: int, ptx: str | None =
     """Explores the launches of a program, under the sanitizer, and repeats them under random schedules. ptx: another
     text of the kernel.
     """
-    from nogpu.sanitizer.explore import Explorer
+    from nogpu.sanitizer import Explorer
     from workshop.mutants import tape, trial
 
     recorded = record()

@@ -33,7 +33,7 @@ def test_every_configuration_is_clean(name):
 def test_a_kernel_without_a_wait_fails(monkeypatch, which):
     """Each of these waits for an mbarrier is needed."""
     from nogpu.execution.device import Device
-    from nogpu.sanitizer.explore import Explorer
+    from nogpu.sanitizer import Explorer
 
     set_chip(monkeypatch, ["late"])
     monkeypatch.setattr(Device.current(), "explorer", Explorer(RUNS))

@@ -78,9 +78,10 @@ from typing import TYPE_CHECKING
 from nogpu import lazy
 
 if TYPE_CHECKING:
+    from nogpu.sanitizer.explore import Explorer
     from nogpu.sanitizer.observer import Sanitizer
     from nogpu.sanitizer.rules import RULES
     from nogpu.sanitizer.waivers import Waiver
 
-__all__ = ["RULES", "Sanitizer", "Waiver", "waivers"]
-__getattr__ = lazy.names(__name__, observer="Sanitizer", rules="RULES", waivers="Waiver")
+__all__ = ["RULES", "Explorer", "Sanitizer", "Waiver", "waivers"]
+__getattr__ = lazy.names(__name__, explore="Explorer", observer="Sanitizer", rules="RULES", waivers="Waiver")
