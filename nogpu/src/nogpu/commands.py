@@ -166,11 +166,24 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             parser.error(f"cannot find the script {rest[0]!r}")
     if not rest:
         parser.error("a program is needed: SCRIPT, -m MODULE or -c CODE")
+    _check_together(parser, options)
+    if options.json not in (None, "-"):
+        try:
+            settings.file(options.json)
+        except ValueError as error:
+            parser.error(f"--json: {error}")
+    if sys.flags.no_site or sys.flags.ignore_environment:
+        parser.error("python's options -S, -E and -I keep a process off the emulated device: start without them")
+    return options
+
+
+def _check_together(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Exits with 2 for options, and environment variables, that do not go together."""
     if getattr(options, "sanitize_allow", None) and not options.sanitize:
         parser.error("--allow is of --sanitize: give that, too")
     option = getattr(options, "sanitize_schedule", None)
     followed = option or os.environ.get("NOGPU_SANITIZE_SCHEDULE")
-    if followed and command != "time":
+    if followed and options.command != "time":
         given = (options.schedule or os.environ.get("NOGPU_SCHEDULE") or "late").split(",")
         absent = [name for name in followed.split(",") if name not in given]
         if absent:
@@ -182,16 +195,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         parser.error("--schedule, --workers, --lenient and --max-instructions are for the emulated B200")
     if options.device == "rubin" and os.environ.get("NOGPU_CLOCK"):
         parser.error("environment variable NOGPU_CLOCK: no profile models the times of Rubin")
-    if command == "run" and options.device != "hopper" and options.hopper_mode:
+    if options.command == "run" and options.device != "hopper" and options.hopper_mode:
         parser.error("--hopper-mode is for --device hopper")
-    if options.json not in (None, "-"):
-        try:
-            settings.file(options.json)
-        except ValueError as error:
-            parser.error(f"--json: {error}")
-    if sys.flags.no_site or sys.flags.ignore_environment:
-        parser.error("python's options -S, -E and -I keep a process off the emulated device: start without them")
-    return options
 
 
 def version() -> str:

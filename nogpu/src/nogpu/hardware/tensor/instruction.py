@@ -194,17 +194,8 @@ def decode_instruction(
     kind: a key of KINDS. scale_block: 16 (.block16, .scale_vec::4X), 32 (.block32, .scale_vec::1X, ::2X) or None.
     rubin: on sm_107.
     """
-    if kind not in KINDS:
-        raise Fault(f"tcgen05.mma kind::{kind}; must be {', '.join(KINDS)} (PTX ISA, tcgen05.mma)")
-    rules = KINDS[kind]
-    if cta_group not in rules.m:
-        raise Fault(f"tcgen05.mma cta_group::{cta_group}; must be 1 or 2 (PTX ISA, tcgen05.mma)")
     block = scale_block or 0
-    if (block not in rules.scales) if rules.scales else block:
-        allowed = ", ".join(f"block{size}" for size in rules.scales) or "no block scaling"
-        raise Fault(f"tcgen05.mma kind::{kind} with block{block}; allowed: {allowed} ({BLOCK_SCALING})")
-    if rubin and kind == "i8":
-        raise Fault("tcgen05.mma kind::i8: sm_107 does not have it (ptxas 13.5)")
+    rules = _rules(kind, cta_group, block, rubin)
     wide = rubin and rules.wide_bit is not None and bool(idesc >> rules.wide_bit & 1)
     if idesc & 7:
         raise _refuse(idesc, f"sparsity bits 0-2 are {idesc & 7}, must be 0 without .sp")
@@ -243,6 +234,21 @@ def decode_instruction(
         b_transposed=b_transposed,
         saturate=own.saturate,
     )
+
+
+def _rules(kind: str, cta_group: int, block: int, rubin: bool) -> Kind:
+    """The kind's rules. Raises Fault for what the instruction's text may not say."""
+    if kind not in KINDS:
+        raise Fault(f"tcgen05.mma kind::{kind}; must be {', '.join(KINDS)} (PTX ISA, tcgen05.mma)")
+    rules = KINDS[kind]
+    if cta_group not in rules.m:
+        raise Fault(f"tcgen05.mma cta_group::{cta_group}; must be 1 or 2 (PTX ISA, tcgen05.mma)")
+    if (block not in rules.scales) if rules.scales else block:
+        allowed = ", ".join(f"block{size}" for size in rules.scales) or "no block scaling"
+        raise Fault(f"tcgen05.mma kind::{kind} with block{block}; allowed: {allowed} ({BLOCK_SCALING})")
+    if rubin and kind == "i8":
+        raise Fault("tcgen05.mma kind::i8: sm_107 does not have it (ptxas 13.5)")
+    return rules
 
 
 def _check_wide(idesc: int, kind: str, cta_group: int, k: int, m: int, types: tuple[str, str, str]) -> None:
