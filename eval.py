@@ -121,7 +121,10 @@ def select_cases(parser: argparse.ArgumentParser, args: argparse.Namespace) -> l
 
 
 def settle_device(parser: argparse.ArgumentParser, args: argparse.Namespace, protocol_fd: int | None) -> Device:
-    """The device that this process runs on; restarts under the emulator where needed. Raises DeviceError."""
+    """The device that this process runs on. Unless that is a B200, the process restarts under the emulator.
+
+    Wrong options end the process with a message. Raises DeviceError.
+    """
     current = emulator_device()
     if protocol_fd is None and not current:
         check_packages()

@@ -237,7 +237,7 @@ class Modelled(Message):
 
 
 class Clocked(Message):
-    """The loop has been replayed. The message has its modelled figures."""
+    """Result of a loop's replay: its modelled figures."""
 
     chip: Name
     band: Name  # text on the known error of the model

@@ -18,7 +18,7 @@ from task import Problem, TestSpec
 
 @dataclass(frozen=True)
 class Wishes:
-    """Work beside a mode's own, in the modes that can."""
+    """Work that the caller asks for beside a mode's own; a mode that has no baseline ignores that wish."""
 
     baseline: bool = False  # also time torch's own kernels
     clocks: Sequence[Clocking] | None = None  # for each case, the chip on which its calls are replayed

@@ -206,7 +206,7 @@ def mean_of(reply: Reply) -> float | None:
 
 
 def figure(case: Case) -> str:
-    """Mean, and best to worst, of one case."""
+    """Text of a case: its mean, with best and worst in parentheses; "failed", or "" if it has no times."""
     if case.mean is None:
         return "failed" if case.error else ""
     return f"{case.mean:.2f}" + (f" ({case.best:.2f}-{case.worst:.2f})" if case.best and case.worst else "")

@@ -32,7 +32,7 @@ def group_of(problem: str, configuration: Sequence[int]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """A check that has an end, or whose process had one."""
+    """A check that has ended, or that failed because its process ended first."""
 
     name: str
     passed: bool

@@ -15,13 +15,13 @@ import submission
 from tools.compare import edited_module
 from tools.variants import Edit
 
-# cute.nvgpu's and CUTLASS's constant: lines of these loads are the first to leave L2.
+# Cache policy, with cute.nvgpu's and CUTLASS's value: lines that are loaded with it are the first to leave L2.
 EVICT_FIRST = "0x12F0000000000000"
 HINTED = "{{.reg .b64 policy; mov.b64 policy, " + EVICT_FIRST + "; "  # inside an f-string
 
 
 def hinted(opcode: str, places: str) -> Edit:
-    """The hint on the instruction of submission.bulk_copy with this opcode and these operands."""
+    """Edit that puts the hint on the instruction of submission.bulk_copy with this opcode and these operands."""
     return Edit("bulk_copy", f'"{opcode} {places};"', f'"{HINTED}{opcode}.L2::cache_hint {places}, policy;}}}}"')
 
 
@@ -31,7 +31,7 @@ prefetch_box = instruction("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [$0,
 prefetch_bytes = instruction("cp.async.bulk.prefetch.L2.global [$0], $1;", "l,r")
 """
 WAIT = "            if cta.promises & OPERANDS_READY == 0:\n"
-# Lines that an earlier launch still writes are written in L2, too: what is loaded after the wait is right.
+# An earlier launch may still write prefetched lines: it writes them in L2, so that loads after the wait are right.
 PREFETCH = f"""\
             if tile == cta.first_tile and turn * K_TILE < k:
                 ahead_bytes = cutlass.min(k - turn * K_TILE, K_TILE) * (SF_ATOM // MMA_K)

@@ -7,9 +7,9 @@ from itertools import product
 
 from workshop.calibration.launches import Figure, Launch, Measurement, Sizes, cycles_per, operations_per_cycle, span
 
-STEPS, RATE_STEPS, CHAINS = 64, 16, 8  # issue.cu
-ACCESSES = 32  # shared.cu
-LOOP_STEPS = 16  # barriers.cu
+STEPS, RATE_STEPS, CHAINS = 64, 16, 8  # issue.cu's kSteps, kRateSteps, kChains
+ACCESSES = 32  # shared.cu's kAccesses
+LOOP_STEPS = 16  # barriers.cu's kSteps
 WINDOW = 32 << 10  # bytes of shared memory that accesses stay in
 
 # Instructions in a step: where a chain of one kind would be joined, two alternate.

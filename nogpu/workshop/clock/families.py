@@ -21,7 +21,9 @@ IN_VIEW = frozenset({
     "nvfp4_gpumode/dual_gemm",
     "reference-kernels/dual_gemm",
 })  # fmt: skip
-"""Replayed before the rule was made. reference-kernels/dual_gemm is the program that nvfp4_gpumode's baseline is."""
+"""Families of which points had been replayed before the rule was made: the program of reference-kernels/dual_gemm is
+nvfp4_gpumode's baseline.
+"""
 
 
 def held_out(family: str) -> bool:

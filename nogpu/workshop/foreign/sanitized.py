@@ -86,7 +86,7 @@ def judgements(path: Path = JUDGEMENTS) -> list[Judgement]:
 
 
 def judged(run: Sanitized, entries: Iterable[Judgement]) -> Sanitized:
-    """The run with what its reports are worth."""
+    """The run, its reports with the verdicts and reasons of the entries that fit them first."""
     program, entries = f"{run.repository}/{run.name}", list(entries)
 
     def one(report: Report) -> Report:
@@ -103,7 +103,10 @@ def judged(run: Sanitized, entries: Iterable[Judgement]) -> Sanitized:
 
 
 def reports(lines: Iterable[str]) -> tuple[Report, ...]:
-    """The reports of a log (NOGPU_SANITIZE_LOG), in the order of their first pair, without folders of sources."""
+    """The reports of a log (NOGPU_SANITIZE_LOG), in the order of their first pairs.
+
+    Their texts name source files without folders.
+    """
     first: dict[tuple[str, ...], str] = {}
     pairs: dict[tuple[str, ...], set[str]] = {}
     for line in lines:

@@ -45,15 +45,15 @@ class Mutant:
     change: str  # what happens to the instruction
     instruction: str  # without the numbers of registers
     place: str  # opcodes around it
-    number: int  # from 1, among those that are alike in all of these
+    number: int  # from 1, among mutants that are alike in all of the above
     line: int  # of the text, from 1
     start: int
     end: int
-    text: str  # that stands between start and end
+    text: str  # replaces the text from start to end
 
     @property
     def key(self) -> tuple[str, str, str, str, int]:
-        """The facts that tell a mutant from others of its program, whatever lines and registers are called."""
+        """The facts that tell a mutant from others of its program: none depends on line numbers or register numbers."""
         return self.kind, self.change, self.instruction, self.place, self.number
 
     def apply(self, ptx: str) -> str:

@@ -26,7 +26,7 @@ def _fill_low_byte(pointer: SupportsInt, value: int, count: int, queue: int = qu
 
 
 def _filling(size: int) -> Callable[..., None]:
-    """cuMemsetD8 and its like, for values of so many bytes."""
+    """cuMemsetD8 and its like, for values of `size` bytes."""
     return lambda pointer, value, count, queue=queues.LEGACY: emulated().fill(pointer, value, count, size, queue)
 
 
@@ -152,7 +152,7 @@ def _threads(count: object) -> int:
 
 
 def _available_shared(count: object) -> int:
-    """Bytes of dynamic shared memory for each of so many CTAs of an SM."""
+    """Bytes of dynamic shared memory for each CTA where `count` of them share an SM."""
     properties = _properties()
     return shared_per_cta(integer(count, "blocks", 1, properties.max_blocks_per_sm), properties)
 

@@ -22,7 +22,7 @@ def create() -> int:
 
 
 def record(handle: int, queue: int = 0) -> None:
-    """Set the event's time to now. queue: the handle of the one whose work so far the event is behind."""
+    """Set the event's time to now. queue: handle of a queue; the event is behind the work that it has so far."""
     _recorded[handle] = time.perf_counter()
     graphs.recorded(handle, queue)
     order = queue_order()
@@ -31,7 +31,7 @@ def record(handle: int, queue: int = 0) -> None:
 
 
 def wait(queue: int, handle: int) -> None:
-    """Work that follows in a queue is behind the event (cudaStreamWaitEvent)."""
+    """Order later work of a queue behind the event (cudaStreamWaitEvent)."""
     graphs.waited(queue, handle)
     order = queue_order()
     if order is not None:
@@ -39,7 +39,7 @@ def wait(queue: int, handle: int) -> None:
 
 
 def waited(handle: int) -> None:
-    """The host has waited for the event, or has seen that it is over."""
+    """Note that the host has waited for the event, or has seen that it is over."""
     order = queue_order()
     if order is not None:
         order.host_waits_for(handle)

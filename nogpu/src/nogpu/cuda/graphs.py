@@ -1,5 +1,5 @@
-"""CUDA graphs: work is recorded instead of done, and every replay does it in the order of the calls. What events and
-waits order among it is recorded, too.
+"""CUDA graphs: work is recorded instead of done, and every replay does it in the order of the calls. The order that
+events and waits give the work is recorded, too.
 
 A capture by torch takes the launches of all queues; a torch operation on the device raises NotImplementedError. A
 capture by the CUDA runtime takes the work of the queue that it names, and of those that wait for an event of it.
@@ -21,7 +21,7 @@ KERNEL, COPY, FILL, HOST, GRAPH, EMPTY = range(6)  # cudaGraphNodeType
 
 
 class Work(NamedTuple):
-    """Something that a replay does; kind: None of what only orders the rest."""
+    """Work that a replay does. kind: a cudaGraphNodeType, None for work that only orders the rest."""
 
     run: Callable[[], None]
     kind: int | None
@@ -54,7 +54,7 @@ def begin(queue: int | None = None) -> None:
 
 
 def end() -> list[Work]:
-    """The work of the capture, which ends. Raises RuntimeError without one."""
+    """End the capture and return its work. Raises RuntimeError if no graph is being captured."""
     global _capture
     if _capture is None:
         raise RuntimeError("no CUDA graph is being captured")
@@ -76,13 +76,13 @@ def submit(work: Callable[[], None], queue: int, kind: int | None = None) -> Non
 
 
 def recorded(event: int, queue: int) -> None:
-    """An event is recorded in a queue: queues that wait for it are captured, too, if that one is."""
+    """Note that an event is recorded in a queue. If that queue is captured, so are those that wait for the event."""
     if _capture is not None:
         (_capture.events.add if capturing(queue) else _capture.events.discard)(event)
 
 
 def waited(queue: int, event: int) -> None:
-    """A queue waits for an event."""
+    """Note that a queue waits for an event. The queue is captured from now on if the event is of a captured one."""
     if _capture is not None and _capture.queues is not None and event in _capture.events:
         _capture.queues.add(queue)
 

@@ -3,19 +3,19 @@
 An effect is any event that could change the bytes that a lane reads: a store, an atomic that changes a word, an
 arrival, a copy that lands, an exit. The time between two effects is an epoch. Within it a lane's future depends on its
 own state alone, whatever the order of the turns, so that a warp repeats for ever if all of its groups have run and it
-is back in a state in which it has been in the same epoch. If all warps that can run do so, and no asynchronous
+is back in a state in which it has been in the same epoch. If every warp that can run repeats, and no asynchronous
 operation is outstanding, no effect will come: the kernel hangs. Any other spin goes on.
 
 A state is all that a warp's next instructions depend on: the places of its active groups, registers, local memory, and
 the asynchronous work that the warp alone can see. It is looked at between turns, when nothing else is live in the
-register file: no nested branch lasts longer than a turn. Each look compares with a few earlier states, which are
-farther and farther apart as in Brent's cycle detection: a spin of any period is found, and a look costs the same
+register file: no nested branch lasts longer than a turn. Each look compares the state with a few earlier ones, which
+are farther and farther apart as in Brent's cycle detection: a spin of any period is found, and a look costs the same
 however long a spin lasts.
 
-A warp that reads the clock does not repeat, since time goes on: it may wait for a deadline. If no warp would do
-anything else, the clock goes forward faster, by an eighth of the time that the epoch has lasted at each look. Deadlines
-end soon, and one that is less than eight ninths of another is over before it. nanosleep has no effect: a spin that
-sleeps repeats.
+A warp that reads the clock does not repeat, since time goes on: it may wait for a deadline. If every warp would repeat
+but for the clock, each look puts the clock forward by an eighth of the time that the epoch has lasted. So deadlines
+pass soon. Of two deadlines, counted from the epoch's start, the earlier passes first if it is less than eight ninths of
+the later. nanosleep has no effect: a spin that sleeps repeats.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _own_work(warp: Warp) -> tuple[list, ...]:
 
 
 class _Watch:
-    """Warp in an epoch."""
+    """States of a warp that the looks of an epoch have kept."""
 
     __slots__ = ("_kept", "_looks", "_stride", "reads_clock", "repeats")
 
@@ -141,7 +141,7 @@ class _Watch:
 
 
 class Spins:
-    """Warps that spin."""
+    """Looks for spins among a machine's warps."""
 
     def __init__(self) -> None:
         self._epoch = -1

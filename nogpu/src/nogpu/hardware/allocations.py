@@ -66,7 +66,10 @@ class Allocations:
         self._freed: deque[tuple[int, int, str, str]] = deque(maxlen=FREED_LIMIT)  # start, end, text, by whom
 
     def register(self, address: int, nbytes: int, name: str = "", writable: bool = True) -> None:
-        """Makes `nbytes` >= 1 bytes from `address` accessible. ValueError if they overlap a live allocation."""
+        """Makes `nbytes` >= 1 bytes from `address` accessible.
+
+        Raises ValueError for bytes that no allocation can have, and for those that overlap a live one.
+        """
         if nbytes < 1 or address < _HOST_FIRST or address + nbytes > _HOST_END:
             raise ValueError(f"no allocation can be {nbytes} bytes at {address:#x}")
         before, after = self.neighbours(address)
@@ -77,7 +80,7 @@ class Allocations:
         self.version = next(self._changes)
 
     def release(self, address: int) -> None:
-        """Ends the life of the allocation that starts at `address`. KeyError if there is none."""
+        """Ends the life of the allocation that starts at `address`. Raises KeyError if there is none."""
         allocation = self._live.pop(address)
         self.version = next(self._changes)
         if allocation.writable:

@@ -121,7 +121,10 @@ class Awaited:
 
     @property
     def may_come(self) -> bool:
-        """True if it is not there, and a warp of its CTA that can run may initialise it."""
+        """True if the mbarrier is not there yet, and a warp of its CTA that can run may initialise it.
+
+        Each call that does not find the mbarrier is a look; after PATIENCE looks the result is False.
+        """
         if self._offset in self._cta.mbarriers:
             return False
         self._looks += 1

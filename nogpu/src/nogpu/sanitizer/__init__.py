@@ -17,7 +17,7 @@ Agents. Each has a component in every vector clock (`clocks.py`):
 
 The clock of a lane has, by agent, the count up to which that agent's accesses happen before the lane's next one. Lanes
 of a warp share one clock until a wait that some of them execute parts them; bar.warp.sync, or another barrier at which
-they meet, gives them one clock again. That they run together again behind a branch orders nothing.
+they meet, gives them one clock again. Reconvergence behind a branch orders nothing.
 
 Edges. A release passes a clock on, an acquire joins it (`hardware/events.py`):
 
@@ -28,7 +28,7 @@ Edges. A release passes a clock on, an acquire joins it (`hardware/events.py`):
 | the issue of an asynchronous operation | the operation, and what its completion releases |
 | a bulk store's read of shared memory | cp.async.bulk.wait_group{.read} of its thread |
 | a copy of cp.async | cp.async.wait_group, or the arrival of cp.async.mbarrier.arrive |
-| a store or an atomic with an order | a load or an atomic with an order of the word, until another thread stores it |
+| a store or an atomic with an order | an ordered load or atomic of the same word, until another thread stores to it |
 | a strong write of a word | what follows a strong read that observes it |
 | a fence.sc of the device, ahead of such a write | a fence.sc of the device behind such a read |
 | a bulk store's write to global memory | cp.async.bulk.wait_group of its thread |
@@ -46,26 +46,27 @@ Accesses. The shadow of each CTA's shared memory (`shadow.py`) has, by byte, the
 its tensor memory (`columns.py`) has them by column and quarter of the lanes. Both are tables of `shadow_tables.py`.
 Compiled code notes threads' loads and stores of shared memory (`access_log.py`).
 
-Global memory. Its shadow (`global_accesses.py`, `global_tables.py`) is one for all clusters of launches that may
-overlap. A clock has other clusters' clocks once it has acquired them by a word (`words.py`), and the launches that are
-over. Compiled code notes loads and stores (`access_log.py`). A store by a thread needs fence.proxy.async.global before
-the async proxy reads its bytes. Tensor maps are read through the tensormap proxy, some time until the copy is complete;
-an edit needs fence.proxy.tensormap's release and an acquire of that map in between (`maps.py`).
+Global memory. All clusters of launches that may overlap share one shadow (`global_accesses.py`, `global_tables.py`). A
+clock covers other clusters' clocks once it has acquired them by a word (`words.py`), and the launches that are over.
+Compiled code notes loads and stores (`access_log.py`). A store by a thread needs fence.proxy.async.global before the
+async proxy reads its bytes. A copy reads its tensor map through the tensormap proxy, at any time until it is complete;
+between an edit of the map and the copy there must be a release by fence.proxy.tensormap and an acquire of that map
+(`maps.py`).
 
-Orders and scopes. A relaxed arrival releases what was before the last fence of its lanes, a relaxed wait acquires at
-the next one. An arrival whose scope, or the waiting instruction's, is the CTA synchronizes with threads of that CTA
+Orders and scopes. A relaxed arrival releases what came before the last fence of its lanes; a relaxed wait acquires at
+the next fence. If the scope of an arrival, or of the wait for it, is the CTA, it synchronizes with threads of that CTA
 only (PTX ISA, "Morally Strong Operations"). Further rows of a clock leave out orders or scopes, so that a report can
 name the rule.
 
-Exit of a CTA. When its last thread exits, the end of all copies, bulk stores and arrivals of other CTAs that concern
-its memory must happen before that, and no barrier may be half arrived on (`left_behind.py`). An arrival on a named
-barrier must be ordered behind the use before.
+Named barriers. An arrival must be ordered behind the previous use of the barrier (`barriers.py`).
 
-Uninitialised data. Shadows of a CTA's and a warp's memories (`origins.py`) have a byte 0xFF where nobody has written;
-registers have uninitialised bits (`registers.py`), which instructions spread (`propagate.py`, `between_lanes.py`) and
-MMAs pass on
-(`products.py`, `tensors.py`). They are reported where they count (`effects.py`). An uninitialised word of global memory
-is found by its value (`uninitialised.py`).
+Exit of a CTA. Every copy and bulk store that concerns the CTA's memory, and every arrival there by another CTA, must
+happen before the exit of its last thread, and no barrier may be half arrived on (`left_behind.py`).
+
+Uninitialised data. Shadows of a CTA's and a warp's memories (`origins.py`) have 0xFF for each byte that nobody has
+written; registers have uninitialised bits (`registers.py`), which instructions spread (`propagate.py`,
+`between_lanes.py`) and MMAs pass on (`products.py`, `tensors.py`). They are reported where they count (`effects.py`).
+An uninitialised word of global memory is found by its value (`uninitialised.py`).
 
 Queues. Launches, copies and operations of torch are ordered by queues, events and waits of the host (`queues.py`,
 `queue_clocks.py`). The accesses of a launch are read from the shadow at its end (`touched.py`, `spans.py`).

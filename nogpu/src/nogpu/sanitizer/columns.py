@@ -32,14 +32,14 @@ _CELLS = COLUMNS * QUADRANTS
 
 @lru_cache(maxsize=1024)
 def _cells(mask: int) -> np.ndarray:
-    """int64[n]: the set bits of a mask of columns."""
+    """int64[n]: numbers of the bits that are set in a mask of columns (`tensor.order.columns_mask`)."""
     bits = np.frombuffer(mask.to_bytes(_CELLS // 8, "little"), np.uint8)
     return np.flatnonzero(np.unpackbits(bits, bitorder="little"))
 
 
 def _row(issuer: Issuer) -> int:
-    """Row of a clock that an order of columns needs. tcgen05.fence orders them where a barrier is relaxed (PTX ISA,
-    tcgen05 Memory Consistency Model); a kernel without one has only the barrier's order.
+    """Row of a clock that says what happens before an access to columns. tcgen05.fence orders accesses even where a
+    barrier is relaxed (PTX ISA, tcgen05 Memory Consistency Model); in a kernel without that fence only barriers do.
     """
     return ANYWAY if issuer[0].grid.program.traits.tensor_fences else UNSCOPED
 

@@ -22,7 +22,7 @@ class _Freed(NamedTuple):
 
 
 class FreedMemory:
-    """Freed memory of all queues."""
+    """Freed memory of all queues, with the accesses to it that may not be over."""
 
     def __init__(self) -> None:
         self._noted: deque[tuple[Hashable, _Freed]] = deque()
@@ -32,14 +32,14 @@ class FreedMemory:
         return bool(self._noted or self._freed)
 
     def note(self, queue: Hashable, allocation: Allocation, users: list[Past], recorded: Container[Hashable]) -> None:
-        """Notes that memory of a queue is no longer used. recorded: queues for whose work the allocator waits
-        (record_stream).
+        """Notes that memory of a queue is freed. users: accesses to it. recorded: queues for whose work the allocator
+        waits (record_stream).
         """
         self._noted.append((queue, _Freed(allocation, [each for each in users if each.node.queue not in recorded])))
 
     def given(self, queue: Hashable, known: Clock, allocation: Allocation, handle: int) -> Conflict | None:
-        """Conflict of memory that is allocated for a queue with accesses to freed memory whose block it may be. known:
-        clock of the queue.
+        """Conflict of a new allocation for a queue with accesses to freed memory whose block it may reuse; None if
+        there is none. known: clock of the queue.
         """
         while self._noted:
             of, freed = self._noted.popleft()

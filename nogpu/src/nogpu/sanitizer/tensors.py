@@ -46,7 +46,7 @@ class Tensors:
             cta.tmem.values = self
 
     def fragment(self, g: ActiveGroup, issuer: Issuer, place: Place, stores: bool) -> None:
-        """Handler of `Events.fragment`."""
+        """Handler of `Events.fragment`: copies uninitialised bits between registers and tensor memory."""
         shadow, registers = self._tensor[g.cta], self._files.by_warp[g.warp]
         instruction, column = self._entry.instructions[issuer[1]], place[0] % COLUMNS
         if not stores:

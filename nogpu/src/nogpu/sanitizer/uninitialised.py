@@ -62,7 +62,7 @@ class Uninitialised:
     def accessed(
         self, cta: Cta, kind: str, place: int | np.ndarray, width: int, issuer: Issuer, running: AsyncOperation | None
     ) -> None:
-        """Handles an access to a CTA's shared memory."""
+        """Passes on the uninitialised bits that an access to a CTA's shared memory loads or stores."""
         if running is not None and self._entry.instructions[issuer[1]].opcode.startswith("tcgen05."):
             return  # `multiplied` and `copied` follow the operands of the tensor core
         if isinstance(place, np.ndarray):
@@ -111,7 +111,7 @@ class Uninitialised:
             self._load(instruction, invalid, issuer, origin)
 
     def _load(self, instruction: Instruction, invalid: np.ndarray, issuer: Issuer, origin: Origin) -> None:
-        """Handles a load by lanes of partly invalid bytes. invalid: uint8[lanes or 1, bytes]."""
+        """Marks bits of registers that lanes load. invalid: uint8[lanes or 1, bytes], invalid bits of these bytes."""
         mask = running_lanes(issuer[0].warp)
         lanes, items = chosen(mask), items_of(instruction.operands[0])
         nbytes = invalid.shape[1] // len(items)
