@@ -186,8 +186,8 @@ class Silent:
     def record(self):
         return self
 
-    def run(self, ptx, schedule, sanitized, limit):
-        assert ptx == self.ptx and sanitized
+    def run(self, ptx, schedule, sanitized, limit, explorer):
+        assert ptx == self.ptx and sanitized and explorer is None
         return ptx == "right"
 
 
