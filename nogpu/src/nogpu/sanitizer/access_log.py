@@ -1,4 +1,4 @@
-"""Accesses that compiled code notes; they are checked together before a clock changes under which they were made.
+"""Logs of the accesses that compiled code notes. They are checked together, before their clock changes.
 
 A warp has a log of its accesses to global memory, a CTA one of its warps' accesses to its shared memory.
 """
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 ROOM = 64  # accesses
 WIDEST = 32  # bytes of the largest access by a lane
 _HEAD, _RECORD = 2, 2 + LANES  # words (native/engine.h, AccessLog)
-# Second word of a record: bits, and numbers of bits below its fields. A run is a full warp's access to words in a row.
+# Second word of a record: masks of flags, and shifts of fields. A run is a full warp's access to words in a row.
 _STORE, _BY_LANE, _RUN = 1, 2, 4
 _WIDTH, _WARP = 3, 32
 
 
 def _width(how: int) -> int:
-    """Bytes of a lane's access, by the second word of its record."""
+    """Bytes of a lane's access. how: second word of its record."""
     return (how & FULL) >> _WIDTH
 
 
 def _are_apart(heads: list[list[int]]) -> bool:
-    """True if loads and stores are runs, and none of them lies between the first and the last byte of the others."""
+    """True if all accesses are runs, and the range of bytes that loads span does not meet the one that stores span."""
     spans = []
     for kind in (0, _STORE):
         runs = [(first, first + LANES * _width(how)) for _, how, first in heads if how & _STORE == kind]
@@ -53,7 +53,7 @@ def _may_meet(records: np.ndarray) -> bool:
 
 
 class _Log:
-    """Structure that compiled code fills."""
+    """Buffer of records that compiled code fills."""
 
     def __init__(self) -> None:
         words = np.zeros(_HEAD + ROOM * _RECORD, np.uint64)
@@ -82,7 +82,7 @@ class SharedLog:
         records = self._log.records[:count]
         heads = records[:, :2].tolist()
         first = 0
-        for end in range(1, count + 1):  # accesses of a warp in a row that are alike
+        for end in range(1, count + 1):  # groups of like accesses of a warp in a row
             head, how = heads[first]
             if end < count and heads[end][1] == how and not (heads[end][0] ^ head) & FULL:
                 continue
@@ -110,7 +110,7 @@ class AccessLog:
         accesses.logs.append(self)
 
     def end(self) -> None:
-        """Checks the last accesses: the warp has exited."""
+        """Checks the last accesses and closes the log of the warp, which has exited."""
         self.settle()
         self._accesses.logs.remove(self)
 

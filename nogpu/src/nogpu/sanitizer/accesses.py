@@ -30,7 +30,10 @@ class Accesses:
     def access(
         self, cta: Cta, shadow: Shadow, kind: str, proxy: str, place: int | np.ndarray, width: int, issuer: Issuer
     ) -> None:
-        """Handles an access to `width` bytes of a CTA's shared memory at an offset, or at each of several."""
+        """Checks and records an access to `width` bytes of a CTA's shared memory at an offset, or at each of several.
+
+        kind: "load" or "store". proxy: "generic" or "async".
+        """
         running, lanes = cta.machine.running, None
         views: list[View] | None = None
         if isinstance(place, np.ndarray) and proxy == "generic":
@@ -51,7 +54,7 @@ class Accesses:
         self._check(cta, shadow, access, place, width, lanes, views)
 
     def noted(self, cta: Cta, shadow: Shadow, noted: Noted) -> None:
-        """Handles accesses of a warp to its CTA's shared memory. Its addresses are int64."""
+        """Checks and records accesses of a warp to its CTA's shared memory. The addresses of `noted` are int64."""
         warp, mask, kind, width, indices, addresses, by_lane = noted
         clock = self._warps[warp]
         clock.changes += 1
@@ -89,7 +92,7 @@ class Accesses:
             self._reporter.report(conflict, access, f"{spread('shared offset', *conflict.place)} of {cta.label}")
 
     def stored(self, mask: int, addresses: np.ndarray, values: np.ndarray, issuer: Issuer) -> None:
-        """Handler of `Events.stored`: lanes that store different values to the same bytes are not ordered."""
+        """Reports lanes of a weak store that write different values to the same address (`Events.stored`)."""
         lanes = np.array(lanes_of(mask))
         order = lanes[np.argsort(addresses[lanes], kind="stable")]
         places, stored = addresses[order], values[:, order]
@@ -137,7 +140,7 @@ class Accesses:
 
 
 def _views(clock: WarpClock, mask: int, lanes: np.ndarray | None) -> list[View]:
-    """Lanes of a warp by clock. lanes: as of `Shadow.access`."""
+    """Views of a warp's lanes, one for each of their clocks. lanes: as in `Shadow.access`."""
     parts = list(clock.parts(mask))
     if lanes is None or len(parts) == 1:
         return [View(None, part, known) for part, known in parts]

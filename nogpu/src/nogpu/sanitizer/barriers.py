@@ -1,4 +1,4 @@
-"""Follows barriers and words that order: clocks that arrivals and stores release, lanes that acquire them."""
+"""Follows barriers and synchronizing words: arrivals and stores release clocks, waits and loads acquire them."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ NEVER = -1, -1
 KEPT = 32  # uses of a barrier for which a warp may still wait
 
 _Arrival = tuple[int, int, int, "Issuer"]
-"""Component of a warp's first lane, its lanes, their count, the instruction."""
+"""Component of the warp's first lane, mask of the lanes that arrive, their count, the instruction."""
 _Source = tuple[int | None, bool]
-"""Source of a release: threads of a CTA of this rank, True for a scope wider than the CTA; None: an operation."""
+"""Source of a release: rank of the threads' CTA (None: an operation), True for a scope wider than the CTA."""
 _OPERATION: _Source = None, True
-_TOTAL = ("fence.sc", "membar.gl", "membar.sys")  # fences that one order has (PTX ISA, membar/fence)
+_TOTAL = ("fence.sc", "membar.gl", "membar.sys")  # fences with one total order (PTX ISA, membar/fence)
 _SCOPES = {"cta": OF_CTA, "cluster": OF_CLUSTER}
 
 
@@ -63,13 +63,13 @@ class _MbarrierState:
 
 
 class Barriers:
-    """Barriers of a cluster, and words that order."""
+    """Barriers and synchronizing words of a cluster."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state, self._warps = state, state.warps
         self._mbarriers: dict[MBarrier, _MbarrierState] = {}
         self._uses: dict[object, dict[int, Clock]] = {}
-        # by named barrier: number of a use, and arrivals of the use before and of this one
+        # by named barrier: number of its current use, arrivals of the use before, arrivals of the current one
         self._arrivals: dict[NamedBarrier, tuple[int, list[_Arrival], list[_Arrival]]] = {}
         self._met: dict[tuple[object, Warp], int] = {}  # last use of a barrier for which a warp has waited
         self._words: dict[int, Word[_Source]] = {}
@@ -77,7 +77,7 @@ class Barriers:
         self._seen: dict[tuple[Warp, int, int], tuple[tuple[int, int], int]] = {}
 
     def mbarrier_arrived(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
-        """Handler of `Events.mbarrier_arrived`."""
+        """Releases clocks to an mbarrier (`Events.mbarrier_arrived`)."""
         clocks, by_thread = self._mbarrier_state(barrier).clocks, opcode(issuer).startswith("mbarrier.arrive")
         if by_thread:
             self._note_weak(issuer, barrier.name, True)
@@ -91,7 +91,7 @@ class Barriers:
             add(clocks, _OPERATION, self._released(issuer, running_lanes(issuer[0].warp)))
 
     def passed(self, barrier: MBarrier, warp: Warp) -> None:
-        """Handler of `Events.passed`."""
+        """Acquires what the completed phases of an mbarrier released (`Events.passed`)."""
         self._note_weak(running(warp), barrier.name, False)
         self._acquire(running(warp), running_lanes(warp), self._mbarrier_state(barrier).over)
 
@@ -105,7 +105,7 @@ class Barriers:
             self._state.reporter.relaxed.note(Weak(count, not has_order, is_narrow, remnant(issuer), place), releases)
 
     def _source(self, issuer: Issuer) -> _Source:
-        """Source of a release by an instruction: threads; an operation where scopes are waived."""
+        """Source of a release by an instruction of threads; where scopes are waived, that of an operation."""
         if self._state.reporter.allows(SCOPE, issuer):
             return _OPERATION
         return issuer[0].cta.rank, is_wide(opcode(issuer))
@@ -128,7 +128,7 @@ class Barriers:
         return state
 
     def _released(self, issuer: Issuer, mask: int, scope: int = OF_CTA) -> Clock:
-        """Clock that lanes release by an instruction. scope: of a fence that stands in for its order."""
+        """Clock that lanes release by an instruction. scope: of the fence that a relaxed instruction needs."""
         clock = self._warps[issuer[0].warp]
         return clock.release(mask) if self._state.releases(issuer) else clock.release_relaxed(mask, scope)
 
@@ -142,7 +142,7 @@ class Barriers:
             yield source, self._released(issuer, mask)
 
     def _acquirer(self, issuer: Issuer, needed: int) -> Callable[[int, Clock, int], None]:
-        """Function by which lanes acquire at an instruction. needed: scope of a fence that stands in for its order."""
+        """Function by which lanes acquire at an instruction. needed: scope of the fence that a relaxed one needs."""
         of = self._warps[issuer[0].warp]
         if self._state.acquires(issuer):
             return of.acquire
@@ -155,7 +155,7 @@ class Barriers:
             acquire(mask, clock, self._first_row(issuer, source))
 
     def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
-        """Handler of `Events.arrived`."""
+        """Releases the clock of lanes that arrive on a barrier (`Events.arrived`)."""
         scope = OF_CLUSTER if isinstance(barrier, ClusterBarrier) else OF_CTA
         if scope == OF_CLUSTER:
             self._note_weak(running(warp), "barrier of the cluster", True)
@@ -178,7 +178,9 @@ class Barriers:
         self._arrivals[barrier] = generation, last, now
 
     def excused(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
-        """Handler of `Events.excused`: an exit releases nothing, but no access of the thread comes after it."""
+        """Adds lanes that exit to a use of a barrier (`Events.excused`). An exit releases nothing, but no access of
+        theirs comes after it.
+        """
         clock = self._warps[warp].release(mask)
         clock.table[:ANYWAY] = 0
         self._use(barrier, generation, clock)
@@ -192,31 +194,31 @@ class Barriers:
             uses.pop(generation - KEPT, None)
 
     def met(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
-        """Handler of `Events.met`."""
+        """Acquires what arrivals on a barrier released (`Events.met`)."""
         self._met[barrier, warp] = generation
         clock = self._uses.get(barrier, {}).get(generation)
         if clock is not None:
             self._warps[warp].acquire(mask, clock)
 
     def joined(self, warp: Warp, mask: int) -> None:
-        """Handler of `Events.joined`."""
+        """Gives the lanes of a bar.warp.sync one clock (`Events.joined`)."""
         clock = self._warps[warp]
         clock.acquire(mask, clock.release(mask))
 
     def fenced(self, warp: Warp, space: str | None) -> None:
-        """Handler of `Events.fenced`."""
+        """Executes fence.proxy.async (`Events.fenced`)."""
         self._warps[warp].fence_proxy(running_lanes(warp), _FENCED_BY[space])
 
     def released_maps(self, warp: Warp, mask: int) -> None:
-        """Handler of `Events.released_maps`."""
+        """Releases edits of tensor maps (`Events.released_maps`)."""
         self._warps[warp].release_maps(mask)
 
     def acquired_map(self, warp: Warp, mask: int, address: int) -> None:
-        """Handler of `Events.acquired_map`."""
+        """Acquires edits of the tensor map at an address (`Events.acquired_map`)."""
         self._warps[warp].acquire_map(mask, address)
 
     def fenced_threads(self, warp: Warp, scope: str) -> None:
-        """Handler of `Events.fenced_threads`."""
+        """Executes a fence of threads (`Events.fenced_threads`)."""
         clock, mask, of = self._warps[warp], running_lanes(warp), _SCOPES.get(scope, OF_DEVICE)
         is_total = of == OF_DEVICE and opcode(running(warp)).startswith(_TOTAL)
         for lanes, part in list(clock.parts(mask)) if is_total else ():
@@ -227,7 +229,7 @@ class Barriers:
             clock.observe(mask, Observed(None, of_others(self._state, clock.behind(of)), None))
 
     def word_stored(self, warp: Warp, mask: int, key: int) -> None:
-        """Handler of `Events.word_stored`."""
+        """Releases clocks by a word that lanes write (`Events.word_stored`)."""
         issuer, base = running(warp), self._warps[warp].base
         stores, releases = opcode(issuer).startswith("st."), self._state.releases(issuer)
         self._note_write(warp, mask, key, stores)
@@ -244,7 +246,7 @@ class Barriers:
             self._state.words.release(self._state, key, clock, wide, base, mask, releases)
 
     def _note_write(self, warp: Warp, mask: int, key: int, stores: bool) -> None:
-        """Notes a strong write, by which those that observe it are ordered behind it."""
+        """Notes a strong write: what follows a read that observes it is ordered behind it."""
         clock, fenced = self._warps[warp], None
         for _, part in clock.parts(mask):
             fenced = both(fenced, None if part.observed is None else part.observed.fenced)
@@ -268,7 +270,7 @@ class Barriers:
         return word
 
     def word_loaded(self, warp: Warp, mask: int, key: int) -> None:
-        """Handler of `Events.word_loaded`. Lanes that spin and have acquired all releases acquire nothing."""
+        """Acquires what writes of a word released (`Events.word_loaded`). Lanes that spin acquire each version once."""
         issuer = running(warp)
         word = self._word(key)
         version = word.version, self._state.words.version(key)[0]
@@ -296,8 +298,8 @@ class Barriers:
             words.note_acquired(state.home, clock)
 
     def triggered(self, warp: Warp) -> None:
-        """Handler of `Events.triggered`: what is ordered before a fence of the device by these lanes is ordered before
-        the start of the next launch (PTX ISA, griddepcontrol).
+        """Releases to the start of the next launch what is ordered before these lanes' last fence of the device
+        (`Events.triggered`; PTX ISA, griddepcontrol).
         """
         released = self._warps[warp].behind_fence(running_lanes(warp), OF_DEVICE)
         if released is not None:
@@ -313,7 +315,7 @@ class Barriers:
                 warp.acquire(FULL, clock)
 
     def waited_for(self, warp: Warp, grid: int) -> None:
-        """Handler of `Events.waited_for`."""
+        """Acquires the clock that the end of a launch releases (`Events.waited_for`)."""
         clock = self._state.words.end(grid).at_home(self._state.home, self._state.agents)
         self._warps[warp].acquire(running_lanes(warp), clock)
         self._state.words.note_acquired(self._state.home, clock)

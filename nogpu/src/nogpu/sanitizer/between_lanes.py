@@ -48,7 +48,7 @@ def exchange(mask: int, i: Instruction, defines: tuple[str, ...], uses: list[str
 
 
 def _matrix(operand: object, bits: int, w: WarpRegisters) -> tuple[np.ndarray, int]:
-    """(uint[registers, 32], all bits set of each element that has an uninitialised one; bits of an element)."""
+    """(uint[registers, 32] with all bits set in each element that has an uninitialised one, bits of an element)."""
     items = operand.items if isinstance(operand, Vector) else (operand,)
     wide = bits == 64
     found: np.ndarray = np.array([w.bits(item) for item in items], np.uint64 if wide else np.uint32)
@@ -61,7 +61,7 @@ def _matrix(operand: object, bits: int, w: WarpRegisters) -> tuple[np.ndarray, i
 
 
 def multiply(i: Instruction, w: WarpRegisters) -> Bits:
-    """mma.sync: a row of A or a column of B that has uninitialised bits spoils that row or column of D."""
+    """Uninitialised bits of mma.sync's D: those of a row of A or a column of B spoil that row or column of D."""
     parts = i.opcode.split(".")
     m = int(re.match(r"m(\d+)", parts[3])[1]) if re.match(r"m(\d+)", parts[3]) else 16  # type: ignore[index]
     result, of_a, of_b = [part for part in parts[4:] if part not in ("row", "col", "satfinite")][:3]

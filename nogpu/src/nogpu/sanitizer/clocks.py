@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LANES = 32
 FULL = 0xFFFFFFFF
-RELAXED_WAITS = 32  # number of relaxed waits before a fence that count
+RELAXED_WAITS = 32  # number of a warp's last relaxed waits that a fence acquires
 
 
 @lru_cache(maxsize=1024)
@@ -33,13 +33,13 @@ def repeated(mask: int, times: int) -> np.ndarray:
 
 
 def lanes_meet(addresses: np.ndarray) -> bool:
-    """True if a lane has an address by one instruction that another lane has by another. addresses: of words of one
-    size, [instructions, lanes].
+    """True if two lanes access the same address, by one instruction or by two. addresses: [instructions, lanes], of
+    words of one size.
     """
     first = addresses[0]
-    if (first[1:] > first[:-1]).all() and not (addresses - addresses[:, :1] != first - first[0]).any():  # rows alike
+    if (first[1:] > first[:-1]).all() and not (addresses - addresses[:, :1] != first - first[0]).any():  # like rows
         starts = np.sort(addresses[:, 0])
-        if (starts[1:] - starts[:-1] > first[-1] - first[0]).all():  # and one behind the other
+        if (starts[1:] - starts[:-1] > first[-1] - first[0]).all():  # rows one behind the other
             return False
     if len(set(addresses.ravel().tolist())) == addresses.size:
         return False
@@ -54,13 +54,13 @@ OF_CTA, OF_CLUSTER, OF_DEVICE = range(3)
 """Scopes of fences."""
 SCOPES = 3
 MAPPED = ROWS
-"""Number of the first row beyond a clock's table: the row of a tensor map has its address added."""
+"""Number of the first row beyond a clock's table. The row of a tensor map has this number plus the map's address."""
 NOTHING = np.broadcast_to(np.int32(0), (1 << 30,))
 EVERYTHING = np.broadcast_to(np.int32((1 << 31) - 1), (1 << 30,))
 
 
 class Home:
-    """Identity of a cluster where clocks of several meet. It holds nothing, so that the cluster can be forgotten."""
+    """Identity of a cluster where clocks of several meet. It has no reference to that cluster."""
 
     __slots__ = ("grid",)
 
@@ -71,18 +71,19 @@ class Home:
 class Clock:
     """Vector clock: by agent, the count up to which its accesses happen before those under this clock.
 
-    | row | order that it keeps |
+    | row | accesses that its counts cover |
     |---|---|
-    | ORDERED | by the memory model |
-    | FENCED | and threads' writes to shared memory up to this count are visible to the async proxy |
-    | FENCED_GLOBAL | and threads' writes to global memory up to this count are |
-    | UNSCOPED | if a scope did not matter |
-    | ANYWAY | if neither scopes nor `.relaxed` did |
+    | ORDERED | those that the memory model orders before |
+    | FENCED | threads' writes to shared memory that the async proxy sees, too |
+    | FENCED_GLOBAL | threads' writes to global memory that it sees, too |
+    | UNSCOPED | those that would be ordered if no scope mattered |
+    | ANYWAY | those that would be ordered if neither scopes nor `.relaxed` mattered |
 
-    Rare parts stand outside of the table. maps: edits that fence.proxy.tensormap has released and acquired, once one
-    has been executed. observed: strong writes that have been observed, and fences by which these order. others: clocks
-    of other clusters, by home; rumours: their rows from UNSCOPED on only. Neither these dictionaries nor their clocks
-    ever change, so that many clocks share them. grids: bits of launches that are over.
+    Rare parts stand outside of the table. maps: edits of tensor maps that fence.proxy.tensormap has released and
+    acquired; None before the first such fence. observed: strong writes that have been observed, and fences that they
+    order. others: clocks of other clusters, by home. rumours: those of which only the rows from a first one on count,
+    by home and that row. Neither these dictionaries nor their clocks ever change, so that many clocks share them.
+    grids: mask of the numbers of launches that are over.
     """
 
     __slots__ = ("grids", "maps", "observed", "others", "rumours", "table")
@@ -96,8 +97,8 @@ class Clock:
         self.grids = 0
 
     def row(self, number: int) -> np.ndarray:
-        """int32[agents]: a row of the table, or the edits that the tensormap proxy sees in a map (MAPPED and its
-        address).
+        """int32[agents]: a row of the table, or the edits that the tensormap proxy sees in a map (number: MAPPED plus
+        the map's address).
         """
         if number < MAPPED:
             return self.table[number]
@@ -117,12 +118,12 @@ class Clock:
         return counts
 
     def set(self, agent: int | slice, count: int) -> None:
-        """Orders an agent's accesses up to a count before, whatever their scopes."""
+        """Covers an agent's accesses up to a count, whatever their scopes."""
         table = self.table
         table[ORDERED, agent] = table[UNSCOPED, agent] = table[ANYWAY, agent] = count
 
     def set_lanes(self, base: int, mask: int, count: int) -> None:
-        """Orders accesses of lanes up to a count before, whatever their scopes. base: component of the first lane."""
+        """Covers accesses of lanes up to a count, whatever their scopes. base: component of the first lane."""
         if mask == FULL:
             self.set(slice(base, base + LANES), count)
         else:
@@ -151,7 +152,7 @@ class Clock:
                 self.observed = other.observed if self.observed is None else self.observed.join(other.observed)
 
     def _join_others(self, other: Clock, row: int) -> None:
-        """Joins the other's clocks of other clusters, by rows from `row` on."""
+        """Joins another clock's clocks of other clusters, in their rows from `row` on."""
         if row == ORDERED:
             self.others = _merged(self.others, other.others)
             self.rumours = _merged(self.rumours, other.rumours)
@@ -196,7 +197,7 @@ class Clock:
         return np.array_equal(self.table, other.table)
 
     def at_home(self, home: Home, agents: Agents) -> Clock:
-        """Others' clocks as a clock of one of these clusters."""
+        """Clock of the cluster `home` with what this one has of it and of others. agents: of that cluster."""
         others = dict(self.others or {})
         known = others.pop(home, None)
         found = agents.clock() if known is None else agents.fit(known.copy())
@@ -214,7 +215,7 @@ _Key = TypeVar("_Key")
 
 
 def _merged(mine: dict[_Key, Clock] | None, theirs: dict[_Key, Clock] | None) -> dict[_Key, Clock] | None:
-    """Join of two clocks' clocks of other clusters: one of the two where it covers the other."""
+    """Join of two clocks' clocks of other clusters: one of the two where that covers the other."""
     if theirs is None or mine is theirs:
         return mine
     if mine is None:
@@ -231,7 +232,7 @@ def _merged(mine: dict[_Key, Clock] | None, theirs: dict[_Key, Clock] | None) ->
 
 
 def _joined(one: Clock, other: Clock) -> Clock:
-    """Join of two clocks of a cluster: one of the two where it covers the other."""
+    """Join of two clocks of a cluster: one of the two where that covers the other."""
     if one.has(other):
         return one
     if other.has(one):
@@ -264,7 +265,7 @@ class Agents:
         return Clock(np.zeros((ROWS, self._room), np.int32))
 
     def channel(self, key: Hashable, width: int = 1) -> Channel:
-        """Agent of a name. width: adjacent components that it has."""
+        """Agent of a key, made at its first use. width: number of its adjacent components."""
         found = self._channels.get(key)
         if found is None:
             found = self._channels[key] = Channel(self._used)
@@ -274,7 +275,7 @@ class Agents:
         return found
 
     def find(self, key: Hashable) -> Channel | None:
-        """Agent of a name, if there is one."""
+        """Agent of a key, if there is one."""
         return self._channels.get(key)
 
     def fit(self, clock: Clock) -> Clock:
@@ -293,5 +294,5 @@ class Cause:
         self.mask, self.warp = mask, issuer[0].warp  # lanes that have issued it
         self.channel: Channel | None = None  # None: one for each place that it writes
         self.count = 0  # of the channel, at its issue
-        self.views: Any = None  # its views (`history.View`), once it has been checked
+        self.views: Any = None  # its views (`conflicts.View`), once it has been checked
         self.completes_on: str | None = None  # mbarrier on which it completes, once it has

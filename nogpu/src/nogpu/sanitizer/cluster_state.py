@@ -51,17 +51,17 @@ class ClusterState:
         self.words = words
         self.global_accesses: dict[tuple, Access] = {}
         self.home = Home(cluster.grid.number)
-        self.started: Clock | None = None  # clock that its launch's start acquires, as other clusters have it
+        self.started: Clock | None = None  # clock that the start of its launch acquires (`Words.start`)
         warps = [warp for cta in cluster.ctas for warp in cta.warps]
         self.agents = Agents(LANES * len(warps))
         self.warps = {warp: WarpClock(self.agents, LANES * i) for i, warp in enumerate(warps)}
 
     def releases(self, issuer: Issuer) -> bool:
-        """True if an arrival or a store releases, or a waiver takes it to do so."""
+        """True if an arrival or a store releases, or counts as if it did by a waiver."""
         return orders.releases(opcode(issuer)) or self.reporter.allows(ORDER, issuer)
 
     def acquires(self, issuer: Issuer) -> bool:
-        """True if a wait or a load acquires, or a waiver takes it to do so."""
+        """True if a wait or a load acquires, or counts as if it did by a waiver."""
         return orders.acquires(opcode(issuer)) or self.reporter.allows(ORDER, issuer)
 
 

@@ -70,7 +70,7 @@ class Columns:
         self._pending: dict[Warp, set[int]] = {}  # indices of tcgen05.ld that no tcgen05.wait::ld has followed
 
     def touched(self, cta: Cta, issuer: Issuer, reads: int, writes: int) -> None:
-        """Handler of `Events.touched`."""
+        """Checks an access to columns. reads, writes: masks of columns (`Events.touched`)."""
         running = cta.machine.running
         if running is not None and running.cause is not None:
             self._touched_by_core(cta, issuer, running.cause, reads, writes)
@@ -150,12 +150,12 @@ class Columns:
             self._reporter.report(conflict, access, place, "tensor")
 
     def allocated(self, cta: Cta, columns: int) -> None:
-        """tcgen05.alloc clears the access history of its columns."""
+        """Clears the access history of columns that tcgen05.alloc has given (`Events.allocated`)."""
         if cta in self._shadows:
             self._shadows[cta].forget(_cells(columns))
 
     def freed(self, cta_group: int, issuer: Issuer, columns: int) -> None:
-        """Handles tcgen05.dealloc: nobody may access the columns of the group's CTAs later or at the same time."""
+        """Checks tcgen05.dealloc: nobody may access the columns of the group's CTAs later or at the same time."""
         warp = issuer[0].warp
         clock = self._warps[warp]
         of = issuer[0].cta
@@ -167,7 +167,7 @@ class Columns:
             self._check(cta, access, columns, views, records=cta is not of)
 
     def fragments_completed(self, warp: Warp, kind: str) -> None:
-        """Handles tcgen05.wait::ld or ::st."""
+        """Completes a warp's loads or stores at tcgen05.wait::ld or ::st. kind: "ld" or "st"."""
         channel = self._fragments(warp, kind)
         self._warps[warp].acquire_count(warp.live, channel.agent, channel.count)
         channel.count += 1
@@ -187,7 +187,7 @@ class Columns:
         self._check(warp.cta, access, columns, views, reports=False)
 
     def fragments_used(self, g: ActiveGroup, loads: Sequence[int]) -> None:
-        """Handles a use of registers that loads fill, which waits for these."""
+        """Reports a use of registers that pending loads fill. The use waits for the loads."""
         pending = self._pending.get(g.warp, set())
         used = pending.intersection(loads)
         if not used:

@@ -1,4 +1,4 @@
-"""Pairs of accesses to an item: whether a clock orders them, and what is missing if it does not."""
+"""Decides whether a clock orders two accesses to an item, and names what is missing if it does not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nogpu.sanitizer.clocks import Cause, Clock, Home
     from nogpu.sanitizer.observed import Word
 
-ALL = 255  # stands for each lane of the access
+ALL = 255  # number that stands for all lanes of the access
 CTA, CLUSTER, GRID = range(3)
 """Extents of the scope of a strong access."""
 READ_ONLY = -1
@@ -25,7 +25,7 @@ Lanes = np.ndarray | None
 
 
 class Access:
-    """Access: its agent and count, its proxy, its instruction."""
+    """Access to memory by lanes of a warp, or by another agent."""
 
     __slots__ = (
         *("agent", "cause", "count", "fence", "is_async", "is_strong", "is_write", "issuer", "lanes", "listed"),
@@ -53,14 +53,14 @@ class Access:
         self.number = 0  # index in the history
         self.step = Access.now
         self.fence = FENCED  # row of a clock that covers threads' writes which this access's proxy sees
-        self.home: Home | None = None  # cluster, where accesses of several meet
+        self.home: Home | None = None  # its cluster, where accesses of several clusters meet
         self.reach = GRID  # extent of its scope, if it is strong
         self.size = 0  # bytes of each of its words, if it is strong
         self.started: Clock | None = None  # of a load through the read-only path: at the start of its launch
         self.origin = 0  # address of offset 0 of the memory
         self.writes: dict[Word, int] = {}  # by word: numbers of its strong writes
         self.polled: tuple[int, int] | None = None  # a load's address, and the number of writes before it
-        # of instructions in a row: their indices, [instructions] or [instructions, lanes] addresses, bytes of each
+        # of instructions in a row: their indices, addresses [instructions] or [instructions, lanes], bytes of each
         self.several: tuple[list[int], Sequence[int] | np.ndarray, int] | None = None
 
     def name(self, address: int) -> None:
@@ -72,11 +72,11 @@ class Access:
             self.issuer = self.issuer[0], indices[int(at[-1])] if len(at) else self.issuer[1]
 
     def is_of(self, other: Access) -> bool:
-        """True if lanes of one warp, or one other agent, make both."""
+        """True if lanes of the same warp, or the same other agent, make both accesses."""
         return self.agent == other.agent and self.home is other.home
 
     def is_fenced(self, other: Access) -> bool:
-        """True if the other's proxy sees this write behind a fence only."""
+        """True if an order alone does not make this write visible to another access."""
         if other.fence == READ_ONLY:
             return (
                 self.home is other.home or other.started is None or not _is_covered(self, other, other.started, ORDERED)
@@ -102,7 +102,7 @@ class View(NamedTuple):
     rows: np.ndarray | None  # bool, by place: the places of these lanes; None: all
     lanes: int  # mask, 0 for an operation
     clock: Clock
-    row: int = ORDERED  # row of the clock that an order needs
+    row: int = ORDERED  # row of the clock that has to cover an earlier access
 
 
 class Conflict(NamedTuple):
@@ -110,7 +110,7 @@ class Conflict(NamedTuple):
 
     before: Access
     missing: int | None  # row of `Clock` that would order it; None: none of them
-    place: tuple[int, int]  # offsets of the bytes of both that lie together: the first, and behind the last
+    place: tuple[int, int]  # offsets of the first bytes in a row that both access: (first, end)
     same_warp: bool
 
 
@@ -140,7 +140,7 @@ def _is_covered(before: Access, access: Access, clock: Clock, row: int) -> bool:
 
 
 def are_strong(before: Access, access: Access) -> bool:
-    """True if two accesses are morally strong (PTX ISA, "Morally Strong Operations"): they overlap completely, too."""
+    """True if two accesses are morally strong (PTX ISA, "Morally Strong Operations"): they also overlap completely."""
     if not (before.is_strong and access.is_strong) or before.size != access.size:
         return False
     one, other = before.home, access.home
@@ -148,14 +148,14 @@ def are_strong(before: Access, access: Access) -> bool:
 
 
 def is_ordered(before: Access, access: Access, view: View, needs_fence: bool) -> bool:
-    """True if `before` happens before `access`, fenced if needed."""
+    """True if `before` happens before `access`, which sees it behind a fence if it needs one."""
     if not _is_covered(before, access, view.clock, view.row):
         return False
     return not needs_fence or _is_seen(before, access, view.clock)
 
 
 def _is_seen(before: Access, access: Access, clock: Clock) -> bool:
-    """True if a write that needs a fence has one."""
+    """True if an access sees a write that needs a fence."""
     return access.fence != READ_ONLY and _is_covered(before, access, clock, access.fence)
 
 
@@ -188,7 +188,9 @@ def conflicts(
     lanes: Lanes,
     view: View,
 ) -> Iterator[Conflict]:
-    """Conflict of two accesses, if there is one. at: bool, the items of both. of_before: the lane of each."""
+    """Yields the conflict of two accesses, if there is one. at: bool by item, True where both may access it. of_before:
+    lane of the earlier access, by item.
+    """
     if view.rows is not None:
         at = at & _column(view.rows, at)
     bad = at & _uncovered(before, view, view.row, of_before, lanes, access)
@@ -226,7 +228,7 @@ def _is_observed(before: Access, access: Access, clock: Clock, place: tuple[int,
 
 
 def _uncovered(before: Access, view: View, row: int, of_before: np.ndarray, lanes: Lanes, access: Access) -> np.ndarray:
-    """bool, by item: True where a row of the clock does not cover the earlier access. of_before: its lane."""
+    """bool by item: True where a row of the clock does not cover the earlier access. of_before: lane of that access."""
     table = _counts(before, access, view, row)
     if not before.lanes:
         return np.full_like(of_before, table[before.agent] < before.count, bool)

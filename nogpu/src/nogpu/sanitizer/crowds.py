@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from nogpu.sanitizer.conflicts import GRID, Access
 
-FEW = 64  # accesses from which on those are dropped that a later one of the same lanes stands for
+FEW = 64  # size from which on a crowd drops accesses that a later one of the same lanes stands for
 
 
 class Crowd:
-    """Access, and the crowd that was there before it. It never changes."""
+    """List of accesses: the newest one, and the crowd of the older ones. It never changes."""
 
     __slots__ = ("_access", "_older", "_room", "_size", "has_writes", "is_strong")
 
@@ -19,20 +19,20 @@ class Crowd:
         self._size: int = 1 if older is None else older._size + 1
         self._room: int = FEW if older is None else older._room
         self.has_writes: bool = access.is_write or (older is not None and older.has_writes)
-        # The bytes of each word if all are strong, with the scope of the device; else 0
+        # Bytes of each word if all accesses are strong and have the scope of the device, else 0
         self.is_strong: int = access.size if access.is_strong and access.reach == GRID else 0
         if older is not None and older.is_strong != self.is_strong:
             self.is_strong = 0
 
     def __iter__(self) -> Iterator[Access]:
-        """The accesses, the last one first."""
+        """Yields the accesses, the last one first."""
         each: Crowd | None = self
         while each is not None:
             yield each._access
             each = each._older
 
     def add(self, access: Access) -> Crowd:
-        """This crowd and one more access."""
+        """Crowd of these accesses and one more."""
         found = Crowd(access, self)
         if found._size < found._room:
             return found

@@ -35,20 +35,20 @@ def _registers_of(address: Address) -> list[Register]:
 
 
 def _finish(issuer: Issuer) -> None:
-    """Lets asynchronous operations happen that may: one that should have been waited for reports that it was not."""
+    """Runs all asynchronous operations that can run: one that should have been waited for reports that it was not."""
     queues = issuer[0].cta.machine.queues
     while ready := [(queue, n) for queue, n in queues.heads() if not (waits := queue[n].waits) or not waits()]:
         queues.run_at(*ready[0])
 
 
 class Stored:
-    """Uninitialised bits that the store which a warp executes, or has left behind, writes."""
+    """Uninitialised bits that a store writes, which a warp executes or (asynchronous) has issued."""
 
     def __init__(self, mask: int, invalid: np.ndarray, origin: Origin) -> None:
         self.mask, self.invalid, self.origin = mask, invalid, origin  # invalid: uint8[32 or rows, bytes]
 
     def by_place(self, places: int | np.ndarray, width: int) -> np.ndarray:
-        """uint8[places, width]."""
+        """uint8[places, width]: the uninitialised bits of the bytes at each place."""
         count = len(places) if isinstance(places, np.ndarray) else 1
         rows = self.invalid if len(self.invalid) != LANES else self.invalid[chosen(self.mask)]
         if count == len(rows) and rows.shape[1] == width:
@@ -65,10 +65,10 @@ class Effects:
         self._files, self._reporter = files, reporter
         self._entry, self._register_uses = files.entry, files.register_uses
         self.stored: dict[tuple[Warp, int], Stored] = {}
-        """(warp, index of the instruction) -> what its stores are about to write of uninitialised bits."""
+        """(warp, index of the instruction) -> uninitialised bits that its stores are about to write."""
 
     def uninitialised_named(self, g: ActiveGroup, mask: int, index: int) -> None:
-        """Handler of `Events.uninitialised_named`."""
+        """Reports or passes on uninitialised bits that an instruction uses (`Events.uninitialised_named`)."""
         assert self._register_uses is not None
         registers, instruction, issuer = self._files.by_warp[g.warp], self._entry.instructions[index], (g, index)
         base, lanes = instruction.opcode.partition(".")[0], chosen(mask)
@@ -109,7 +109,7 @@ class Effects:
         return found
 
     def _guard(self, registers: WarpRegisters, instruction: Instruction, base: str, issuer: Issuer) -> tuple[str, ...]:
-        """Guard of an instruction, if it has uninitialised bits in lanes that count."""
+        """Name of an instruction's guard, if that has uninitialised bits in lanes that count; else ()."""
         if instruction.predicate is None or instruction.predicate.register.name not in registers:
             return ()
         register, outer = instruction.predicate.register, chosen(issuer[0].warp.registers.context.outer)
@@ -135,14 +135,14 @@ class Effects:
             self.report(what, issuer, bad, registers.origin(register.name), False)
 
     def report(self, what: str, issuer: Issuer, lanes: np.ndarray | None, origin: Origin, is_doubt: bool) -> None:
-        """Reports a use of uninitialised bits. what: the use in words. lanes: bool[32] of the lanes it concerns."""
+        """Reports a use of uninitialised bits. what: the use in words. lanes: bool[32]; None: not known."""
         mask = 0 if lanes is None else sum(1 << lane for lane in np.flatnonzero(lanes).tolist())
         if not is_doubt and not origin.is_global:
             _finish(issuer)
         self._reporter.report_uninitialised(what, issuer, mask, origin, is_doubt)
 
     def _data(self, registers: WarpRegisters, operand: object, nbytes: int) -> np.ndarray:
-        """uint8[32, bytes]: the uninitialised bits of the bytes that each lane stores."""
+        """uint8[32, bytes]: INVALID for each byte that a lane stores with an uninitialised bit, else 0."""
         parts = [registers.bits(item)[:, None].view(np.uint8)[:, :nbytes] for item in items_of(operand)]
         found = np.concatenate(parts, axis=1)
         return np.where(found != 0, np.uint8(INVALID), np.uint8(0))
@@ -174,7 +174,7 @@ class Effects:
 
     @staticmethod
     def _is_copy(registers: WarpRegisters, items: tuple, lanes: np.ndarray, origin: Origin) -> bool:
-        """True if all uninitialised items are words of global memory as they are."""
+        """True if all uninitialised items are unchanged words of global memory."""
         if not origin.is_global:
             return False
         for item in items:
@@ -188,7 +188,7 @@ class Effects:
     def _change(
         self, registers: WarpRegisters, instruction: Instruction, issuer: Issuer, mask: int, uses: list[str]
     ) -> None:
-        """Handles atom, red, st.async, st.bulk: all bits that they store are uninitialised if one is."""
+        """Follows atom, red, st.async, st.bulk: all bits that they store are uninitialised if one of an operand is."""
         addressed = {x.name for o in instruction.operands if isinstance(o, Address) for x in _registers_of(o)}
         lanes = chosen(mask)
         tainted = [n for n in uses if n not in addressed and registers.bits(Register(n, 0))[lanes].any()]

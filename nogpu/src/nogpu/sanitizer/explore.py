@@ -3,7 +3,7 @@
 A run is one trace (`traces.py`): it stands for all interleavings that differ by the order of independent turns. Each
 reversal of its trace begins another one, which is run in turn, until no trace is new: then every interleaving has been
 seen. Steps that access the same bytes, which nothing orders (`races.py`), are swapped, too: that may show what a race
-does. Plans with few reversals come first, and pairs of instructions that have not been tried. A run that ends with an
+does. Plans with few reversals come first, and pairs of instructions that have been tried least. A run that ends with an
 error, or leaves other bytes than the first one, fails; of its holds those are kept without which it would not fail.
 """
 
@@ -111,11 +111,11 @@ class Explorer:
     """Search that implements `execution.trials.Explorer`."""
 
     def __init__(self, limit: int, allowed: tuple[str, ...] = ()) -> None:
-        """limit: runs of a launch. allowed: as of `observer.Sanitizer`."""
+        """limit: runs of a launch. allowed: as in `observer.Sanitizer`."""
         self._limit, self._allowed = limit, allowed
         self.verdicts: list[Verdict] = []
         self.runs = 0
-        """Runs of all launches, those that fail and those that reduce a failure's holds among them."""
+        """Number of runs of all launches. It includes those that fail and those that reduce a failure's holds."""
 
     def follower(self) -> Races:
         """Collector of one run."""
@@ -128,7 +128,7 @@ class Explorer:
         return found
 
     def explore(self, trial: Trial) -> None:
-        """Searches the interleavings of a launch."""
+        """Searches the interleavings of a launch. Raises EmulatorError for one that fails."""
         shown = status.Status(f"exploring {trial.kernel}", "runs") if status.is_shown() else None
         try:
             verdict = self._search(trial, shown)
@@ -191,7 +191,7 @@ class Explorer:
         return trial.run(schedules)
 
     def _reduced(self, trial: Trial, plan: _Plan, tried: Tried, runs: int) -> EmulatorError:
-        """The failure with as few holds as it needs."""
+        """Failure of a plan's run, with as few holds as it needs."""
         holds, failure = list(plan.holds), tried.failure
         assert failure is not None  # the run has failed
         size = len(holds)
@@ -208,7 +208,7 @@ class Explorer:
         return _told(failure, schedule_of(holds), runs, [plan.holds[hold] for hold in holds])
 
     def summarise(self) -> None:
-        """Prints on standard error what is known of the launches that have been explored."""
+        """Prints the verdicts, and the number of runs and launches, on standard error."""
         if self.verdicts:
             words = Counter(verdict.word for verdict in self.verdicts)
             runs, launches = sum(verdict.runs for verdict in self.verdicts), len(self.verdicts)
@@ -223,7 +223,7 @@ def _s(number: int) -> str:
 
 
 def _told(failure: EmulatorError, schedule: str, runs: int, texts: Iterable[str]) -> EmulatorError:
-    """Failure with the schedule that shows it. texts: of its holds."""
+    """Adds the schedule that shows a failure to it, and returns it. texts: of the schedule's holds."""
     lines = "".join(f"\n    {text}" for text in texts) or '\n    as under "late", warp by warp'
     options = "--sanitize " if failure.reason.startswith("sanitizer, rule ") else ""
     again = f"{options}--schedule '{schedule}'"
@@ -234,7 +234,7 @@ def _told(failure: EmulatorError, schedule: str, runs: int, texts: Iterable[str]
 
 
 def install() -> None:
-    """Explores launches of this process (NOGPU_EXPLORE), and follows them if that is wanted, too.
+    """Makes this process explore its launches (NOGPU_EXPLORE), and sanitize them, too, if NOGPU_SANITIZE is 1.
 
     Raises EmulatorError for a number of runs that is not legal.
     """

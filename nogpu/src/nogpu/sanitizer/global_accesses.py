@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from nogpu.sanitizer.queue_history import Touched
     from nogpu.sanitizer.report import Reporter
 
-PENDING = 1 << 16  # number of reads of an allocation to which nobody has written
+PENDING = 1 << 16  # number of reads from which on they are recorded, although nobody has written to their allocation
 READS = 8  # number of unordered reads of a byte that are kept
 
 
@@ -55,7 +55,7 @@ class GlobalAccesses:
             log.settle()
 
     def touched(self, with_reads: bool) -> dict[int, list[Touched]]:
-        """Accesses so far, by number of a launch."""
+        """Accesses so far, by number of a launch. with_reads: reads are among them."""
         self.settle()
         return touched(self.launches, list(self._tables.values()), self._history, with_reads)
 
@@ -68,7 +68,9 @@ class GlobalAccesses:
         strides: tuple[int, ...],
         issuer: Issuer | None,
     ) -> None:
-        """Observer of global memory. An access of the host has no issuer, and is ordered before and after launches."""
+        """Checks and records an access to global memory: to a box of bytes at an address, or to words of shape[0] bytes
+        at several. An access of the host has no issuer: it is ordered before and after launches.
+        """
         if issuer is None:
             return
         tables = None if isinstance(address, np.ndarray) else self._tables_at(address)
@@ -100,8 +102,8 @@ class GlobalAccesses:
     def noted_runs(
         self, state: ClusterState, warp: Warp, kind: str, width: int, indices: list[int], starts: list[int]
     ) -> bool:
-        """Handles accesses of a full warp by instructions in a row, each to words of `width` bytes that lie in a row.
-        False, with nothing done, where instructions or lanes have to be told apart.
+        """Checks and records accesses of a full warp by instructions in a row, each to words of `width` bytes in a row.
+        Returns False, with nothing done, where instructions or lanes have to be told apart. starts: addresses.
         """
         size, low, high = width * LANES, min(starts), max(starts)
         tables, clock, grid = self._tables_at(low), state.warps[warp], warp.cta.grid
@@ -121,7 +123,7 @@ class GlobalAccesses:
         return True
 
     def noted(self, state: ClusterState, noted: Noted) -> None:
-        """Handles accesses of a warp. Its addresses are uint64."""
+        """Checks and records accesses of a warp. The addresses of `noted` are uint64."""
         warp, mask, kind, width, indices, addresses, by_lane = noted
         if not by_lane:
             addresses = addresses[:, :1]
@@ -180,8 +182,9 @@ class GlobalAccesses:
         views: list[View],
         extent: tuple[int, int, Tables | None] | None = None,
     ) -> None:
-        """Handles accesses by lane: addresses uint64[n] of the lanes of a mask, perhaps several times in a row; or of
-        no lane in particular. extent: the lowest and the highest of them, and the lowest one's tables.
+        """Checks and records accesses to words of `width` bytes. addresses: uint64[n], those of the lanes of a mask,
+        once or several times in a row; mask 0: of no lane in particular. extent: lowest and highest address, tables of
+        the lowest.
         """
         lanes, times = None, len(addresses) // (mask.bit_count() or 1)
         if mask and times * mask.bit_count() == len(addresses):

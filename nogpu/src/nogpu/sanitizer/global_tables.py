@@ -44,8 +44,8 @@ def _offsets(first: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> np
 
 @lru_cache(maxsize=256)
 def _groups(width: int, times: int) -> np.ndarray:
-    """uint8[n]: what stands for the lanes of each chunk of a warp's run of words, so many times in a row; nobody may
-    change the array.
+    """uint8[n]: the number that stands for the lanes of each chunk of a warp's run of words of `width` bytes, `times`
+    times in a row; nobody may change the array.
     """
     each = CHUNK // width
     lanes = np.arange(LANES, dtype=np.uint8).repeat(max(1, width // CHUNK))
@@ -81,7 +81,7 @@ class LaneWords(NamedTuple):
             chunks = tables.chunks(self.addresses, self.width)
             if chunks is not None:
                 groups = None if self.lanes is None else group_of(self.lanes.reshape(-1, CHUNK // self.width))
-                if groups is not None or not is_write:  # of a load the lanes may be lost
+                if groups is not None or not is_write:  # the lanes of a load may be lost
                     return chunks, groups
         return tables.lanes(self.addresses, self.width), self.lanes
 
@@ -220,13 +220,13 @@ class Tables:
         return first + self._origin - self.start, end + self._origin - self.start
 
     def reach(self, first: int, end: int) -> None:
-        """Notes that bytes at addresses from the first to the end have been accessed, at least some of them."""
+        """Notes that some bytes at addresses from `first` to before `end` have been accessed."""
         self._first_chunk = min(self._first_chunk, (first - self._origin) // CHUNK)
         self._end_chunk = max(self._end_chunk, -(-(end - self._origin) // CHUNK))
 
     def runs(self, reads: bool) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """(starts, ends, numbers) of items in a row that have the same number, of writes or of reads: addresses, in
-        order. Some may have number 0.
+        """Yields (starts, ends, numbers): addresses, in order, of items in a row that have the same number, of writes
+        or of reads, and these numbers. A number may be 0.
         """
         first, end = self._first_chunk, self._end_chunk
         whole = (self._whole.reads if reads else self._whole.writes)[first:end]

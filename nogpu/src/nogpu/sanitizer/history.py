@@ -59,7 +59,7 @@ class History:
     ) -> list[Conflict]:
         """Records an access. Returns the earlier ones that conflict with it and are not ordered before it.
 
-        lanes: uint8[n] for places by lane. views: the lanes or the operation that access; none: of a read that need not
+        lanes: uint8[n] for places by lane. views: clocks of the lanes or the operation; empty for a read that need not
         be checked.
         """
         self._number(access)
@@ -79,7 +79,7 @@ class History:
             items.pairs[where] = access.number
             if access.lanes:
                 items.writers[where] = by_place
-        else:  # strong writes race with others than the write before them: they stay beside that
+        else:  # A strong write races with other accesses than the write before it: both stay.
             self._has_strong_writes |= access.is_write
             self._read(access, reads, cells, by_place, views)
         return found
@@ -90,9 +90,9 @@ class History:
             self._accesses.append(access)
 
     def follows(self, access: Access, items: Items, where: Any, lanes: Lanes, views: list[View]) -> bool:
-        """Records an access that is ordered behind all that conflict with it; else does nothing.
+        """Records an access and returns True if it is ordered behind all that conflict with it; else does nothing.
 
-        items, where: as of `Cells`; lanes, views: as of `access`.
+        items, where: as in `Cells`; lanes, views: as in `access`.
         """
         if views and views[0].rows is not None:
             return False
@@ -127,7 +127,7 @@ class History:
         return True
 
     def _is_behind(self, write: int, reads: int, access: Access, view: View) -> bool:
-        """True if no recorded access conflicts with this one without being ordered before it."""
+        """True if every recorded access that conflicts with this one is ordered before it. write, reads: numbers."""
         before = self._accesses[write]
         if before is not None and not follows(before, access, view):
             return False
@@ -138,7 +138,7 @@ class History:
         return True
 
     def _members(self, number: int, access: Access) -> Iterable[Access]:
-        """Accesses of a set, but for a crowd of which none conflicts with this one."""
+        """Accesses of a set, without its crowd if no access of that conflicts with this one."""
         crowd = self._crowds[number]
         if (
             crowd is None

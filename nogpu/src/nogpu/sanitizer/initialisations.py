@@ -4,9 +4,9 @@
 |---|---|
 | a thread of the CTA | a chain of events behind it |
 | a thread of another CTA | a chain with orders and scopes that reach it; or `fence.mbarrier_init` and any chain |
-| a copy or a commit of another CTA | a chain with orders behind `fence.proxy.async`; or `fence.mbarrier_init` and any |
+| a copy or a commit of another CTA | an ordered chain behind `fence.proxy.async`; or `fence.mbarrier_init` and any chain |
 
-An object that others have used is initialised anew, or invalidated, behind all of their uses.
+An object that others have used must be initialised anew, or invalidated, behind all of their uses.
 
 The fence is the initialising thread's. Copies and commits of the CTA itself are left to a rule that needs no sanitizer
 (`MBarrier.hidden`): everything that Triton compiles breaks it.
@@ -50,14 +50,14 @@ class Initialisations:
         self._uses: dict[MBarrier, dict[tuple[Warp, int], tuple[int, Issuer]]] = {}
 
     def initialised(self, barrier: MBarrier, warp: Warp, mask: int) -> None:
-        """Handler of `Events.initialised`."""
+        """Notes an initialisation (`Events.initialised`)."""
         clock = self._state.warps[warp]
         found = _Initialisation(warp, mask, [clock.base + lane for lane in lanes_of(mask)], clock.now)
         self._of[barrier] = found
         self._open.append(found)
 
     def invalidated(self, barrier: MBarrier, warp: Warp, mask: int) -> None:
-        """Handler of `Events.invalidated`."""
+        """Reports uses by others that are not ordered before an object's end (`Events.invalidated`)."""
         clock = self._state.warps[warp]
         for (user, lanes), (count, issuer) in self._uses.pop(barrier, {}).items():
             others = lanes & ~mask if user is warp else lanes
@@ -67,11 +67,11 @@ class Initialisations:
                     self._state.reporter.report_reuse(barrier, executed(warp), issuer)
 
     def polled(self, barrier: MBarrier, warp: Warp) -> None:
-        """Handler of `Events.polled`."""
+        """Checks lanes that poll an mbarrier (`Events.polled`)."""
         self._used_by_threads(barrier, executed(warp))
 
     def fenced_initialisation(self, warp: Warp) -> None:
-        """Handler of `Events.fenced_initialisation`."""
+        """Notes that a fence has followed initialisations of the lanes (`Events.fenced_initialisation`)."""
         mask = running_lanes(warp)
         published = [each for each in self._open if each.warp is warp and not each.mask & ~mask]
         for each in published:
@@ -79,7 +79,7 @@ class Initialisations:
         self._open = [each for each in self._open if each not in published]
 
     def mbarrier_arrived(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
-        """Handler of `Events.mbarrier_arrived`. An asynchronous operation may also be one of the CTA itself."""
+        """Checks an arrival by threads, or by an operation of another CTA (`Events.mbarrier_arrived`)."""
         if running is None or running.cause is None:
             self._used_by_threads(barrier, issuer)
         elif issuer[0].cta is not barrier.home:
@@ -90,7 +90,7 @@ class Initialisations:
             self._check(barrier, issuer, running.cause.clock, row, by_thread)
 
     def passed(self, barrier: MBarrier, warp: Warp) -> None:
-        """Handler of `Events.passed`."""
+        """Checks lanes that have waited (`Events.passed`)."""
         self._used_by_threads(barrier, executed(warp))
 
     def _used_by_threads(self, barrier: MBarrier, issuer: Issuer) -> None:

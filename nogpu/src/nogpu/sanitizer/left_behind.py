@@ -57,7 +57,7 @@ class LeftBehind:
         self._arrived: tuple[int, Issuer] | None = None  # last generation of the cluster's barrier with an arrival
 
     def issued(self, async_op: AsyncOperation, g: ActiveGroup, issuer: Issuer, running: AsyncOperation | None) -> None:
-        """Handler of `Events.issued`: reads and writes of the thread's own CTA by an operation of a thread."""
+        """Notes an operation of a thread that reads or writes the memory of the thread's CTA (`Events.issued`)."""
         if running is not None:
             return
         cause = async_op.cause
@@ -80,7 +80,7 @@ class LeftBehind:
             self._work[cta][channel.agent] = _Work(running.cause.issuer, channel.count)
 
     def mbarrier_arrived(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
-        """Handler of `Events.mbarrier_arrived`, for another CTA. The work counts for its thread or its agent."""
+        """Notes an arrival on an mbarrier of another CTA, under its thread or its agent (`Events.mbarrier_arrived`)."""
         home, warp = barrier.home, issuer[0].warp
         if home is None or home is warp.cta:
             return
@@ -96,7 +96,7 @@ class LeftBehind:
             self._work[home][agent] = _Work(issuer, count)
 
     def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
-        """Handler of `Events.arrived`."""
+        """Notes the last arrival on a barrier (`Events.arrived`)."""
         issuer = warp.first_group, warp.registers.context.pc
         if isinstance(barrier, ClusterBarrier):
             self._arrived = generation, issuer
@@ -104,12 +104,12 @@ class LeftBehind:
             self._named[barrier] = issuer
 
     def met(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
-        """Handler of `Events.met`."""
+        """Notes a wait for the cluster's barrier (`Events.met`)."""
         if isinstance(barrier, ClusterBarrier):
             self._awaited = max(self._awaited, generation)
 
     def exited(self, cta: Cta) -> None:
-        """Handler of `Events.exited`."""
+        """Reports the leftovers of a CTA that exits (`Events.exited`)."""
         known = self._joined_clock(cta)
         for agent, work in self._work[cta].items():
             if known[agent] < work.until:

@@ -34,7 +34,7 @@ class Maps:
         return Maps(self._released, {**self._acquired, address: found})
 
     def join(self, other: Maps) -> Maps:
-        """The edits of both."""
+        """Maps with the edits of both."""
         if other is self:
             return self
         acquired = dict(self._acquired)

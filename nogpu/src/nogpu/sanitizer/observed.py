@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nogpu.sanitizer.clocks import Clock, Home
 
 Word = tuple["Home | None", int, int]
-"""Cluster of a word in shared memory (None: global memory), its address and its size."""
+"""Cluster of a word in shared memory (None: global memory), its address and its size in bytes."""
 Chain = tuple[int, int]
 """Numbers of the first and of the last of strong writes, each of which has changed what the one before it wrote."""
 KEPT = 64  # words whose observed writes a clock knows
@@ -33,11 +33,11 @@ class Observed:
     def __init__(
         self, seen: dict[Word, Chain] | None = None, fenced: Clock | None = None, heard: Clock | None = None
     ) -> None:
-        """fenced, heard: clocks as other clusters have them."""
+        """fenced, heard: clocks as other clusters have them (`words.of_others`)."""
         self.seen, self.fenced, self.heard = seen or {}, fenced, heard
 
     def join(self, other: Observed) -> Observed:
-        """The observations of both."""
+        """Union of both observations."""
         if other is self:
             return self
         seen = self.seen

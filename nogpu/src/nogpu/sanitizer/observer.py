@@ -1,4 +1,4 @@
-"""Follows the events of clusters: which part of the sanitizer handles which event."""
+"""Sanitizer of launches: it passes the events of their clusters on to the parts that handle them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ClusterSanitizer:
     def __init__(
         self, cluster: Cluster, reporter: Reporter, accesses: GlobalAccesses, first: object = None, data: bool = True
     ) -> None:
-        """first: a handler of events that comes before the others. data: uninitialised data are followed, too."""
+        """first: a handler of events that comes before the others. data: True to follow uninitialised data, too."""
         self._cluster = cluster
         self.state = state = accesses.states[cluster] = ClusterState(cluster, reporter, accesses.words)
         self._accesses, self._global_accesses = Accesses(state), accesses
@@ -69,15 +69,15 @@ class ClusterSanitizer:
                 warp.registers.context.barriers = nothing.ctypes.data
                 state.warps[warp].log = AccessLog(state, warp, accesses, log)
             self._nothing.append(nothing)
-            cta.shared.follow(partial(self._access, log))  # `Initialisations` has the rule of its marks
+            cta.shared.follow(partial(self._access, log))  # `Initialisations` has the rule that marks would check
         cluster.events.observe(first, self, *parts, *unwritten)
 
     def settle(self, warp: Warp) -> None:
-        """Handler of `Events.settle`."""
+        """Checks a warp's accesses so far (`Events.settle`)."""
         self.state.warps[warp].settle()
 
     def end(self) -> None:
-        """Handler of `Events.end`. The cluster and its sanitizer forget each other, so that both are freed at once."""
+        """Makes the cluster and its sanitizer forget each other, so that both are freed at once (`Events.end`)."""
         self._cluster.events.forget()
         self._global_accesses.states.pop(self._cluster, None)
         for cta in self._cluster.ctas:
@@ -88,7 +88,7 @@ class ClusterSanitizer:
             clock.log = None
 
     def exited(self, cta: Cta) -> None:
-        """Handler of `Events.exited`: compiled code notes no more accesses."""
+        """Closes the logs of a CTA's warps (`Events.exited`)."""
         for warp in cta.warps:
             log = self.state.warps[warp].log
             assert log is not None  # set until here
@@ -104,7 +104,7 @@ class ClusterSanitizer:
         strides: tuple[int, ...],
         issuer: Issuer | None,
     ) -> None:
-        """Observer of a CTA's shared memory."""
+        """Passes an access to a CTA's shared memory on to the parts that follow it."""
         assert issuer is not None  # every access of a launch has one
         if log.head[0]:
             log.settle()
@@ -134,7 +134,7 @@ class Sanitizer(launch.Sanitizer):
         self, allowed: Iterable[str] = (), schedules: Iterable[str] = (), kept_reads: int | None = READS
     ) -> None:
         """allowed: as `waivers.parse` takes each. schedules: those whose launches are followed; none: all. kept_reads:
-        as of `GlobalAccesses`. Raises ValueError.
+        as in `GlobalAccesses`. Raises ValueError for an unknown rule.
         """
         self._kept_reads = kept_reads
         self._reporter, self._schedules = Reporter(allowed), tuple(schedules)
@@ -196,7 +196,7 @@ def listed(variable: str) -> list[str]:
 
 
 def install() -> None:
-    """Follows launches of this process (NOGPU_SANITIZE)."""
+    """Makes this process sanitize its launches (NOGPU_SANITIZE)."""
     replays = any(schedule.startswith("replay:") for schedule in listed("NOGPU_SCHEDULE"))
     kept_reads = None if replays else READS  # a replay shows what exploring has found, which keeps all
     allowed, schedules = listed("NOGPU_SANITIZE_ALLOW"), listed("NOGPU_SANITIZE_SCHEDULE")

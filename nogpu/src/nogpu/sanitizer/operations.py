@@ -26,7 +26,7 @@ def _is_bulk_store(opcode: str) -> bool:
 
 
 def slot(agents: Agents, what: str, cause: Cause) -> tuple[int, int]:
-    """Next (component, count) of a read of a kind by copies of the thread that has issued this one."""
+    """(component, count) of the next read by copies of the thread that has issued this one. what: kind of the read."""
     channel = agents.channel((what, cause.warp, lanes_of(cause.mask)[0]), SLOTS)
     channel.count += 1
     return channel.agent + channel.count % SLOTS, channel.count
@@ -40,7 +40,7 @@ class Operations:
         self._in_a_row: dict[Warp, tuple[int, int, Clock]] = {}
 
     def issued(self, async_op: AsyncOperation, g: ActiveGroup, issuer: Issuer, running: AsyncOperation | None) -> None:
-        """Handler of `Events.issued`."""
+        """Sets the cause of an operation (`Events.issued`)."""
         if running is not None and running.cause is not None:
             async_op.cause = running.cause
         else:
@@ -94,12 +94,12 @@ class Operations:
         return released
 
     def committed(self, warp: Warp, mask: int) -> None:
-        """Handler of `Events.committed`."""
+        """Ends the bulk groups of lanes (`Events.committed`)."""
         for channel in self._bulk_stores(warp, mask):
             channel.count += 1
 
     def completed(self, warp: Warp, mask: int, newest: int, read_only: bool) -> None:
-        """Handler of `Events.completed`."""
+        """Acquires what completed bulk groups of lanes accessed (`Events.completed`)."""
         clock = self._agents.clock()
         for channel in self._bulk_stores(warp, mask):
             over = max(0, channel.count - 1 - newest)
@@ -117,12 +117,12 @@ class Operations:
         return [channel for channel in found if channel is not None]
 
     def lane_copies_committed(self, warp: Warp, mask: int) -> None:
-        """Handler of `Events.lane_copies_committed`."""
+        """Notes a group of cp.async (`Events.lane_copies_committed`)."""
         copies = self._agents.channel(("lane copies", warp), LANES)
         self._warps[warp].commits.append((mask, copies.count - 1))
 
     def lane_copies_completed(self, warp: Warp, mask: int, newest: int | None) -> None:
-        """Handler of `Events.lane_copies_completed`."""
+        """Acquires what completed groups of cp.async accessed (`Events.lane_copies_completed`)."""
         copies = self._agents.channel(("lane copies", warp), LANES)
         clock, of = self._agents.clock(), self._warps[warp]
         for lane in lanes_of(mask):

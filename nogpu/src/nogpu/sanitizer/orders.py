@@ -11,8 +11,8 @@ _STRONG = re.compile(
     r"(?:atom|red)\.|(?:ld|st)\.(?:\S*\.)?(?:volatile|relaxed|acquire|release|mmio)(?:\.|$)|cp\.reduce\."
 )
 _WIDE = {"cluster", "gpu", "sys"}
-_WORDS = ("ld", "ldu", "st", "atom", "red")  # relaxed unless they name an order
-_NARROW = ("mbarrier",)  # of the CTA unless they name a scope
+_WORDS = ("ld", "ldu", "st", "atom", "red")  # instructions that are relaxed unless they name an order
+_NARROW = ("mbarrier",)  # instructions that have the CTA's scope unless they name one
 
 
 @lru_cache(maxsize=4096)
@@ -35,7 +35,7 @@ def acquires(opcode: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_wide(opcode: str) -> bool:
-    """True if the scope has more CTAs than the issuer's."""
+    """True if the scope is wider than the issuer's CTA."""
     parts = set(opcode.split("."))
     if opcode.startswith(_NARROW):
         return bool(parts & _WIDE)
@@ -44,8 +44,8 @@ def is_wide(opcode: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_of_device(opcode: str) -> bool:
-    """True if the scope of a word's access has all CTAs of the device: a volatile one has, and an atomic that names
-    none.
+    """True if the scope of an access to a word has all CTAs of the device, like that of a volatile access, or of an
+    atomic that names none.
     """
     return not set(opcode.split(".")) & {"cta", "cluster"}
 

@@ -89,7 +89,7 @@ class SharedShadow:
         return Origin(f"shared offset {offset:#x} of {self._cta.label}", issuer, "Shared State Space")
 
     def first(self, place: int | np.ndarray, invalid: np.ndarray) -> int:
-        """Offset of the first invalid byte of those that `found` has returned."""
+        """Offset of the first invalid byte. invalid: as `found` returns it."""
         row, byte = np.argwhere(invalid)[0].tolist()
         return (int(place[row]) if isinstance(place, np.ndarray) else place) + byte
 
@@ -151,7 +151,7 @@ class TensorShadow:
 
     @property
     def words(self) -> np.ndarray:
-        """uint32[LANES, COLUMNS]."""
+        """uint32[LANES, COLUMNS]: all bits of a word are set where nobody has written it."""
         return self.memory.words
 
     def allocated(self, base: int, columns: int) -> None:

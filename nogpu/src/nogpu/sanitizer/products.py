@@ -2,7 +2,7 @@
 added.
 
 The tensor core's own arithmetic finds them: an element is 1, or 2 where it has uninitialised bits, and so is a scale
-factor. An element of D that differs from the one of known operands depends on them.
+factor. An element of D that differs from the one of known operands depends on uninitialised bits.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _chosen(invalid: np.ndarray, one: int, two: int, kind: type) -> np.ndarray:
 
 
 def _codes(element: str, k: int, invalid: np.ndarray, in_tensor_memory: bool) -> np.ndarray:
-    """uint8, as `invalid`: the bytes of an operand, whose element is 2 where `invalid` is not 0."""
+    """uint8, in the shape of `invalid`: bytes of an operand whose elements are 2 where `invalid` is not 0, else 1."""
     one, two = _CODES[element]
     width = _WIDTHS.get(element)
     if width is not None:
@@ -92,7 +92,7 @@ class Products:
         self._scratch: list[Memories] = []
 
     def invalid_operand(self, mma: Mma, shadows: Sequence[Memories]) -> tuple[int, str, int] | None:
-        """(number of the CTA, "shared" or "tensor", offset or column) of an operand's invalid byte."""
+        """(number of the CTA, "shared" or "tensor", offset or column) of an operand's invalid byte, if it has one."""
         op = mma.op
         for number, (shared, tensor) in enumerate(shadows):
             for chunks in (mma.a_chunks, mma.b_chunks):
@@ -117,7 +117,7 @@ class Products:
         return None
 
     def multiply(self, mma: Mma, shadows: Sequence[Memories], is_plain: bool) -> bool:
-        """Writes the shadows of D. is_plain: no operand is invalid. Returns True if a word of D is."""
+        """Writes the shadows of D. is_plain: no operand is invalid. Returns True if a word of D becomes so."""
         fresh, footprint = self._footprint(mma, shadows)
         if is_plain:
             invalid = [np.zeros((LANES, COLUMNS), bool)] * len(shadows)
@@ -150,7 +150,8 @@ class Products:
         return known, [words != _SENTINEL for words in known]
 
     def _run(self, mma: Mma, shadows: Sequence[Memories], known: int | None) -> list[np.ndarray] | None:
-        """D by CTA, as if it began at column 0, _SENTINEL elsewhere; None if copies of scale factors differ.
+        """D, uint32[LANES, COLUMNS], by CTA, as if it began at column 0, _SENTINEL elsewhere; None if copies of scale
+        factors differ.
 
         known: 0 takes all operands as known.
         """

@@ -1,7 +1,7 @@
 """Spread of uninitialised bits from the sources of an instruction to its results.
 
 Logic, shifts, selections, permutations, conversions of integers and packing spread bit by bit, since programs count on
-it. Sums and products spread to the left of the lowest such bit, and a product by a zero that is known has none. For any
+it. Sums and products spread to the left of the lowest such bit, and a product by a known zero has none. For any
 other instruction all bits of a lane's result are uninitialised if a bit of its sources is. Results that depend on
 several lanes are in `between_lanes.py`.
 """
@@ -97,7 +97,7 @@ def _mov(i: Instruction, w: WarpRegisters) -> Bits | None:
 
 
 def _logic(i: Instruction, w: WarpRegisters) -> Bits | None:
-    """Handles and, or: a bit that is known decides."""
+    """Uninitialised bits of and, or: a known bit of one source may decide the result's."""
     a, b = i.operands[1:3]
     ta, tb, va, vb = w.bits(a), w.bits(b), w.value(a), w.value(b)
     if va is None or vb is None:
@@ -187,7 +187,7 @@ def _sum(i: Instruction, w: WarpRegisters) -> Bits | None:
 
 
 def _product(i: Instruction, w: WarpRegisters) -> Bits | None:
-    """Handles mul, mad."""
+    """Uninitialised bits of mul, mad."""
     if not _is_integer(i.opcode) or ".hi" in i.opcode or ".sat" in i.opcode or ".cc" in i.opcode:
         return None
     a, b = i.operands[1:3]
@@ -202,7 +202,7 @@ def _product(i: Instruction, w: WarpRegisters) -> Bits | None:
 
 
 def _compare(i: Instruction, w: WarpRegisters) -> Bits | None:
-    """Handles setp.eq and .ne: a bit that is known and differs decides."""
+    """Uninitialised bits of setp.eq, .ne: known bits that differ decide the result."""
     parts = i.opcode.split(".")
     destination, a, b = i.operands[:3]
     if parts[1] not in ("eq", "ne") or len(i.operands) != 3 or not _is_integer(i.opcode):
@@ -225,7 +225,7 @@ def _extract(i: Instruction, w: WarpRegisters) -> Bits | None:
 
 
 def _halves(i: Instruction, w: WarpRegisters) -> Bits | None:
-    """Handles two numbers in a register: each has its own bits."""
+    """Uninitialised bits of two numbers in a register: each has its own."""
     destination, total = i.operands[0], NOTHING
     if not isinstance(destination, Register) or any(
         isinstance(x, Register) and x.width != destination.width for x in i.operands

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 LEGACY, LEGACY_HANDLE, PER_THREAD = 0, 1, 2  # the null queue, cudaStreamLegacy, cudaStreamPerThread
-HOST = -1  # stands for the host beside queues
+HOST = -1  # key of the host, beside those of queues
 Clock = dict[Hashable, int]
 """Number of covered nodes, by queue."""
 
 
 def join(clock: Clock, other: Clock) -> None:
-    """Joins another clock to a clock."""
+    """Joins another clock to `clock`, in place."""
     for queue, count in other.items():
         if count > clock.get(queue, 0):
             clock[queue] = count
 
 
 class Line:
-    """Clock of nodes that are submitted to one place one after the other."""
+    """Clock of a queue: the nodes that are ordered before its next one."""
 
     __slots__ = ("clock", "is_blocking")
 
@@ -35,7 +35,7 @@ class Order:
         self.host: Clock = {}
 
     def clock_of(self, queue: Hashable) -> Clock:
-        """Clock of the node that a queue gets next. It is the queue's own, to be added to."""
+        """Clock of the node that a queue gets next. It is the queue's own, no copy."""
         line = self.lines.setdefault(queue, Line(True))
         join(line.clock, self.host)
         if queue == LEGACY:

@@ -78,7 +78,7 @@ class Conflict(NamedTuple):
 
     @property
     def instructions(self) -> list[Instruction | None]:
-        """Instructions by which the two access the bytes, as far as they are launches."""
+        """Instructions by which the two access the bytes; None for a node that is no launch, or names none."""
         return [
             node.entry.instructions[tag - 1] if node.entry is not None and tag > 0 else None
             for node, tag in zip((self.before, self.now), self.tags)
@@ -105,7 +105,7 @@ class Past(NamedTuple):
 
 
 class QueueHistory:
-    """Accesses to all allocations."""
+    """Recorded accesses to all allocations."""
 
     def __init__(self) -> None:
         self._past: dict[Allocation, list[Past]] = {}
@@ -140,7 +140,7 @@ class QueueHistory:
         return [each for each in self._past.get(allocation, ()) if not each.node.happens_before(host)]
 
     def users(self, allocation: Allocation) -> list[Past]:
-        """Accesses to an allocation that are still recorded. Changes nothing."""
+        """Accesses to an allocation that are still recorded. The call changes nothing."""
         return self._past.get(allocation, [])
 
     def clear(self) -> None:

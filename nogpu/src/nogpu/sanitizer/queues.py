@@ -49,13 +49,13 @@ class Queues:
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
         self.are_several = False
-        """Whether there is, or was, any queue beside the legacy default queue."""
+        """True if there is, or was, any queue beside the legacy default queue."""
         self._order = Order()
         self._replayed = _Replayed()
         self._counts: dict[Hashable, itertools.count[int]] = {}
         self._history, self._pinned, self._freed = QueueHistory(), QueueHistory(), FreedMemory()
         self._later: deque[tuple[Allocations, Node, list[tuple[Allocation, Access]]]] = deque()
-        self._held = 0  # number of spans and boxes in LATER
+        self._held = 0  # number of spans and boxes in `_later`
         self._ends: dict[Hashable, Clock] = {}  # by graph: clock behind its last replay
         self._asked: dict[Hashable, Clock] = {}  # by queue or event: its clock at the last query
         self._lock = threading.RLock()
@@ -69,7 +69,7 @@ class Queues:
             self._order.lines[queue] = Line(is_blocking)
 
     def submitted(self, queue: int, what: str, entry: Entry | None = None) -> Node:
-        """Adds a node to a queue, ordered behind what the queue waits for. what: in words. entry: of a launch."""
+        """Adds a node to a queue, ordered behind what the queue waits for. what: work in words. entry: of a launch."""
         with self._lock:
             key = self._key(queue)
             order, agent = self._place(key)
@@ -119,8 +119,8 @@ class Queues:
             join(self._order.host, self._order.events.get(event, {}))
 
     def answers(self, queue: int | None = None, event: int | None = None) -> bool:
-        """True if a query of a queue or an event says that it is over. The first one behind new work does not: a GPU
-        may answer so, and programs have to ask again.
+        """True if a query of a queue or an event says that it is over. The first query behind new work does not:
+        a GPU may answer so, and programs have to ask again.
         """
         with self._lock:
             key = ("event", event) if queue is None else self._key(queue)
@@ -185,7 +185,7 @@ class Queues:
 
     def touched_by_host(self, memory: Allocations, what: str, accesses: list[tuple[Allocation, Access]]) -> None:
         """Checks accesses of the host itself to its pinned memory. What it submits later is ordered behind them. what:
-        in words. Raises EmulatorError as `accessed`.
+        the accesses in words. Raises EmulatorError as `accessed`.
         """
         with self._lock:
             node = Node(HOST, 0, self._order.host, what, HOST)

@@ -54,11 +54,11 @@ class _Collector(Reporter):
         self.races: dict[tuple[Step, Step], Race] = {}
 
     def follows_scopes(self, kernel: str) -> bool:
-        """False: no schedule shows a scope."""
+        """Returns False, since no schedule shows a scope."""
         return False
 
     def allows(self, rule: Rule, *issuers: Issuer) -> bool:
-        """True: only conflicts of two accesses are collected."""
+        """Returns True, so that only conflicts of two accesses are collected."""
         return True
 
     def report(self, conflict: Conflict, now: Access, place: str, memory: str = "shared") -> None:
@@ -74,7 +74,7 @@ class _Collector(Reporter):
 
 
 class Races(Sanitizer):
-    """Collector of one run."""
+    """Sanitizer that collects the findings of one run."""
 
     def __init__(self) -> None:
         super().__init__(kept_reads=None)
@@ -100,12 +100,12 @@ class Races(Sanitizer):
         self._trace.begins(step, actor)
 
     def repeats(self, step: object) -> None:
-        """Takes turns back (`GridObserver.repeats`)."""
+        """Takes back the turns of a warp that polls again (`GridObserver.repeats`)."""
         assert isinstance(step, Step)
         self._trace.repeats(step)
 
     def dropped(self) -> None:
-        """Counts a hold that cannot be (`GridObserver.dropped`)."""
+        """Counts a hold whose order is impossible (`GridObserver.dropped`)."""
         self._trace.dropped += 1
 
     def cancelled(self, request: AsyncOperation, number: int | None) -> None:

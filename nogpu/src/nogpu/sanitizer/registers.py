@@ -29,12 +29,12 @@ Bits = dict[str, np.ndarray]
 
 
 def full(width: int) -> np.uint64:
-    """Mask of `width` bits."""
+    """Mask of `width` bits, of 64 at most."""
     return np.uint64((1 << min(width, 64)) - 1)
 
 
 def chosen(mask: int) -> np.ndarray:
-    """bool[32] of a mask of lanes."""
+    """bool[32]: True for the lanes of a mask."""
     return (np.uint64(mask) >> LANE & ONE).astype(bool)
 
 
@@ -52,7 +52,7 @@ class WarpRegisters:
         self._origins: dict[str, Origin] = {}
         self._counts = np.zeros(
             len(register_uses.defines), np.int32
-        )  # by instruction: registers that it names and that have some
+        )  # by instruction: number of registers with such bits that it names
         warp.registers.context.uninitialised = self._counts.ctypes.data
         for name in register_uses.unwritten:
             origin = Origin(f"register {name}, which nothing has written", None, "Register State Space")

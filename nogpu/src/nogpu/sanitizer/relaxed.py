@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.warp import Issuer
     from nogpu.sanitizer.conflicts import Access
 
-KEPT = 16  # instructions of a warp
+KEPT = 16  # last instructions of a warp
 
 
 class Weak(NamedTuple):
@@ -23,20 +23,20 @@ class Weak(NamedTuple):
 
 
 class Relaxed:
-    """Such instructions, by warp."""
+    """Weak releases and acquires, by warp."""
 
     def __init__(self) -> None:
         self._releases: dict[tuple[str, int], deque[Weak]] = {}
         self._acquires: dict[tuple[str, int], deque[Weak]] = {}
 
     def note(self, weak: Weak, releases: bool) -> None:
-        """Notes an instruction, a release or an acquire."""
+        """Notes an instruction. releases: False for an acquire."""
         of = self._releases if releases else self._acquires
         of.setdefault(_warp(weak.issuer), deque(maxlen=KEPT)).append(weak)
 
     def between(self, before: Access, now: Access, by_scope: bool) -> Weak | None:
-        """Instruction for which nothing orders two accesses: a release by the warp of the first one behind it, or an
-        acquire by that of the second. by_scope: for its scope.
+        """Weak instruction that may be why nothing orders two accesses: a release by the first one's warp behind it, or
+        an acquire by the second one's. by_scope: a narrow one, rather than a relaxed one.
         """
         releases = self._releases.get(_warp(before.issuer), ())
         behind = (each for each in releases if not before.lanes or each.at >= before.count)

@@ -1,4 +1,4 @@
-"""Reports: both accesses, the edge that is missing, the usual way to put it in."""
+"""Reports broken rules: both accesses, the edge that is missing, the usual way to add it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Reporter:
     """Reporter of a process. It leaves out what waivers allow."""
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
-        """allowed: as `waivers.parse` takes each. Raises ValueError.
+        """allowed: as `waivers.parse` takes each. Raises ValueError for an unknown rule.
 
         With NOGPU_SANITIZE_LOG in the environment, reports are lines of JSON that are added to that file, once for a
         rule and two instructions of a kernel, and launches go on.
@@ -127,8 +127,8 @@ class Reporter:
         return self._early[id(entry)][1]
 
     def report_uninitialised(self, what: str, issuer: Issuer, lanes: int, origin: Origin, is_doubt: bool) -> None:
-        """Raises Fault for an instruction whose effect depends on uninitialised data. what: the use in words. lanes: a
-        mask.
+        """Raises Fault for an instruction whose effect depends on uninitialised data, or doubts it (is_doubt). what:
+        the use in words. lanes: a mask.
         """
         issuers = [issuer] if origin.issuer is None else [issuer, origin.issuer]
         if self.allows(UNINITIALISED, *issuers):
@@ -145,7 +145,7 @@ class Reporter:
         self._fail(UNINITIALISED, text, *issuers, how=(lambda: doubt(text, place)) if is_doubt else None)
 
     def report_left(self, what: str, cta: Cta, issuer: Issuer, is_error: bool) -> None:
-        """Raises Fault for a leftover of a CTA that exits, or doubts it. issuer: of the last part of it."""
+        """Raises Fault for a leftover of a CTA that exits, or doubts it. issuer: that of its last part."""
         if self.allows(LEFT, issuer):
             return
         text = (
@@ -221,7 +221,7 @@ class Reporter:
         return f"\n  Allowed: {self.waivers}" if str(self.waivers) else ""
 
     def report(self, conflict: Conflict, now: Access, place: str, memory: str = "shared") -> None:
-        """Raises Fault for an access that is not ordered behind an earlier one. place: of a byte of both, in words.
+        """Raises Fault for an access that is not ordered behind an earlier one. place: bytes of both, in words.
         memory: "shared", "tensor" or "global".
 
         Kernels that ship for B200s leave scopes out, pass on by a relaxed access that an operation is complete, and
@@ -251,7 +251,7 @@ class Reporter:
 
 
 def _usual(rule: Rule, issuer: Issuer) -> str:
-    """The usual way of a rule, for a CTA of so many warps."""
+    """Usual way to keep a rule, in a CTA of the issuer's size."""
     warps = -(-math.prod(issuer[0].grid.config.block) // WARP_THREADS)
     if rule is not LANES or warps == 1:
         return rule.usual
@@ -259,7 +259,7 @@ def _usual(rule: Rule, issuer: Issuer) -> str:
 
 
 def spread(what: str, first: int, end: int) -> str:
-    """Places from the first to the end, in words."""
+    """Places from `first` to before `end`, in words."""
     return f"{what} {first:#x}" if end == first + 1 else f"{what}s {first:#x}..{end - 1:#x}"
 
 

@@ -28,7 +28,7 @@ class Shadow:
         self._whole = Items.of(room // CHUNK)
         self._columns = self._whole.columns()
         self._bytes = Items.of(room) if by_byte else None  # set once chunks are split
-        self._words: dict[int, Items] = {}  # by width: as rows of bytes
+        self._words: dict[int, Items] = {}  # by width: `_bytes` in rows
         self._by_byte = by_byte
         self._split = np.full(room // CHUNK, by_byte)  # True for chunks of which a part has been accessed
         self._is_split = by_byte  # True if any chunk is split
@@ -45,8 +45,8 @@ class Shadow:
     ) -> list[Conflict]:
         """Records an access. Returns the earlier ones that conflict with it and are not ordered before it.
 
-        place: offset, or int64[n] multiples of `width`. lanes: uint8[n] for places by lane. views: the lanes or the
-        operation that access. records: False checks only.
+        place: offset, or int64[n] multiples of `width`. lanes: uint8[n] for places by lane. views: clocks of the lanes
+        or the operation. records: False checks only.
         """
         where, items, grain = self._where(place, width, lanes is None)
         if records and self._history.follows(access, items, where, lanes, views):
@@ -56,8 +56,9 @@ class Shadow:
     def follows(
         self, access: Access, place: int | np.ndarray, width: int, lanes: np.ndarray | None, views: list[View]
     ) -> bool:
-        """Records an access that is ordered behind all that conflict with it; else does nothing. Parameters as of
-        `access`.
+        """Records an access and returns True if it is ordered behind all that conflict with it; else does nothing.
+
+        Its parameters are those of `access`.
         """
         where, items, _ = self._where(place, width, lanes is None)
         return self._history.follows(access, items, where, lanes, views)
@@ -70,7 +71,7 @@ class Shadow:
     def _where(self, place: int | np.ndarray, width: int, is_flat: bool) -> tuple[Where, Items, int]:
         """(index, the tables to be indexed, bytes of an item).
 
-        A chunk that has been accessed as a whole only has one entry. is_flat: the items of places that each are a chunk
+        A chunk that has only been accessed as a whole has one entry. is_flat: the items of places that each are a chunk
         need no column.
         """
         if not isinstance(place, np.ndarray):
@@ -114,7 +115,7 @@ class Shadow:
 
 
 def _run(where: Where, grain: int, bad: np.ndarray) -> tuple[int, int]:
-    """Offsets of the first bad items, as of `run_of`."""
+    """Offsets of the first bad items, as `run_of` returns them."""
     found = np.nonzero(bad)
     if isinstance(where, slice):
         return run_of(where.start + found[0], grain)

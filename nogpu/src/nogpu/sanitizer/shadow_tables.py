@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 _FEW = 64  # limit below which distinct numbers are found faster in Python
-_KINDS = 16  # number of different numbers that are found one by one
+_KINDS = 16  # limit of distinct numbers that are found one by one
 _HALF = 4  # bytes of a number
 
 
 GROUPS = {4: 64, 2: 96, 8: 128, 16: 144}
-"""Number of lanes, in a row, that share the 16 bytes of an item -> what stands for the first such group of a warp."""
+"""Number of adjacent lanes that share the 16 bytes of an item -> number that stands for a warp's first such group."""
 
 
 def _lanes_of() -> np.ndarray:
-    """uint8[256, 16]: lane of each byte of an item, by what stands for its lane or lanes."""
+    """uint8[256, 16]: lane of each byte of an item, by the number that stands for its lane or lanes."""
     found = np.repeat(np.arange(256, dtype=np.uint8)[:, None], 16, axis=1)
     for count, first in GROUPS.items():
         for n in range(32 // count):
@@ -29,8 +29,8 @@ LANES_OF = _lanes_of()
 
 
 def group_of(lanes: np.ndarray) -> np.ndarray | None:
-    """uint8[n]: what stands for the lanes uint8[n, count] of 16 bytes each; None if something else than such groups has
-    them.
+    """uint8[n]: numbers that stand for the lanes uint8[n, count] of 16 bytes each; None if one row is no group of
+    `GROUPS`.
     """
     count = lanes.shape[1]
     first = lanes[:, :1]
@@ -46,7 +46,7 @@ class Items(NamedTuple):
     writes: np.ndarray  # int32: number of an access; 0: none
     reads: np.ndarray  # int32: number of a set of accesses; 0: the empty one
     writers: np.ndarray  # uint8: lane of the write, `conflicts.ALL`, or `group_of` of several
-    readers: np.ndarray  # uint8: the same of the last read
+    readers: np.ndarray  # uint8: that of the last read
 
     @staticmethod
     def of(count: int) -> Items:
@@ -91,7 +91,7 @@ class Cells(NamedTuple):
 
     items: Items
     where: Any  # an index of each of the tables
-    place: Callable[[np.ndarray], tuple[int, int]]  # offsets of the first items that are set, of bool items: `run_of`
+    place: Callable[[np.ndarray], tuple[int, int]]  # bool items -> offsets of the first set ones (`run_of`)
 
 
 def is_zero(array: np.ndarray) -> bool:

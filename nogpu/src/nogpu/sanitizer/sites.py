@@ -11,7 +11,7 @@ _LIBRARIES = tuple({sysconfig.get_paths()[name] + os.sep for name in ("stdlib", 
 
 
 def call_site() -> str | None:
-    """ "file.py:line" of the innermost call that is neither the emulator's nor a library's; None if there is none."""
+    """Text "file.py:line" for the innermost call that is neither the emulator's nor a library's, or None."""
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename

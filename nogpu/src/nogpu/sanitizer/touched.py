@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nogpu.sanitizer.history import History
 
 _KINDS = ((False, False), (False, True), (True, True))
-"""(writes, is strong) of what is kept among the reads of an item."""
+"""(writes, is strong) of the accesses that are kept among the reads of an item."""
 
 
 def touched(
@@ -55,7 +55,7 @@ def _tag(launch: int, access: Access | None) -> int:
 
 
 def _last(launch: int, members: tuple[Access, ...], kind: tuple[bool, bool]) -> int:
-    """Tag of the last access of a kind."""
+    """Tag of a launch's last access of a kind; 0 if it has none."""
     tags = (_tag(launch, access) for access in reversed(members) if (access.is_write, access.is_strong) == kind)
     return next((tag for tag in tags if tag), 0)
 
@@ -67,7 +67,7 @@ def _spans(tables: Tables, reads: bool, tags: np.ndarray) -> np.ndarray:
 
 
 def _unwritten(launch: int, tables: Tables) -> Iterator[Touched]:
-    """Reads of an allocation to which nobody has written."""
+    """Yields a launch's reads of an allocation to which nobody has written."""
     found: dict[bool, dict[int, dict[object, tuple[np.ndarray, np.ndarray]]]] = {False: {}, True: {}}
     for access, place in tables.reads or ():
         tag = _tag(launch, access)

@@ -1,4 +1,4 @@
-"""Trace of one run: how its warps and asynchronous operations communicate, and which orders of that are another trace.
+"""Trace of one run: how its warps and asynchronous operations communicate, and which orders lead to other traces.
 
 A *turn* is a step (`execution.replay`) with an effect that others may see or depend on. Turns that are *dependent* must
 keep their order for the run to be the same:
@@ -73,12 +73,12 @@ class _Turn:
 
     def __init__(self, step: Step, issuer: Issuer, after: list[_Turn], ends: bool) -> None:
         self.step, self.issuer, self.after, self.ends = step, issuer, after, ends
-        self.words: dict[tuple[Hashable, Hashable], str] = {}  # accesses: how
+        self.words: dict[tuple[Hashable, Hashable], str] = {}  # by word: how it is accessed
         self.arrives: dict[Phase, bool] = {}  # True: as one of the expected arrivals, rather than by bytes
         self.expects: set[Phase] = set()
         self.waits: set[Phase] = set()
         self.tests: set[Phase] = set()
-        self.index = -1  # in the order of the run, -1 for a turn that has not happened
+        self.index = -1  # in the order of the run; -1: not known yet, -2: taken back
 
     @property
     def text(self) -> str:
@@ -93,14 +93,14 @@ class Trace:
         self._last: dict[str, list[_Turn]] = {}  # of each agent
         self._step: Step | None = None
         self._actor: Warp | AsyncOperation | None = None
-        self._issued: dict[AsyncOperation, list[_Turn]] = {}  # what they come after
+        self._issued: dict[AsyncOperation, list[_Turn]] = {}  # turns that each comes after
         self._of: dict[AsyncOperation, _Turn] = {}
         self._newest: dict[Hashable, AsyncOperation] = {}  # operation of the tensor core, by thread
         self._chained: dict[AsyncOperation, AsyncOperation] = {}  # -> the one before it
         self._parted: dict[Warp, set[tuple[int, int]]] = {}  # lanes that have had a turn, and parted ones at that time
         self._barriers: dict[Hashable, MBarrier] = {}
         self._names: dict[MBarrier, Hashable] = {}
-        self._places: dict[tuple, int] = {}  # mbarriers that were initialised at a place
+        self._places: dict[tuple, int] = {}  # number of mbarriers that were initialised at a place
         self._triggers: dict[int, list[_Turn]] = {}  # by launch
         self._spins: dict[tuple[int, int], bool] = {}  # by kernel and instruction
         self.left: set[str] = set()
@@ -109,11 +109,11 @@ class Trace:
     # Steps
 
     def begins(self, step: Step, actor: Warp | AsyncOperation) -> None:
-        """A step begins (`GridObserver.begins`)."""
+        """Sets the step of the events that follow (`GridObserver.begins`)."""
         self._step, self._actor = step, actor
 
     def repeats(self, step: Step) -> None:
-        """A warp polls again (`GridObserver.repeats`): the turns since the last time have not happened."""
+        """Takes back the turns that a warp has had since it last polled (`GridObserver.repeats`)."""
         turns = self._last.get(step.agent, [])
         gone = 0
         while turns and turns[-1].step.number >= step.number:
@@ -163,7 +163,7 @@ class Trace:
     # Events
 
     def issued(self, async_op: AsyncOperation, g: ActiveGroup, issuer: Issuer, running: AsyncOperation | None) -> None:
-        """Handler of `Events.issued`."""
+        """Notes the turns that an operation comes after (`Events.issued`)."""
         step = self._step
         assert step is not None  # events happen in steps
         if running is not None:  # an arrival on its way to another CTA: no operation of the tensor core waits for it
@@ -178,13 +178,13 @@ class Trace:
         self._issued[async_op] = after
 
     def word_stored(self, warp: Warp, mask: int, key: int) -> None:
-        """Handler of `Events.word_stored`."""
+        """Adds a write of a word (`Events.word_stored`)."""
         issuer = running(warp)
         found = _ADDS.match(opcode(issuer))
         self._word(issuer, key, _WRITES if found is None else found["operation"] + found["type"])
 
     def word_loaded(self, warp: Warp, mask: int, key: int) -> None:
-        """Handler of `Events.word_loaded`."""
+        """Adds a load of a word, or an atomic (`Events.word_loaded`)."""
         issuer = running(warp)
         self._word(issuer, key, _READS if opcode(issuer).startswith("ld") else _WRITES)
 
@@ -201,7 +201,7 @@ class Trace:
                 turn.words[place] = _WRITES
 
     def mbarrier_arrived(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
-        """Handler of `Events.mbarrier_arrived`."""
+        """Adds an arrival on an mbarrier (`Events.mbarrier_arrived`)."""
         by_bytes = "complete_tx" in opcode(issuer)
         if running is None:
             self._part(issuer[0].warp)
@@ -212,18 +212,18 @@ class Trace:
             self.left.add("cp.async.mbarrier.arrive without .noinc: when it adds its arrival")
 
     def expected(self, barrier: MBarrier) -> None:
-        """Handler of `Events.expected`."""
+        """Adds an expectation of bytes (`Events.expected`)."""
         actor = self._actor
         assert actor is not None  # events happen in steps
         self._turn(_issuer(actor)).expects.add((self._name(barrier), barrier.phase))
 
     def initialised(self, barrier: MBarrier, warp: Warp, mask: int) -> None:
-        """Handler of `Events.initialised`: it comes before the arrivals of the first phase."""
+        """Adds mbarrier.init, which comes before the arrivals of the first phase (`Events.initialised`)."""
         self._names.pop(barrier, None)
         self._turn(running(warp)).arrives[self._name(barrier), barrier.phase - 1] = True
 
     def passed(self, barrier: MBarrier, warp: Warp) -> None:
-        """Handler of `Events.passed`."""
+        """Adds a wait for a phase, or a test that has seen its end (`Events.passed`)."""
         issuer, phase = running(warp), (self._name(barrier), barrier.phase - 1)
         turn = self._turn(issuer)
         self._part(warp)
@@ -232,7 +232,7 @@ class Trace:
             turn.words[_TESTS, phase[0]] = _READS
 
     def polled(self, barrier: MBarrier, warp: Warp) -> None:
-        """Handler of `Events.polled`."""
+        """Adds a test that has not seen the end of a phase (`Events.polled`)."""
         issuer, name = running(warp), self._name(barrier)
         if not self._waits(issuer):
             turn = self._turn(issuer)
@@ -240,35 +240,35 @@ class Trace:
             turn.words[_TESTS, name] = _READS
 
     def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
-        """Handler of `Events.arrived`."""
+        """Adds an arrival on a named or cluster barrier (`Events.arrived`)."""
         name = _name(barrier, warp)
         if name is not None:
             self._part(warp)
             self._turn(running(warp)).arrives[name, generation] = True
 
     def met(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
-        """Handler of `Events.met`."""
+        """Adds the end of a wait for such a barrier (`Events.met`)."""
         name = _name(barrier, warp)
         if name is not None:
             self._turn(running(warp), ends=True).waits.add((name, generation))
 
     def excused(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
-        """Handler of `Events.excused`."""
+        """Adds an exit, as an arrival on a barrier (`Events.excused`)."""
         name = _name(barrier, warp)
         if name is not None:
             self._turn(running(warp)).arrives[name, generation] = True
 
     def exited(self, cta: Cta) -> None:
-        """Handler of `Events.exited`."""
+        """Notes a CTA that has read the clock (`Events.exited`)."""
         if any(warp.clock_reads for warp in cta.warps):
             self.left.add("values of the clock")
 
     def allocated(self, cta: Cta, columns: int) -> None:
-        """Handler of `Events.allocated`."""
+        """Adds tcgen05.alloc (`Events.allocated`)."""
         self._columns(cta)
 
     def freed(self, cta_group: int, issuer: Issuer, columns: int) -> None:
-        """Handler of `Events.freed`."""
+        """Adds tcgen05.dealloc (`Events.freed`)."""
         self._columns(issuer[0].cta)
 
     def _columns(self, cta: Cta) -> None:
@@ -277,21 +277,21 @@ class Trace:
             self._turn(running(actor)).words[_TMEM, _cta(cta)] = _WRITES
 
     def triggered(self, warp: Warp) -> None:
-        """Handler of `Events.triggered`."""
+        """Notes a turn behind which the next launch may start (`Events.triggered`)."""
         self._triggers.setdefault(warp.cta.grid.number, []).append(self._turn(running(warp)))
 
     def waited_for(self, warp: Warp, grid: int) -> None:
-        """Handler of `Events.waited_for`: it comes after all turns of that launch."""
+        """Adds griddepcontrol.wait, which comes after all turns of that launch (`Events.waited_for`)."""
         turn = self._turn(running(warp))
         turn.after += [each for each in self._turns if each.issuer[0].grid.number == grid]
 
     def cancelled(self, request: AsyncOperation) -> None:
-        """A request has taken over a cluster of its launch, or found none left."""
+        """Adds a request that has taken over a cluster of its launch, or found none left."""
         self._turn(_issuer(request)).words[_QUEUE, request.grid.number] = _WRITES
         self.left.add("clusters that other clusters take over: which of them start by themselves")
 
     def _waits(self, issuer: Issuer) -> bool:
-        """True for a test of an mbarrier that is executed until the phase is over."""
+        """True for a test of an mbarrier that is repeated until the phase is over."""
         entry, index = issuer[0].grid.entry, issuer[1]
         place = id(entry), index
         if place not in self._spins:
@@ -397,13 +397,13 @@ def _bits(mask: int) -> Iterable[int]:
 
 
 class _Order:
-    """Order of the turns of clusters that communicate, in sets of indices: bits of integers."""
+    """Order of the turns of clusters that communicate. A set of turns is an integer that has a bit for each index."""
 
     def __init__(self, turns: list[_Turn], last: dict[str, list[_Turn]], barriers: dict[Hashable, MBarrier]) -> None:
         self._turns, self._last, self._barriers = turns, last, barriers
-        self._own: list[int] = []  # what is below a turn by program order and issue, and waits before
-        self._below: list[int] = []  # what is below a turn, and itself
-        self._on: list[int] = []  # what a turn depends on
+        self._own: list[int] = []  # set below each turn by program order and issue
+        self._below: list[int] = []  # set of each turn and those below it
+        self._on: list[int] = []  # set on which each turn depends
         self._hashes: list[int] = []
         self._pairs: list[tuple[int, int]] = []  # (turn, a later one that could come first)
         self._behind: list[tuple[int, int]] = []  # (turn, a later one that it could come behind)
@@ -484,7 +484,7 @@ class _Order:
 
     def _overtaken(self, phase_of: Phase, index: int, below: int) -> list[int]:
         """Turns that only the last arrival of a phase must not precede: a wait for the phase before, which would miss
-        it, and expected bytes, without which the phase would end.
+        that one, and expected bytes, without which the phase would end.
         """
         name, phase = phase_of
         barrier, earlier = self._barriers.get(name), self._arrivals.get(phase_of, [])
@@ -508,8 +508,8 @@ class _Order:
         return Traced(frozenset(self._hashes), found, frozenset(left), 0, len(self._turns))
 
     def _reversal(self, first: int, second: int, precedes: bool) -> Reversal:
-        """Order in which all happens that is not above the first turn, the second one next or (precedes false) among
-        it, and then the rest.
+        """Reversal of a pair of turns: all that is not above the first one comes first, then the second one, then the
+        rest. precedes: False for a pair of `_behind`.
         """
         above = sum(1 << index for index, below in enumerate(self._below) if below >> first & 1)
         kept = ((1 << len(self._turns)) - 1) & ~above & ~(1 << second)
@@ -529,7 +529,7 @@ class _Order:
         return Reversal(kind, where, tuple(holds), tuple(holds.values()), past, (past, other.step, precedes))
 
     def _keep(self, holds: dict[Hold, str], later: int, before: int) -> None:
-        """Holds a turn behind those of a set that are not below others of it."""
+        """Holds a turn behind those turns of a set that are not below others of the set."""
         if self._turns[later].ends:
             return
         for index in sorted(_bits(before), reverse=True):

@@ -54,7 +54,7 @@ class Uninitialised:
 
     @property
     def observers(self) -> tuple[Uninitialised, Effects, Tensors]:
-        """Its parts that hear of the cluster's events."""
+        """Parts that handle the cluster's events."""
         return self, self._effects, self._tensors
 
     # Shared memory
@@ -142,7 +142,7 @@ class Uninitialised:
     # Local memory
 
     def _local(self, warp: Warp, shadow: LocalShadow, kind: str, places: list[tuple[int, int]], nbytes: int) -> None:
-        """Observer of a warp's local memory."""
+        """Passes on uninitialised bits that lanes load from local memory or store there."""
         issuer = running(warp)
         if kind == "store":
             stored = self._effects.stored.pop((warp, issuer[1]), None)
@@ -164,13 +164,13 @@ class Uninitialised:
     # Global memory
 
     def landed(self, cta: Cta, place: int | np.ndarray, nbytes: int, issuer: Issuer) -> None:
-        """Handler of `Events.landed`."""
+        """Follows a copy from global memory (`Events.landed`)."""
         self._shared[cta].copied(place, nbytes, issuer)
 
     def loaded(
         self, g: ActiveGroup, mask: int, address: int | np.ndarray, values: Sequence[Any], nbytes: int, issuer: Issuer
     ) -> None:
-        """Handler of `Events.loaded`."""
+        """Marks registers that lanes load from global memory, or reports an atomic (`Events.loaded`)."""
         base, lanes = self._entry.instructions[issuer[1]].opcode.partition(".")[0], chosen(mask)
         for n, value in enumerate(values):
             bits = self._unwritten(g, lanes, address, n * nbytes, np.broadcast_to(np.uint64(value), LANES), nbytes)
@@ -204,7 +204,7 @@ class Uninitialised:
     def stores_tile(
         self, cta: Cta, tensor_map: TensorMap, coords: tuple[int, ...], offset: int, mode: Mode, issuer: Issuer
     ) -> None:
-        """Handler of `Events.stores_tile`."""
+        """Checks the bytes that a tensor store writes (`Events.stores_tile`)."""
         shadow, nbytes = self._shared[cta], boxes.tile_bytes(tensor_map, mode)
         invalid = shadow.found(offset, nbytes)
         if invalid is None:
@@ -218,7 +218,7 @@ class Uninitialised:
             self._effects.report("a byte that it stores to global memory", issuer, None, origin, origin.is_global)
 
     def stores_bulk(self, cta: Cta, offset: int, nbytes: int, kept: int | None, issuer: Issuer) -> None:
-        """Handler of `Events.stores_bulk`."""
+        """Checks the bytes that a bulk store writes (`Events.stores_bulk`)."""
         shadow = self._shared[cta]
         invalid = shadow.found(offset, nbytes)
         if invalid is None:

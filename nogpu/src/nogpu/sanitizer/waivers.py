@@ -36,7 +36,7 @@ class Waiver(NamedTuple):
 
 
 def parse(text: str, rules: Iterable[str]) -> Waiver:
-    """ "RULE" or "RULE@OPCODE" as a waiver. rules: the names of all rules. Raises ValueError."""
+    """Waiver from a text, "RULE" or "RULE@OPCODE". rules: names of all rules. Raises ValueError for any other text."""
     rule, at, opcode = text.strip().partition("@")
     if rule not in rules or (at and not opcode):
         raise ValueError(f"{text!r} is no rule of the sanitizer: {', '.join(rules)}; RULE@OPCODE for some instructions")
@@ -51,7 +51,8 @@ def in_line(text: str, place: str) -> list[Waiver]:
 
 def in_source(text: str, name: str, rules: Iterable[str]) -> list[Waiver]:
     """Waivers in a Python file whose kernels have no line information: each comment stands behind a PTX instruction in
-    quotes, and waives the rule wherever an instruction has that opcode. Raises ValueError.
+    quotes, and waives the rule wherever an instruction has that opcode. Raises ValueError for a comment without an
+    instruction, and for an unknown rule.
     """
     waivers = []
     for number, line in enumerate(text.splitlines(), 1):

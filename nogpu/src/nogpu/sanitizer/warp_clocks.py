@@ -69,19 +69,19 @@ class WarpClock:
         self.now = 1  # count of all of its lanes
         self.log: AccessLog | None = None  # accesses under this clock that are still to be checked
         self.identity: Any = None  # its warp in reports (`cluster_state.remnant`), once that is needed
-        # by word: numbers of the strong writes of the instruction that runs, or ran last; True once it has accessed it
+        # by word: numbers of strong writes of the instruction that runs or ran last; True once its accesses have them
         self.writes: dict[Word, int] = {}
         self.has_written = True
         self.changes = 0  # grows with acquires, releases and accesses
         self._parts = [_Part(FULL, agents.clock())]
-        # By scope: lanes that have executed a fence of threads of at least that scope last, their clock at that fence
+        # By scope: lanes of the last fence of threads of at least that scope, and their clock at that fence
         self._behind = [(0, _NOBODY)] * SCOPES
-        # By relaxed waits that no fence has followed: (lanes, clock, its first row, scope that a fence needs)
+        # Relaxed waits that no fence has followed: (lanes, clock, its first row, scope that a fence needs)
         self._relaxed_waits: list[tuple[int, Clock, int, int]] = []
         self.commits: list[tuple[int, int]] = []  # cp.async.commit_group: (lanes, instructions so far), oldest first
 
     def parts(self, mask: int) -> Iterator[tuple[int, Clock]]:
-        """(lanes, clock) of each part with lanes of the mask. A lane's own earlier accesses are ordered before, too."""
+        """Yields (lanes, clock) of each part with lanes of the mask. Program order also orders a lane's own accesses."""
         for part in self._parts:
             common = part.mask & mask
             if common:
@@ -93,7 +93,7 @@ class WarpClock:
             self.log.settle()
 
     def release(self, mask: int) -> Clock:
-        """Releases: a copy of the join of the mask's clocks and own accesses. Later accesses have a new count."""
+        """Clock that lanes release: the join of their clocks and own accesses. Later accesses have a new count."""
         self.settle()
         result: Clock | None = None
         for _, clock in self.parts(mask):
@@ -117,7 +117,7 @@ class WarpClock:
         self._unite(acquired)
 
     def _parted(self, mask: int) -> list[_Part]:
-        """Parts that the lanes of the mask are, without others."""
+        """Parts that have exactly the lanes of the mask, split off where needed."""
         parts, found = self._parts, []
         for part in list(parts):
             common = part.mask & mask
@@ -141,8 +141,8 @@ class WarpClock:
         self._unite(acquired)
 
     def acquire_count(self, mask: int, agent: int, count: int) -> None:
-        """Orders an agent's accesses up to a count before the lanes of the mask. The agent accesses neither shared nor
-        global memory, so that no noted access depends on it.
+        """Orders an agent's accesses up to a count before later ones of the mask's lanes. The agent accesses neither
+        shared nor global memory, so that no noted access depends on it.
         """
         if len(self._parts) == 1 and not self._parts[0].mask & ~mask:
             self.changes += 1
@@ -199,7 +199,7 @@ class WarpClock:
 
     def fence(self, mask: int, scope: int) -> None:
         """Executes a fence of threads: relaxed waits before it acquire, relaxed arrivals behind it release what is
-        before.
+        before it.
         """
         left = []
         for lanes, clock, row, needed in self._relaxed_waits:
@@ -220,7 +220,7 @@ class WarpClock:
         self._relaxed_waits = [*self._relaxed_waits[1 - RELAXED_WAITS :], (mask, clock.copy(), row, needed)]
 
     def release_relaxed(self, mask: int, scope: int = OF_CTA) -> Clock:
-        """Releases by a relaxed arrival: the clock of the lanes at their last fence of this scope, and, from the row
+        """Clock that a relaxed arrival releases: that of the lanes at their last fence of this scope, and, from the row
         UNSCOPED on, at their last one of any scope.
         """
         result = self.release(mask)

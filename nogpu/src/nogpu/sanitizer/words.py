@@ -47,7 +47,7 @@ class Word(Generic[_Source]):
         self._own: dict[Hashable, tuple[int, dict[_Source, Clock]]] = {}
 
     def store(self, warp: Hashable, mask: int) -> None:
-        """Ends, before lanes of a warp store the word, what others have released by it."""
+        """Drops what others have released by the word, before lanes of a warp store it."""
         self.stores += 1
         lanes, own = self._own.get(warp, (0, {}))
         if not lanes & mask:
@@ -85,7 +85,7 @@ def add(clocks: dict[_Key, Clock], source: _Key, clock: Clock) -> None:
 
 
 def of_others(state: ClusterState, clock: Clock) -> Clock:
-    """Cluster's clock as one of other clusters."""
+    """Clock of the cluster of `state` as other clusters have it."""
     found, bare = _clock(), clock.copy()
     bare.others = bare.rumours = bare.observed = None
     found.others, found.rumours = {**(clock.others or {}), state.home: bare}, clock.rumours
@@ -109,7 +109,7 @@ class Words:
         self._chains: dict[ObservedWord, tuple[Chain, Clock | None]] = {}
 
     def write(self, word: ObservedWord, stores: bool, fenced: Clock | None) -> int:
-        """Notes a strong write. stores: as of `release`. fenced: of its lanes' clock. Returns the write's number."""
+        """Notes a strong write, and returns its number. stores: False for an atomic. fenced: as in `Observed`."""
         self._writes += 1
         (first, _), before = self._chains.get(word, ((0, 0), None))
         self._chains[word] = (
@@ -129,14 +129,14 @@ class Words:
     def release(
         self, state: ClusterState, key: int, clock: Clock, wide: bool, base: int, mask: int, releases: bool
     ) -> None:
-        """Releases a clock of a cluster's lanes at an address. wide: to the device. base: as of `store`. releases: the
+        """Releases a clock of a cluster's lanes at an address. wide: to the device. base: as in `store`. releases: the
         write itself does, rather than a fence before it.
         """
         word = self._words.setdefault(key, Word())
         word.release(wide, of_others(state, clock), (state.home, base), mask, releases)
 
     def version(self, key: int) -> tuple[int, int]:
-        """Number of releases at an address, and of those by a store."""
+        """Number of writes that released at an address, and of stores there."""
         word = self._words.get(key)
         return (0, 0) if word is None else (word.version, word.stores)
 
@@ -144,7 +144,7 @@ class Words:
         self, state: ClusterState, key: int, wide: bool, base: int, mask: int, follows_scopes: bool
     ) -> list[tuple[Clock, int]]:
         """Clocks that a cluster's lanes acquire at an address: (clock, the first row that they acquire). Other
-        arguments as of `release`.
+        arguments are those of `release`.
         """
         word = self._words[key]
         if not word.is_of_others((state.home, base), mask):
@@ -158,7 +158,7 @@ class Words:
         ]
 
     def note_acquired(self, home: Home, clock: Clock) -> None:
-        """Joins others' clocks that a launch's lanes have acquired: a wait for its end acquires them, too."""
+        """Notes others' clocks that a launch's lanes have acquired: a wait for the launch's end acquires them, too."""
         if clock.others is None and not clock.grids and clock.rumours is None:
             return
         end = self._ends.get(home.grid)
