@@ -57,11 +57,11 @@ class ClusterState:
         self.warps = {warp: WarpClock(self.agents, LANES * i) for i, warp in enumerate(warps)}
 
     def releases(self, issuer: Issuer) -> bool:
-        """True if an arrival or a store releases, or counts as if it did by a waiver."""
+        """True if an arrival or a store releases, by itself or by a waiver."""
         return orders.releases(opcode(issuer)) or self.reporter.allows(ORDER, issuer)
 
     def acquires(self, issuer: Issuer) -> bool:
-        """True if a wait or a load acquires, or counts as if it did by a waiver."""
+        """True if a wait or a load acquires, by itself or by a waiver."""
         return orders.acquires(opcode(issuer)) or self.reporter.allows(ORDER, issuer)
 
 

@@ -56,7 +56,7 @@ class Access:
         self.home: Home | None = None  # its cluster, where accesses of several clusters meet
         self.reach = GRID  # extent of its scope, if it is strong
         self.size = 0  # bytes of each of its words, if it is strong
-        self.started: Clock | None = None  # of a load through the read-only path: at the start of its launch
+        self.started: Clock | None = None  # clock at the start of its launch, of a load through the read-only path
         self.origin = 0  # address of offset 0 of the memory
         self.writes: dict[Word, int] = {}  # by word: numbers of its strong writes
         self.polled: tuple[int, int] | None = None  # a load's address, and the number of writes before it

@@ -42,7 +42,7 @@ def _finish(issuer: Issuer) -> None:
 
 
 class Stored:
-    """Uninitialised bits that a store writes, which a warp executes or (asynchronous) has issued."""
+    """Uninitialised bits that a store writes: one that a warp executes, or an asynchronous one that it has issued."""
 
     def __init__(self, mask: int, invalid: np.ndarray, origin: Origin) -> None:
         self.mask, self.invalid, self.origin = mask, invalid, origin  # invalid: uint8[32 or rows, bytes]

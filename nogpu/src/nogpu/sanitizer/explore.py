@@ -57,7 +57,7 @@ class _Queue:
     def __init__(self) -> None:
         self._plans: list[tuple[tuple[int, int, int, int], _Plan]] = []
         self._seen: set[Hashable] = set()
-        self._tried: Counter[tuple[int, int]] = Counter()  # pairs of instructions
+        self._tried: Counter[tuple[int, int]] = Counter()  # plans so far, by pair of instructions
         self._numbers = itertools.count()
 
     def __len__(self) -> int:
@@ -90,8 +90,8 @@ class Verdict(NamedTuple):
 
     kernel: str
     runs: int
-    traces: int  # that differ
-    turns: int  # of the longest trace
+    traces: int  # number of different ones
+    turns: int  # number in the longest trace
     left: list[str]  # what the search has not covered
 
     @property

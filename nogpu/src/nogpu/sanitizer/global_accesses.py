@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from nogpu.sanitizer.queue_history import Touched
     from nogpu.sanitizer.report import Reporter
 
-PENDING = 1 << 16  # number of reads from which on they are recorded, although nobody has written to their allocation
+PENDING = 1 << 16  # limit of unrecorded reads of an allocation to which nobody has written
 READS = 8  # number of unordered reads of a byte that are kept
 
 
@@ -47,7 +47,7 @@ class GlobalAccesses:
         self._history = History(kept_reads)
         self._tables: dict[Allocation, Tables] = {}
         self._read_only: dict[int, frozenset[int]] = {}  # by number of a launch
-        self._writes = 0  # number so far
+        self._writes = 0  # number of writes so far
 
     def settle(self) -> None:
         """Checks the accesses that compiled code has noted."""
@@ -136,7 +136,7 @@ class GlobalAccesses:
         meet = len(indices) > 1 and kind == "store" and by_lane and lanes_meet(addresses)
         if meet or (len(indices) > 1 and self._are_apart(state, warp.cta.grid.entry, indices)):
             parts = [([index], addresses[i : i + 1]) for i, index in enumerate(indices)]
-        elif tables is None or high >= tables.end:  # by the allocation of an instruction's first lane
+        elif tables is None or high >= tables.end:  # parts by the allocation of the first lane
             rows: dict[Tables | None, list[int]] = {}
             for i, address in enumerate(addresses[:, 0].tolist()):
                 rows.setdefault(self._tables_at(address), []).append(i)

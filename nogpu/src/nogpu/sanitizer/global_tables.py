@@ -60,23 +60,23 @@ class Bytes(NamedTuple):
     strides: tuple[int, ...]
 
     def cells(self, tables: Tables, is_write: bool, parts: int) -> tuple[Cells, np.ndarray | None]:
-        """Items, and the lane of each. parts: number of clocks that the warp's lanes have."""
+        """Items, and the lane of each; None: no lane. parts: number of clocks that the warp's lanes have."""
         return tables.box(*self), None
 
     def spans(self) -> tuple[np.ndarray, np.ndarray]:
-        """(starts, ends), int64[n] each."""
+        """(starts, ends) of the bytes: addresses, int64[n] each."""
         return of_box(*self)
 
 
 class LaneWords(NamedTuple):
-    """Words of lanes, or of none in particular, that an access touches."""
+    """Words that lanes, or none in particular, access."""
 
     addresses: np.ndarray  # uint64[n], aligned
     width: int  # bytes
     lanes: np.ndarray | None  # uint8[n]
 
     def cells(self, tables: Tables, is_write: bool, parts: int) -> tuple[Cells, np.ndarray | None]:
-        """Items, and the lane of each. parts: number of clocks that the warp's lanes have."""
+        """Items, and the lane of each; None: no lane. parts: number of clocks that the warp's lanes have."""
         if parts == 1:
             chunks = tables.chunks(self.addresses, self.width)
             if chunks is not None:
@@ -86,7 +86,7 @@ class LaneWords(NamedTuple):
         return tables.lanes(self.addresses, self.width), self.lanes
 
     def spans(self) -> tuple[np.ndarray, np.ndarray]:
-        """(starts, ends), int64[n] each."""
+        """(starts, ends) of the bytes: addresses, int64[n] each."""
         starts = self.addresses.astype(np.int64)
         return starts, starts + self.width
 
@@ -98,7 +98,7 @@ class Runs(NamedTuple):
     width: int  # bytes of a word
 
     def cells(self, tables: Tables, is_write: bool, parts: int) -> tuple[Cells, np.ndarray | None]:
-        """Items, and the lane of each. parts: number of clocks that the warp's lanes have."""
+        """Items, and the lane of each; None: no lane. parts: number of clocks that the warp's lanes have."""
         cells = tables.runs_of(self.starts, self.width * LANES)
         if cells is not None:
             return cells, _groups(self.width, len(self.starts))
@@ -107,7 +107,7 @@ class Runs(NamedTuple):
         return LaneWords(addresses, self.width, repeated(FULL, len(self.starts))).cells(tables, is_write, parts)
 
     def spans(self) -> tuple[np.ndarray, np.ndarray]:
-        """(starts, ends), int64[n] each."""
+        """(starts, ends) of the bytes: addresses, int64[n] each."""
         starts = np.array(self.starts, np.int64)
         return starts, starts + self.width * LANES
 

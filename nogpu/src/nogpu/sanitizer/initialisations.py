@@ -3,8 +3,8 @@
 | user | needs |
 |---|---|
 | a thread of the CTA | a chain of events behind it |
-| a thread of another CTA | a chain with orders and scopes that reach it; or `fence.mbarrier_init` and any chain |
-| a copy or a commit of another CTA | an ordered chain behind `fence.proxy.async`; or `fence.mbarrier_init` and any chain |
+| a thread of another CTA | a chain with orders and scopes that reach it; any behind `fence.mbarrier_init` |
+| a copy or a commit of another CTA | a chain with orders behind `fence.proxy.async`; any behind `fence.mbarrier_init` |
 
 An object that others have used must be initialised anew, or invalidated, behind all of their uses.
 
@@ -57,7 +57,7 @@ class Initialisations:
         self._open.append(found)
 
     def invalidated(self, barrier: MBarrier, warp: Warp, mask: int) -> None:
-        """Reports uses by others that are not ordered before an object's end (`Events.invalidated`)."""
+        """Reports uses by others that are not ordered before the end of an mbarrier (`Events.invalidated`)."""
         clock = self._state.warps[warp]
         for (user, lanes), (count, issuer) in self._uses.pop(barrier, {}).items():
             others = lanes & ~mask if user is warp else lanes

@@ -1,5 +1,5 @@
 """Edits of tensor maps that a clock has: those that a fence.proxy.tensormap has released, and those of a map that
-another has acquired since (PTX ISA, "membar/fence").
+another such fence has acquired since (PTX ISA, "membar/fence").
 """
 
 from __future__ import annotations

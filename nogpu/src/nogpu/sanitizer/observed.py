@@ -42,7 +42,7 @@ class Observed:
             return self
         seen = self.seen
         for word, chain in other.seen.items():
-            if seen.get(word, (-1, -1)) < chain:  # the later chain, or more of one
+            if seen.get(word, (-1, -1)) < chain:  # a later chain, or more of the same one
                 seen = dict(seen) if seen is self.seen else seen
                 seen[word] = chain
         if len(seen) > KEPT:

@@ -98,7 +98,7 @@ class Conflict(NamedTuple):
 
 
 class Past(NamedTuple):
-    """Accesses of a node."""
+    """Node, and bytes that it has accessed in one way."""
 
     node: Node
     touched: Touched

@@ -238,7 +238,7 @@ class Queues:
     def freed(self, memory: Allocations, queue: int, address: int, others: Iterable[int]) -> None:
         """Notes that memory of a queue is freed. others: queues whose work torch's allocator waits for (record_stream).
 
-        A finalizer calls this, in the middle of anything else: it only takes note.
+        A finalizer may call this in the middle of anything else, so that it only takes note.
         """
         allocation = memory.allocation(address)
         users = [] if allocation is None else self._history.users(allocation)

@@ -57,7 +57,7 @@ class Items(NamedTuple):
         )
 
     def boxed(self, first: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Items:
-        """Views of a box. first: index of the item where it begins. strides: items."""
+        """Views of a box of items. first: index of the item where it begins. strides: items."""
         if len(shape) == 1:
             return Items(*(table[first : first + shape[0]] for table in self))
         size = self.pairs.itemsize
@@ -71,12 +71,12 @@ class Items(NamedTuple):
         )
 
     def in_rows(self, width: int) -> Items:
-        """Rows of `width` adjacent items; a shorter rest is left out."""
+        """Views in rows of `width` adjacent items; a shorter rest is left out."""
         end = len(self.pairs) // width * width
         return Items(*(table[:end].reshape(-1, width) for table in self))
 
     def columns(self) -> Items:
-        """Rows of one item."""
+        """Views in rows of one item."""
         return Items(*(table[:, None] for table in self))
 
     def spread(self, whole: Items, rows: np.ndarray, width: int) -> None:

@@ -1,4 +1,4 @@
-"""Place in a program that calls the device."""
+"""Finds the place in a program that calls the device."""
 
 from __future__ import annotations
 

@@ -57,17 +57,17 @@ class Reversal(NamedTuple):
 
 
 class Traced(NamedTuple):
-    """Trace of a run, and where it leads."""
+    """Trace of a run, and reversals that lead to others."""
 
-    turns: frozenset[int]  # each with all that is below it
+    turns: frozenset[int]  # hashes: a turn with all that is below it
     reversals: list[Reversal]
     left: frozenset[str]  # what a search does not reverse
-    dropped: int  # holds that could not be
+    dropped: int  # number of holds whose order was impossible
     length: int  # number of turns
 
 
 class _Turn:
-    """Step, or its end, with what others may see of it."""
+    """Step, or the end of its wait, with what others may see of it."""
 
     __slots__ = ("after", "arrives", "ends", "expects", "index", "issuer", "step", "tests", "waits", "words")
 
@@ -86,7 +86,7 @@ class _Turn:
 
 
 class Trace:
-    """Turns of a run, in their order: handles events of clusters that others may depend on."""
+    """Turns of a run, in their order. It handles the events that others may depend on."""
 
     def __init__(self) -> None:
         self._turns: list[_Turn] = []
@@ -95,7 +95,7 @@ class Trace:
         self._actor: Warp | AsyncOperation | None = None
         self._issued: dict[AsyncOperation, list[_Turn]] = {}  # turns that each comes after
         self._of: dict[AsyncOperation, _Turn] = {}
-        self._newest: dict[Hashable, AsyncOperation] = {}  # operation of the tensor core, by thread
+        self._newest: dict[Hashable, AsyncOperation] = {}  # last operation of the tensor core, by thread
         self._chained: dict[AsyncOperation, AsyncOperation] = {}  # -> the one before it
         self._parted: dict[Warp, set[tuple[int, int]]] = {}  # lanes that have had a turn, and parted ones at that time
         self._barriers: dict[Hashable, MBarrier] = {}
@@ -178,13 +178,13 @@ class Trace:
         self._issued[async_op] = after
 
     def word_stored(self, warp: Warp, mask: int, key: int) -> None:
-        """Adds a write of a word (`Events.word_stored`)."""
+        """Adds a write of a word to the turn (`Events.word_stored`)."""
         issuer = running(warp)
         found = _ADDS.match(opcode(issuer))
         self._word(issuer, key, _WRITES if found is None else found["operation"] + found["type"])
 
     def word_loaded(self, warp: Warp, mask: int, key: int) -> None:
-        """Adds a load of a word, or an atomic (`Events.word_loaded`)."""
+        """Adds a load of a word, or an atomic, to the turn (`Events.word_loaded`)."""
         issuer = running(warp)
         self._word(issuer, key, _READS if opcode(issuer).startswith("ld") else _WRITES)
 
@@ -201,7 +201,7 @@ class Trace:
                 turn.words[place] = _WRITES
 
     def mbarrier_arrived(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
-        """Adds an arrival on an mbarrier (`Events.mbarrier_arrived`)."""
+        """Adds an arrival on an mbarrier to the turn (`Events.mbarrier_arrived`)."""
         by_bytes = "complete_tx" in opcode(issuer)
         if running is None:
             self._part(issuer[0].warp)
@@ -212,18 +212,18 @@ class Trace:
             self.left.add("cp.async.mbarrier.arrive without .noinc: when it adds its arrival")
 
     def expected(self, barrier: MBarrier) -> None:
-        """Adds an expectation of bytes (`Events.expected`)."""
+        """Adds an expectation of bytes to the turn (`Events.expected`)."""
         actor = self._actor
         assert actor is not None  # events happen in steps
         self._turn(_issuer(actor)).expects.add((self._name(barrier), barrier.phase))
 
     def initialised(self, barrier: MBarrier, warp: Warp, mask: int) -> None:
-        """Adds mbarrier.init, which comes before the arrivals of the first phase (`Events.initialised`)."""
+        """Adds mbarrier.init to the turn, before the arrivals of the first phase (`Events.initialised`)."""
         self._names.pop(barrier, None)
         self._turn(running(warp)).arrives[self._name(barrier), barrier.phase - 1] = True
 
     def passed(self, barrier: MBarrier, warp: Warp) -> None:
-        """Adds a wait for a phase, or a test that has seen its end (`Events.passed`)."""
+        """Adds a wait for a phase, or a test that has seen its end, to the turn (`Events.passed`)."""
         issuer, phase = running(warp), (self._name(barrier), barrier.phase - 1)
         turn = self._turn(issuer)
         self._part(warp)
@@ -232,7 +232,7 @@ class Trace:
             turn.words[_TESTS, phase[0]] = _READS
 
     def polled(self, barrier: MBarrier, warp: Warp) -> None:
-        """Adds a test that has not seen the end of a phase (`Events.polled`)."""
+        """Adds a test that has not seen the end of a phase to the turn (`Events.polled`)."""
         issuer, name = running(warp), self._name(barrier)
         if not self._waits(issuer):
             turn = self._turn(issuer)
@@ -240,20 +240,20 @@ class Trace:
             turn.words[_TESTS, name] = _READS
 
     def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
-        """Adds an arrival on a named or cluster barrier (`Events.arrived`)."""
+        """Adds an arrival on a named or cluster barrier to the turn (`Events.arrived`)."""
         name = _name(barrier, warp)
         if name is not None:
             self._part(warp)
             self._turn(running(warp)).arrives[name, generation] = True
 
     def met(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
-        """Adds the end of a wait for such a barrier (`Events.met`)."""
+        """Adds a turn for the end of a wait for a named or cluster barrier (`Events.met`)."""
         name = _name(barrier, warp)
         if name is not None:
             self._turn(running(warp), ends=True).waits.add((name, generation))
 
     def excused(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
-        """Adds an exit, as an arrival on a barrier (`Events.excused`)."""
+        """Adds an exit to the turn, as an arrival on a barrier (`Events.excused`)."""
         name = _name(barrier, warp)
         if name is not None:
             self._turn(running(warp)).arrives[name, generation] = True
@@ -264,11 +264,11 @@ class Trace:
             self.left.add("values of the clock")
 
     def allocated(self, cta: Cta, columns: int) -> None:
-        """Adds tcgen05.alloc (`Events.allocated`)."""
+        """Adds tcgen05.alloc to the turn (`Events.allocated`)."""
         self._columns(cta)
 
     def freed(self, cta_group: int, issuer: Issuer, columns: int) -> None:
-        """Adds tcgen05.dealloc (`Events.freed`)."""
+        """Adds tcgen05.dealloc to the turn (`Events.freed`)."""
         self._columns(issuer[0].cta)
 
     def _columns(self, cta: Cta) -> None:
@@ -281,12 +281,12 @@ class Trace:
         self._triggers.setdefault(warp.cta.grid.number, []).append(self._turn(running(warp)))
 
     def waited_for(self, warp: Warp, grid: int) -> None:
-        """Adds griddepcontrol.wait, which comes after all turns of that launch (`Events.waited_for`)."""
+        """Orders the turn behind all turns of a launch (`Events.waited_for`)."""
         turn = self._turn(running(warp))
         turn.after += [each for each in self._turns if each.issuer[0].grid.number == grid]
 
     def cancelled(self, request: AsyncOperation) -> None:
-        """Adds a request that has taken over a cluster of its launch, or found none left."""
+        """Adds a request to the turn that has taken over a cluster of its launch, or found none left."""
         self._turn(_issuer(request)).words[_QUEUE, request.grid.number] = _WRITES
         self.left.add("clusters that other clusters take over: which of them start by themselves")
 
@@ -340,7 +340,7 @@ class Trace:
         )
 
     def _parts(self) -> dict[tuple[int, int], int]:
-        """A number for each cluster, the same for those that communicate: the orders of others combine freely."""
+        """Cluster -> number of its part. Those that communicate are one part; the orders of parts combine freely."""
         parent: dict[tuple[int, int], tuple[int, int]] = {}
         users: dict[Hashable, tuple[int, int]] = {}
 
@@ -412,7 +412,7 @@ class _Order:
         self._words: dict[Hashable, dict[str, int]] = {}
         self._waiting: dict[Phase, list[int]] = {}
         self._expecting: dict[Phase, list[int]] = {}
-        self._ends: dict[Phase, int] = {}  # the last arrival, or bytes
+        self._ends: dict[Phase, int] = {}  # last arrival or completion of bytes
         self._last_arrivals: dict[Phase, int] = {}
         for index, turn in enumerate(self._turns):
             turn.index = index
@@ -477,7 +477,7 @@ class _Order:
         return sum(1 << index for index in self._arrivals.get((name, phase), ()))
 
     def _under(self, below: int, on: int) -> int:
-        """Union of a set with the turns below others."""
+        """Union of the set `below` with the turns below those of `on`."""
         for before in _bits(on & ~below):
             below |= self._below[before]
         return below

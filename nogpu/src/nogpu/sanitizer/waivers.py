@@ -21,7 +21,7 @@ class Waiver(NamedTuple):
     """Rule that may be broken."""
 
     rule: str
-    opcode: str | None = None  # only where one of the instructions has it
+    opcode: str | None = None  # opcode that one of the instructions must have; None: any
     place: str | None = None  # "file.py:line" of the waiver; one in a source line holds for that line alone
     reason: str | None = None
 
@@ -71,7 +71,7 @@ class Waivers:
     def __init__(self, waivers: Iterable[Waiver] = ()) -> None:
         """waivers: those of the whole program; `read` adds those of source lines."""
         self.named = tuple(dict.fromkeys(waivers))
-        self.lines: dict[Waiver, None] = {}  # of source lines, as far as kernels are known
+        self.lines: dict[Waiver, None] = {}  # those of the source lines of kernels that have been read
         self._known: dict[tuple[str, str, str | None], bool] = {}
         self._places: dict[int, tuple[Entry, frozenset[int]]] = {}  # by id: the entry, and its `places`
 

@@ -81,7 +81,7 @@ class WarpClock:
         self.commits: list[tuple[int, int]] = []  # cp.async.commit_group: (lanes, instructions so far), oldest first
 
     def parts(self, mask: int) -> Iterator[tuple[int, Clock]]:
-        """Yields (lanes, clock) of each part with lanes of the mask. Program order also orders a lane's own accesses."""
+        """Yields (lanes, clock) of each part with lanes of the mask. Program order adds a lane's own accesses."""
         for part in self._parts:
             common = part.mask & mask
             if common:
@@ -108,7 +108,7 @@ class WarpClock:
         return result
 
     def acquire(self, mask: int, clock: Clock, row: int = ORDERED) -> None:
-        """Acquires a clock for the lanes of the mask. row: as of `Clock.join`."""
+        """Acquires a clock for the lanes of the mask. row: as in `Clock.join`."""
         self.settle()
         self.changes += 1
         acquired = self._parted(mask)
@@ -213,8 +213,8 @@ class WarpClock:
         self._behind = [(mask, released)] * (scope + 1) + self._behind[scope + 1 :]
 
     def acquire_relaxed(self, mask: int, clock: Clock, row: int, needed: int = OF_CTA, together: int = 0) -> None:
-        """Executes a relaxed wait: a later fence acquires the clock. needed: its scope. together: lanes that execute
-        the wait: they acquire row ANYWAY at once, so that the warp need not be parted.
+        """Executes a relaxed wait: a later fence of the scope `needed` acquires the clock. together: lanes that execute
+        the wait. They acquire row ANYWAY at once, so that the warp need not be parted.
         """
         self.acquire(mask | together, clock, ANYWAY)
         self._relaxed_waits = [*self._relaxed_waits[1 - RELAXED_WAITS :], (mask, clock.copy(), row, needed)]
@@ -238,11 +238,11 @@ class WarpClock:
         return self._behind[scope][1]
 
     def behind_fence(self, mask: int, scope: int) -> Clock | None:
-        """Clock of the lanes of the mask at their last fence of a scope, if one of them has executed one."""
+        """Clock at the last fence of a scope; None if no lane of the mask has executed it."""
         lanes, behind = self._behind[scope]
         return self._agents.fit(behind.copy()) if lanes & mask else None
 
     def has_narrow_fence(self, mask: int) -> bool:
-        """True if the last fence of all these lanes has a scope without other CTAs."""
+        """True if the last fence of all lanes of the mask has the scope of the CTA."""
         lanes, behind = self._behind[OF_CTA]
         return not mask & ~lanes and self._behind[OF_CLUSTER][1] is not behind
