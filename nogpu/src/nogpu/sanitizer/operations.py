@@ -26,7 +26,7 @@ def _is_bulk_store(opcode: str) -> bool:
 
 
 def slot(agents: Agents, what: str, cause: Cause) -> tuple[int, int]:
-    """(component, count) of the next read by copies of the thread that has issued this one. what: kind of the read."""
+    """(component, count) of the next read by copies of the thread that `cause` is of. what: kind of the read."""
     channel = agents.channel((what, cause.warp, lanes_of(cause.mask)[0]), SLOTS)
     channel.count += 1
     return channel.agent + channel.count % SLOTS, channel.count
@@ -40,7 +40,7 @@ class Operations:
         self._in_a_row: dict[Warp, tuple[int, int, Clock]] = {}
 
     def issued(self, async_op: AsyncOperation, g: ActiveGroup, issuer: Issuer, running: AsyncOperation | None) -> None:
-        """Sets the cause of an operation (`Events.issued`)."""
+        """Sets an operation's clock and agent (`Events.issued`)."""
         if running is not None and running.cause is not None:
             async_op.cause = running.cause
         else:
