@@ -1,4 +1,4 @@
-"""Nesting of branches: the lanes of short ones become the active ones for a while, at the others the group parts."""
+"""Nesting of branches: the sides of a short branch run one after the other; at any other branch the group parts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ INLINE_LIMIT = 400  # instructions of a nested branch
 
 
 class Nesting:
-    """The branches of an entry that are nested."""
+    """Choice of the branches of an entry that are nested."""
 
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
