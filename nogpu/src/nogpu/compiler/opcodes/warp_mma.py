@@ -1,7 +1,7 @@
 """Rows of the opcode table: mma.sync (PTX ISA, "Warp-level Matrix Instructions: mma").
 
-Not modelled are block scaling and .kind::f8f6f4, which other chips have, and what nobody compiles for this one:
-single-bit operands, m8n8k4 of f16.
+Block scaling and .kind::f8f6f4, which other chips have, are not modelled, nor are forms that nobody compiles for this
+chip: single-bit operands, m8n8k4 of f16.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _KINDS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "s4", "u4")  # as n
 _RESULTS = ("f32", "f16", "s32")
 _MMA, _DOUBLE_MMA = (headers.packer("native/warp_mma.c", name) for name in ("WarpMma", "DoubleMma"))
 _MOST, _MOST_F64 = (4, 2, 4, 4), (8, 4, 4, 4)  # registers of A, B, C and D
-_ONE = 1 << 30  # of a slot that holds one value for all lanes
+_ONE = 1 << 30  # flag of a slot with one value for all lanes
 
 
 def _parsed(code: Assembler, instruction: Instruction, match: re.Match) -> tuple[int, list[tuple[object, ...]]]:
-    """(m, registers of D, A, B and C). Raises EmulatorError for what is no form of mma."""
+    """(m, registers of D, A, B and C). Raises EmulatorError for any form that is not modelled."""
     m, k = int(match.group("m")), int(match.group("k"))
     result, of_a, of_b = match.group("d"), match.group("a"), match.group("b")
     second, results, shapes = _FORMS[of_a]
