@@ -74,7 +74,7 @@ def aligned_or_lenient(issuer: Issuer, mask: int, instruction: str) -> None:
 
 
 def parties(mask: int, membermask: Operand) -> list[tuple[int, int]]:
-    """(lanes, their membermask) for each membermask that active lanes name, as tiles that run together do."""
+    """(lanes, their membermask) for each membermask that active lanes name: tiles that run together have their own."""
     return [(lanes, named) for named, lanes in sorted(sharers(mask, membermask).items())]
 
 

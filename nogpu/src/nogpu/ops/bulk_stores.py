@@ -35,7 +35,7 @@ class _Store:
         self._data: boxes.Data | None = None
 
     def prepare(self) -> None:
-        """Read shared memory, unless that has happened."""
+        """Reads shared memory, unless it has been read."""
         self._source()
 
     def _source(self) -> boxes.Data:
@@ -64,7 +64,7 @@ def store_tile(
 ) -> None:
     """cp.async.bulk.tensor from shared to global memory; with an operation, cp.reduce.async.bulk.tensor.
 
-    operands: tensor map, source, coordinates. mode: as in modes.py.
+    operands: tensor map, source, coordinates.
     """
     for address, src, *coords in issues(mask, STORE if operation is None else REDUCTION, operands):
         offset = own_source(g, src)

@@ -77,7 +77,7 @@ def load_tile(
 def _let_repeat(
     g: ActiveGroup, operands: tile_loads.Operands, tensor_map: TensorMap, place: tuple[Place, MBarrier]
 ) -> None:
-    """Compiled code may issue and execute this tile load the next time, if it can."""
+    """Lets compiled code issue and execute this tile load the next time, if it can."""
     ((cta, offset), barrier), machine, memory = place, g.cta.machine, g.grid.memory
     loads = None if g.grid.observers else machine.repeated_loads()
     if loads is None:
@@ -125,7 +125,7 @@ def _tile_load(
 
 
 def _spread(places: list[Destination], nbytes: int, what: str, issuer: Issuer) -> None:
-    """Copies the bytes that have come to the first place to the others."""
+    """Copies the bytes that have landed in the first place to the others."""
     (first, start), _ = places[0]
     for (cta, _), _ in places[1:]:
         cta.alive(what, issuer)

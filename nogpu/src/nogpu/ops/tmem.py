@@ -83,7 +83,7 @@ def wait_alloc(
 def dealloc(
     g: ActiveGroup, mask: int, cta_group: int, exclusive: bool, address: int, columns: int, issuer: Issuer
 ) -> None:
-    """tcgen05.dealloc."""
+    """Executes tcgen05.dealloc."""
     whole_warp(g, mask, "tcgen05.dealloc")
     g.cta.use_cta_group(cta_group)
     if cta_group == 2 and not g.warp.known >> (g.cta.rank ^ 1) & 1:
@@ -100,7 +100,7 @@ def dealloc(
 
 
 def relinquish(g: ActiveGroup, mask: int, cta_group: int, issuer: Issuer) -> None:
-    """tcgen05.relinquish_alloc_permit."""
+    """Executes tcgen05.relinquish_alloc_permit."""
     whole_warp(g, mask, "tcgen05.relinquish_alloc_permit")
     g.cta.use_cta_group(cta_group)
     g.cta.tmem.relinquish()
@@ -112,7 +112,7 @@ class _Pending:
     __slots__ = ("complete", "pc", "stores")
 
     def __init__(self, pc: int, stores: bool, complete: Callable[[], None]) -> None:
-        """pc: the index of the instruction. complete: does the work."""
+        """pc: index of the instruction. complete: function that does the work."""
         self.pc, self.stores, self.complete = pc, stores, complete
 
     def matches(self, pc: int) -> bool:
@@ -146,7 +146,7 @@ def load(
     place = _access(g, mask, "tcgen05.ld", form, taddr, issuer)
     finish_stores(g)
     fill = partial(g.warp.registers.fill, destinations, mask, g.cta.tmem.words, place[0], fragment(form))
-    # Of a warp whose lanes have exited in part the load is not postponed; the other schedules' choices depend on that.
+    # A warp with exited lanes completes its load without a call of `postpones`, on which later random choices depend.
     if mask != FULL or not g.cta.machine.postpones():
         fill()
     else:
@@ -171,7 +171,7 @@ def store(
 
 
 def fence(g: ActiveGroup, side: str) -> None:
-    """tcgen05.fence::before_thread_sync or ::after_thread_sync."""
+    """Executes tcgen05.fence::before_thread_sync or ::after_thread_sync."""
     (fence_before if side == "before" else fence_after)(g)
 
 
@@ -191,7 +191,7 @@ def accesses(g: ActiveGroup, ctas: list[Cta], run: Callable[[], None], issuer: I
 
 
 def commits(g: ActiveGroup, run: Callable[[], None]) -> Callable[[], None]:
-    """tcgen05.commit: the arrival `run` releases the accesses that the warp has issued before it."""
+    """The arrival `run` of tcgen05.commit, which also releases the accesses that the warp has issued before it."""
     user, machine = g.warp.tensor, g.cta.machine
     release, user.issued = user.issued, Release()
 
@@ -210,7 +210,7 @@ def finish_stores(g: ActiveGroup) -> None:
 
 
 def wait_for(g: ActiveGroup, mask: int, kind: str) -> None:
-    """tcgen05.wait::ld or ::st."""
+    """Executes tcgen05.wait::ld or ::st."""
     whole_warp(g, mask, "tcgen05.wait")
     wait(g, kind)
     g.cta.cluster.events.fragments_completed(g.warp, kind)

@@ -35,7 +35,7 @@ class Immediate:
     """A number in the text."""
 
     value: int  # integer value, or the bits of a floating-point number
-    float_width: int = 0  # 32 or 64 where the text was a floating-point number
+    float_width: int = 0  # 32 or 64 for a floating-point number, else 0
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ def located(
     cta: tuple[int, int, int] | None = None,
     warp: int | None = None,
 ) -> EmulatorError:
-    """An error at an instruction, or in the entry as a whole; cta and warp: see EmulatorError."""
+    """An error at an instruction, or in the entry as a whole. cta, warp: as in EmulatorError."""
     if instruction is None:
         return EmulatorError(reason, kernel=entry.name, cta=cta, warp=warp)
     line, text, source = instruction.line, instruction.text, instruction.source
