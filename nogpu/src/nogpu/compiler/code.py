@@ -27,11 +27,11 @@ class Code(Sources):
         self.pc = 0
         """Index of the instruction."""
         self.kind = "uniform"
-        """Kind of its result: "uniform", "lanes" or "bits"."""
+        """Kind of the result: "uniform", "lanes" or "bits"."""
         self.writes = 0
-        """Number of its destinations."""
+        """Number of the destinations."""
         self.waits = False
-        """True if it may have to wait."""
+        """True if the instruction may have to wait."""
         self._temporaries = 0
 
     def line(self, text: str) -> None:

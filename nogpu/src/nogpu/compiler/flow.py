@@ -43,17 +43,17 @@ class Step:
     instruction: Instruction
     defines: list[Register]
     uses: list[Register]
-    """Registers that it reads, the guard included."""
+    """Registers that the instruction reads, the guard included."""
     target: str | None
-    """Label to which it branches, or None."""
+    """Label to which the instruction branches, or None."""
     ends: bool
     """True if threads exit here."""
     blocks: bool
-    """True if it may have to wait: a program can be resumed here."""
+    """True if the instruction may have to wait: a program can be resumed here."""
     kind: Callable[[Callable[[object], str]], str]
     """The kind of the result, from a function that gives the kind of an operand."""
     parts: bool = False
-    """True if it is a segment of its own: a turn may end on either side of it."""
+    """True if the step is a segment of its own: a turn may end on either side of it."""
 
 
 @dataclass
@@ -63,12 +63,12 @@ class Block:
     start: int
     end: int
     successors: list[int] = field(default_factory=list)
-    """Blocks that may follow it, and EXIT if threads exit at its end."""
+    """Blocks that may follow, and EXIT if threads exit at the block's end."""
     predecessors: list[int] = field(default_factory=list)
     live_in: set[str] = field(default_factory=set)
-    """Registers whose values at its start may be read."""
+    """Registers whose values at the block's start may be read."""
     join: int = EXIT
-    """Reconvergence point of the branch at its end."""
+    """Reconvergence point of the branch at the block's end."""
 
 
 class Flow:

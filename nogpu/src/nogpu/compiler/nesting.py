@@ -22,7 +22,7 @@ class Nesting:
         """True if the branch at the end of a block is nested."""
         known = self._inlinable.get(block.start)
         if known is None:
-            self._inlinable[block.start] = False  # for a side that loops back to this block
+            self._inlinable[block.start] = False  # result for a side that loops back to this block
             last = self._flow.steps[block.end - 1]
             known = (
                 last.target is not None

@@ -22,7 +22,7 @@ class RowCode:
     """The row code of an entry."""
 
     def __init__(self, plan: Plan, watched: bool = False, follows_registers: bool = False) -> None:
-        """watched: each instruction follows an operation `watch`. follows_registers: it follows `check_uninitialised`.
+        """watched: an operation `watch` precedes each instruction. follows_registers: `check_uninitialised` does.
 
         Raises EmulatorError, with instruction and line, for whatever is not modelled.
         """

@@ -37,7 +37,7 @@ class Sources:
         return self.flow.kinds[register.name]
 
     def register(self, operand: object) -> Register:
-        """The operand, which must be a register."""
+        """The operand. Raises EmulatorError unless it is a register."""
         if not isinstance(operand, Register):
             raise self.fail(f"a register is expected, not {shown(operand)}")
         return operand
@@ -91,7 +91,7 @@ class Sources:
         return str(offset)
 
     def fits(self, operand: object, type_name: str) -> None:
-        """Raises EmulatorError for a register of another width than the type's, and for other operands not of it."""
+        """Raises EmulatorError unless an operand is a register of the type's width or a value of the type."""
         reason = misfit(operand, type_name)
         if reason is not None:
             raise self.fail(reason)

@@ -21,7 +21,7 @@ _COMMUNICATES = re.compile(
 )
 
 Match = tuple[Row, re.Match[str]]
-"""A row of the opcode table and how its pattern matches the opcode."""
+"""A row of the opcode table and its pattern's match of the opcode."""
 
 
 def rows_of(entry: Entry) -> list[Match]:

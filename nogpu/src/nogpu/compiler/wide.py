@@ -1,4 +1,4 @@
-"""128-bit registers: each becomes two of 64 bits, and each instruction on it becomes one or two on those.
+"""128-bit registers: each becomes two of 64 bits, and each instruction on it becomes one or two on the halves.
 
 A load or store of 128 bits is one of two 64-bit elements, with the same alignment (PTX ISA, "ld", "st", "mov").
 Operations of cluster launch control take both halves in braces. 128-bit atomics are left as they are, to be refused.
@@ -27,7 +27,7 @@ def registers(register: Register) -> tuple[Register, ...]:
 
 
 def split(opcode: str, operands: tuple) -> Iterator[Part]:
-    """The instructions that stand for one. Raises ValueError for operands that are not of 128 bits."""
+    """The instructions that replace one. Raises ValueError for operands that are not of 128 bits."""
     name, *modifiers = opcode.split(".")
     if "b128" not in modifiers or name not in (*_ACCESSES, "mov", "clusterlaunchcontrol"):
         yield opcode, operands

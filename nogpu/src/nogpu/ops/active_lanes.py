@@ -85,7 +85,7 @@ def members(g: ActiveGroup, mask: int, membermask: Operand, instruction: str) ->
 
 
 def check_named(mask: int, membermask: int, instruction: str) -> None:
-    """Raises Fault unless the membermask of a `.sync` instruction names the lanes that execute it."""
+    """Raises Fault unless the membermask of a `.sync` instruction names all lanes that execute it."""
     if mask & ~membermask:
         raise Fault(
             f"{instruction}: lanes {mask & ~membermask:#010x} execute it but are not in its membermask "

@@ -39,7 +39,7 @@ def _named(
 def _warp_arrives(
     issuer: Issuer, mask: int, barrier: NamedBarrier, threads: int | None, needed: int, waits: bool = False
 ) -> bool:
-    """The warp arrives with all of its threads, exited lanes included: barriers count warps (PTX ISA, "bar").
+    """Makes the warp arrive with all of its threads, exited lanes included: barriers count warps (PTX ISA, "bar").
 
     waits: the group goes on to wait for the barrier. Returns False if the group, part of a warp that has parted, waits
     already: for the warp's other lanes, or united with the group that came first.
@@ -197,7 +197,7 @@ def wait_cluster(g: ActiveGroup, mask: int, aligned: bool, issuer: Issuer) -> bo
 
 
 def wait_for_grids(g: ActiveGroup, issuer: Issuer) -> bool:
-    """griddepcontrol.wait: the grids before this one have ended and their writes are visible (PTX ISA,
+    """griddepcontrol.wait: waits until the grids before this one have ended; their writes are then visible (PTX ISA,
     griddepcontrol).
     """
     g.waiting = None
@@ -212,7 +212,7 @@ def wait_for_grids(g: ActiveGroup, issuer: Issuer) -> bool:
 
 
 def launch_dependents(g: ActiveGroup, issuer: Issuer) -> bool:
-    """griddepcontrol.launch_dependents: a launch that may start now may also get ahead of these lanes."""
+    """griddepcontrol.launch_dependents: lets dependent launches start, which may get ahead of these lanes."""
     if g.cta.allows_dependents:
         g.waiting = None
         return True

@@ -62,7 +62,7 @@ def store_tile(
     operation: str | None,
     issuer: Issuer,
 ) -> None:
-    """cp.async.bulk.tensor from shared to global memory; with an operation, cp.reduce.async.bulk.tensor.
+    """Issues cp.async.bulk.tensor from shared to global memory; with an operation, cp.reduce.async.bulk.tensor.
 
     operands: tensor map, source, coordinates.
     """
@@ -93,7 +93,7 @@ def store_tile(
 def store_bulk(
     g: ActiveGroup, mask: int, operands: Operands, reduction: tuple[str, str] | None, issuer: Issuer
 ) -> None:
-    """cp.async.bulk from shared to global memory; with a reduction (operation, type), cp.reduce.async.bulk.
+    """Issues cp.async.bulk from shared to global memory; with a reduction (operation, type), cp.reduce.async.bulk.
 
     operands: destination, source, bytes, mask of the bytes of each 16 that are written.
     """

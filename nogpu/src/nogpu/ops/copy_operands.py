@@ -99,7 +99,7 @@ class MapReader:
 
 
 def own_source(g: ActiveGroup, address: int) -> int:
-    """The offset of a .shared::cta source, which must be in the issuer's CTA."""
+    """The offset of a .shared::cta source. Raises Fault unless it is in the issuer's CTA."""
     cta, offset = shared_target(g, address)
     if cta is not g.cta:
         raise Fault(f".shared::cta source {address:#x} is in CTA rank {cta.rank}")

@@ -142,7 +142,7 @@ def _reduce(g: ActiveGroup, operation: str, value: Operand, type_name: str, mask
 
 
 def broadcast(row: np.ndarray, lane: int, mask: int) -> int:
-    """shfl.sync.idx of one lane's value to all lanes. Raises Fault if that lane is not active."""
+    """The value of one lane, which shfl.sync.idx gives to all lanes. Raises Fault if that lane is not active."""
     lane &= 31
     if not mask >> lane & 1:
         raise Fault(f"shfl.sync reads lane {lane}, which does not take part")

@@ -29,9 +29,7 @@ def _untagged(place: int) -> int:
 
 
 def tell(g: ActiveGroup, mask: int, address: Operand) -> None:
-    """Notes that the active lanes store words that others may wait for: the warp's knowledge goes with them. address:
-    of any space.
-    """
+    """Notes that the active lanes store words for which others may wait: the warp's knowledge goes with them."""
     for key, lanes in _words(g, mask, address):
         g.cta.cluster.events.word_stored(g.warp, lanes, key)
         g.cta.cluster.told[key] = g.cta.cluster.told.get(key, 0) | g.warp.known

@@ -1,7 +1,7 @@
 """Other CTAs of a cluster: a warp may access their shared memory once it knows that they have started.
 
 "Accessing data in distributed shared memory requires all the thread blocks to exist" (CUDA Programming Guide,
-"Distributed Shared Memory"). A warp knows it of a CTA through a chain of causes that begins there: a cluster barrier,
+"Distributed Shared Memory"). A warp knows it of a CTA by a chain of causes that begins in that CTA: a cluster barrier,
 an arrival or a copy's bytes on an mbarrier that it has waited for, a word that a warp with this knowledge has stored
 and it has loaded (both with an order or scope: volatile, relaxed, release, acquire, or an atomic), or a named barrier
 at which it has met such a warp. Progress that a schedule happens to have made does not count.

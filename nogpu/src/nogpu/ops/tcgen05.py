@@ -39,7 +39,7 @@ def _submit(
 
 
 def started_ctas(g: ActiveGroup, cta_group: int) -> list[Cta]:
-    """The CTAs whose memories are used, the even one first. Raises Fault unless the warp knows that they have started."""
+    """The CTAs whose memories are used, even one first. Raises Fault unless the warp knows that they have started."""
     if cta_group == 1:
         return [g.cta]
     ctas = group_ctas(g, cta_group)
@@ -60,7 +60,7 @@ def copy(
     descriptor: int,
     issuer: Issuer,
 ) -> None:
-    """tcgen05.cp. Raises Fault at issue for operands that are not legal by themselves.
+    """Issues tcgen05.cp. Raises Fault at issue for operands that are not legal by themselves.
 
     form: shape, multicast, and the packed format in shared memory, None for a plain copy.
     """
@@ -92,7 +92,7 @@ def _picked(operands: MmaOperands, mask: int) -> MmaOperands:
 
 
 def mma(g: ActiveGroup, mask: int, form: MmaForm, operands: MmaOperands, issuer: Issuer) -> None:
-    """tcgen05.mma. Raises Fault at issue for operands that are not legal by themselves.
+    """Issues tcgen05.mma. Raises Fault at issue for operands that are not legal by themselves.
 
     operands: as generated code passes them; in a row the one active lane counts.
     """

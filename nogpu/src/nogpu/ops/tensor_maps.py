@@ -26,7 +26,7 @@ def replace_field(
     value: Operand,
     issuer: Issuer,
 ) -> None:
-    """tensormap.replace.tile of a tensor map in shared or global memory.
+    """Executes tensormap.replace.tile on a tensor map in shared or global memory.
 
     field: name and dimension, which is None for a field that has none.
     """

@@ -127,7 +127,7 @@ def store(
     values: np.ndarray,
     issuer: Issuer,
 ) -> None:
-    """sust.b. values: uint[count, 32]; coordinates as in `load`."""
+    """Executes sust.b. values: uint[count, 32]; coordinates as in `load`."""
     g.cta.machine.progress += 1
     for part, surface in _by_object(mask, handle, Surface):
         places = _places(part, form, surface, coordinates, len(values) * values.itemsize)

@@ -53,7 +53,7 @@ def wait_alloc(
     if cta_group == 2:
         ctas = group_ctas(g, cta_group)
         if not g.warp.known >> (g.cta.rank ^ 1) & 1:
-            # Behind an arrival on the cluster barrier the other CTA is sure to come: it is a doubt.
+            # Behind an arrival on the cluster barrier the other CTA is sure to come: a doubt is enough.
             report = ordering_fault if mask & ~g.warp.cluster_arrived else doubt
             report(
                 "tcgen05.alloc.cta_group::2 where this warp has not heard of the other CTA: that has to have started, "
@@ -75,7 +75,7 @@ def wait_alloc(
             return False
     g.cta.machine.progress += 1
     g.cta.cluster.events.allocated(g.cta, columns_mask(base & 0xFFFF, columns))
-    # Not as a thread's store: nobody would fence it for the async proxy.
+    # The write is no thread's store: nobody would fence that for the async proxy.
     g.cta.shared.write(offset, np.array([base], np.uint32).view(np.uint8), issuer, proxy="generic")
     return True
 
@@ -120,7 +120,7 @@ class _Pending:
 
 
 def _access(g: ActiveGroup, mask: int, instruction: str, form: Form, taddr: Operand, issuer: Issuer) -> Place:
-    """The words of tensor memory that tcgen05.ld or .st accesses (`Tmem.place`), in order behind other accesses."""
+    """The words of tensor memory that tcgen05.ld or .st accesses (`Tmem.place`). Checks the order of the access."""
     whole_warp(g, mask, instruction)
     memory, user, quadrant, stores = g.cta.tmem, g.warp.tensor, g.warp.index % 4, instruction == "tcgen05.st"
     place = memory.place(instruction, form, quadrant, pick(taddr, mask))
@@ -142,7 +142,7 @@ def load(
     destinations: np.ndarray,
     issuer: Issuer,
 ) -> None:
-    """tcgen05.ld. destinations: int32[registers], the slots that it writes when it completes (`Registers.fill`)."""
+    """Issues tcgen05.ld. destinations: int32[registers], the slots that it writes at completion (`Registers.fill`)."""
     place = _access(g, mask, "tcgen05.ld", form, taddr, issuer)
     finish_stores(g)
     fill = partial(g.warp.registers.fill, destinations, mask, g.cta.tmem.words, place[0], fragment(form))
@@ -161,7 +161,7 @@ def store(
     values: np.ndarray,
     issuer: Issuer,
 ) -> None:
-    """tcgen05.st. values: uint32[registers, 32]."""
+    """Issues tcgen05.st. values: uint32[registers, 32]."""
     g.cta.machine.progress += 1
     place, queue = _access(g, mask, "tcgen05.st", form, taddr, issuer), g.warp.tensor.queue
     if queue or g.cta.machine.postpones():

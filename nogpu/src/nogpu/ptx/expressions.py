@@ -92,7 +92,7 @@ class _Parser:
         return ValueError(f"constant expression {self.text.strip()[:80]!r}: {reason} (PTX ISA, Constant Expressions)")
 
     def _next(self, *signs: str) -> str | None:
-        """The next token, if it is one of these signs."""
+        """Takes the next token if it is one of these signs. Returns it, or None."""
         if self.place < len(self.tokens) and self.tokens[self.place][1] in signs:
             self.place += 1
             return self.tokens[self.place - 1][1]

@@ -72,7 +72,7 @@ class Address:
     base: object  # Register, Symbol or Immediate
     offset: int = 0  # bytes
     coordinates: tuple | None = None  # coordinates of a tensor copy
-    direct: bool = False  # without brackets: the address itself, as a source of mov
+    direct: bool = False  # true without brackets: the address itself, as a source of mov
 
 
 SINK = Symbol("_")
@@ -161,7 +161,7 @@ class Body:
     line: int = field(default=0, kw_only=True)  # line of the header
     error: EmulatorError | None = field(default=None, kw_only=True, repr=False)  # reason for refusing the body
     place: Place = field(default=Place(0, 0), kw_only=True, repr=False)  # characters from directive to closing brace
-    inside: Place = field(default=Place(0, 0), kw_only=True, repr=False)  # between the braces
+    inside: Place = field(default=Place(0, 0), kw_only=True, repr=False)  # characters between the braces
 
 
 @dataclass

@@ -16,7 +16,7 @@ from nogpu.ptx.types import type_width
 
 _ONE = {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}
 """Type -> the bits of 1.0."""
-# Comparison of floats -> kernel, whether its sources are exchanged, whether its result is inverted.
+# Comparison of floats -> (kernel, true if its sources are exchanged, true if its result is inverted).
 _FLOAT_KERNELS = {
     "eq": ("eq", False, False),
     "ne": ("ltgt", False, False),

@@ -21,7 +21,7 @@ def _system_call(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 
 def _set_registers(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """setmaxnreg: the count is 24 to 256, in steps of 8 (PTX ISA, "setmaxnreg")."""
+    """Emits setmaxnreg, whose count is 24 to 256 in steps of 8 (PTX ISA, "setmaxnreg")."""
     (count,) = instruction.operands
     if not isinstance(count, Immediate) or not 24 <= count.value <= 256 or count.value % 8:
         raise code.fail(f"register count {shown(count)}: an immediate from 24 to 256 in steps of 8 is expected")

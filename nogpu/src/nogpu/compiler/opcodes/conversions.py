@@ -107,7 +107,7 @@ def _constant_of(modifiers: str) -> int:
 
 
 def _as_single(code: Assembler, value: Source, of: str) -> Source:
-    """A row of f16 or bf16 as one of f32."""
+    """A row of f16 or bf16 as one of f32; a row of any other type as it is."""
     return code.intermediate(f"cvt_f32_{of}", 32, [value], row=True) if of in ("f16", "bf16") else value
 
 

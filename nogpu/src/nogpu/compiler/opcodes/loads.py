@@ -44,7 +44,7 @@ _EXCLUSIVE = (  # pairs of classes that exclude each other
     ("device", "vector"),
     ("device", "nc"),
 )
-# Classes for global and generic addresses only.
+# Classes of modifiers for global and generic addresses only.
 _OF_GLOBAL = ("level1", "level2", "hint", "prefetch", "nc", "device")
 _ORDERED = ("relaxed", "acquire", "release")
 

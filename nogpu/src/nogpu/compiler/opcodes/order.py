@@ -1,7 +1,7 @@
 """The order of an opcode's modifiers.
 
-The PTX ISA writes them in one order; ptxas takes them in any, and shipped PTX uses that. Only modifiers of one class,
-two types or two state spaces, mean different things by their order.
+The PTX ISA writes them in one order; ptxas takes them in any, and shipped PTX relies on that. Only modifiers of one
+class, two types or two state spaces, mean different things by their order.
 """
 
 from __future__ import annotations

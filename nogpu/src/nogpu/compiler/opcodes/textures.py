@@ -73,7 +73,7 @@ def _items(code: Code, operand: object, count: int) -> tuple:
 
 
 def _surface(code: Code, address: object, match: re.Match) -> tuple[int, str]:
-    """(number of values, text of the first arguments)."""
+    """(number of values, text of the first arguments) of a surface access."""
     form = (_dimensions(match), int(match.group("bits")), match.group("outside"))
     count = int((match.group("vector") or "v1")[1:])
     if form[1] * count > 128:

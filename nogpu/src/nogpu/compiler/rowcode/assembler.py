@@ -45,11 +45,11 @@ class Assembler:
         self.pc = 0
         """Index of the current instruction."""
         self.kind = "uniform"
-        """Kind of its result (`compiler.flow`)."""
+        """Kind of the instruction's result (`compiler.flow`)."""
         self.guarded = False
-        """True if only lanes in which its guard holds execute it."""
+        """True if only lanes in which a guard holds execute the instruction."""
         self.waits = False
-        """True if it may have to wait."""
+        """True if the instruction may have to wait."""
         self._ops: list[tuple[int, int, int, int, int, int, int, int]] = []
         self._kernels: dict[str, int] = {}
         self._descriptions = bytearray()
@@ -57,7 +57,7 @@ class Assembler:
         self._constants: dict[int, Source] = {}
         self._temporaries = 0
         self.clocks: dict[int, list[tuple[int, str]]] = {}
-        """Instruction -> (slot, special register) of each clock that it reads; Python is called where C has none."""
+        """Instruction -> (slot, special register) of each clock that it reads, for Python where C has no clock."""
 
     def __len__(self) -> int:
         return len(self._ops)
@@ -92,7 +92,7 @@ class Assembler:
         self._described = [index for index in self._described if index < count]
 
     def assembled(self) -> dict[str, Any]:
-        """The fields of `Image` that say what the operations are."""
+        """The fields of `Image` that describe the operations."""
         return {
             "kernels": list(self._kernels),
             "ops": np.array(self._ops, OP).tobytes(),
@@ -122,7 +122,7 @@ class Assembler:
         return EmulatorError(reason)
 
     def fits(self, operand: object, type_name: str) -> None:
-        """Raises EmulatorError for a register of another width than the type's, and for other operands not of it."""
+        """Raises EmulatorError unless an operand is a register of the type's width or a value of the type."""
         reason = misfit(operand, type_name)
         if reason is not None:
             raise self.fail(reason)
@@ -237,7 +237,7 @@ class Assembler:
     def shared_result(
         self, kernel: str, destination: object, source: Source | None = None, b: int = 0, c: int = 0, x: int = 0
     ) -> None:
-        """Adds an operation whose one result all lanes share; the destination may be a row, or `_`. source: its a."""
+        """Adds an operation whose result all lanes share; the destination may be a row, or `_`. source: operand a."""
         a, flags = (0, 0) if source is None else (source.offset, int(not source.row))
         if destination == SINK:
             self._emit(kernel, (self.temporary(64, row=False).offset, a, b, c), flags, x)

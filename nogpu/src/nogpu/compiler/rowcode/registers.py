@@ -35,7 +35,7 @@ class Slot:
 
     @property
     def words(self) -> range:
-        """The 64-bit words of the file that it occupies."""
+        """Indices of the 64-bit words of the register file that the slot occupies."""
         return range(self.offset // WORD, (self.offset + self._nbytes + WORD - 1) // WORD)
 
     @property
