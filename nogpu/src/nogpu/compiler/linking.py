@@ -37,7 +37,7 @@ from nogpu.ptx.ir import (
     located,
 )
 
-INSTRUCTION_LIMIT = 200_000  # instructions of an entry with its calls expanded
+INSTRUCTION_LIMIT = 200_000  # most instructions of an entry with its calls expanded
 
 _PARAM_ACCESS = re.compile(r"(ld|st)\.param(?:::func)?(?=\.)")
 

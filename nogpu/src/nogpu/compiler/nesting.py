@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nogpu.compiler.flow import EXIT, Block, Flow
 
-INLINE_LIMIT = 400  # instructions of a nested branch
+INLINE_LIMIT = 400  # most instructions of a nested branch
 
 
 class Nesting:

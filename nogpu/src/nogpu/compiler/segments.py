@@ -15,7 +15,7 @@ from nogpu.compiler.rowcode.registers import slots_of
 from nogpu.errors import EmulatorError
 from nogpu.ptx.ir import Predicate, located
 
-SEGMENT_LIMIT = 3000  # instructions
+SEGMENT_LIMIT = 3000  # instructions after which a segment ends
 
 
 class RowCode:

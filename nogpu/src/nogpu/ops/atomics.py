@@ -114,7 +114,7 @@ def _integer(
 
 @contextmanager
 def _running(g: ActiveGroup, part: int) -> Iterator[None]:
-    """Makes observers of accesses take those inside for these lanes' own."""
+    """Makes observers attribute the accesses in the block to the lanes of `part`."""
     context = g.warp.registers.context
     mask = context.mask
     context.mask = part

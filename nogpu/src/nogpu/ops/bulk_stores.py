@@ -128,7 +128,7 @@ def commit_group(g: ActiveGroup, mask: int, issuer: Issuer) -> None:
 def wait_group(g: ActiveGroup, mask: int, newest: int, read_only: bool, issuer: Issuer) -> None:
     """cp.async.bulk.wait_group: completes all but each lane's `newest` groups.
 
-    read_only: `.read`, the groups only read their sources. The tensor maps of the lanes' earlier loads are read, too
+    read_only: `.read`: the groups only read their sources. The tensor maps of the lanes' earlier loads are read, too
     (PTX ISA, "cp.async.bulk.wait_group").
     """
     queues, groups = g.cta.machine.queues, g.warp.bulk_groups

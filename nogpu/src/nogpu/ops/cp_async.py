@@ -180,7 +180,7 @@ def _outstanding(g: ActiveGroup, mask: int) -> list[LaneCopies]:
 def arrive(g: ActiveGroup, mask: int, counted: bool, address: Operand, issuer: Issuer) -> None:
     """cp.async.mbarrier.arrive: each lane arrives when the copies that it has issued before are complete.
 
-    counted: `.noinc`, the barrier's expected arrivals include these; else each first adds one to the pending ones.
+    counted: `.noinc`: the barrier's expected arrivals include these; else each lane first adds one to the pending ones.
     """
     g.cta.machine.progress += 1
     for lane in lane_list(mask):

@@ -33,7 +33,7 @@ def try_cancel(
 ) -> None:
     """clusterlaunchcontrol.try_cancel: writes the response to shared memory and completes its bytes on an mbarrier.
 
-    everywhere: `.multicast::cluster::all`, at the same offsets in every CTA of the cluster.
+    everywhere: `.multicast::cluster::all`: both at the same offsets in every CTA of the cluster.
     """
     one_lane(mask, "clusterlaunchcontrol.try_cancel")
     place, barrier_place = pick(response, mask), pick(barrier, mask)

@@ -103,7 +103,7 @@ class Instruction:
     line: int  # 1-based line of the PTX text
     text: str  # the statement, in one line
     source: str | None = None  # "file.py:line"
-    place: Place = field(default=Place(0, 0), compare=False, repr=False)  # guard to semicolon
+    place: Place = field(default=Place(0, 0), compare=False, repr=False)  # characters from guard to semicolon
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Variable:
     name: str
     space: str  # "shared", "local", "global" or "const"; "param" for an argument or result of a call
     size: int  # bytes; 0 for `.extern .shared` arrays
-    align: int
+    align: int  # bytes
     extern: bool = False
     initial: bytes | None = None
     relocations: tuple[Relocation, ...] = ()

@@ -149,7 +149,7 @@ def _integer_to_float(code: Assembler, instruction: Instruction, match: re.Match
     if type_width(of) < 32:
         of, value = of[0] + "32", _resized(code, value, of, of[0] + "32")
     if to == "f64":
-        constant &= SATURATED  # no integer of 32 bits is rounded, and those of 64 bits are to nearest
+        constant &= SATURATED  # a 32-bit integer is exact, a 64-bit one is rounded to nearest
     if to in ("f32", "f64") and not constant:
         _to_register(code, destination, f"cvt_{to}_{of}", type_width(to), [value], 0)
         return

@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
-FREE_LIMIT = 8  # modifiers whose orders are tried
+FREE_LIMIT = 8  # most modifiers whose orders are tried
 
 _NAMES = {
     "bar": "warp sync arrive red",

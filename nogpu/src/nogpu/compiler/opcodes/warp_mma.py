@@ -26,7 +26,7 @@ _FORMS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     **dict.fromkeys(_NIBBLES, (_NIBBLES, ("s32",), ("m8n8k32", "m16n8k32", "m16n8k64"))),
 }
 _BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4, "u4": 4}
-_KINDS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "s4", "u4")  # as native/warp_mma.c numbers them
+_KINDS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "s4", "u4")  # in the order of native/warp_mma.c
 _RESULTS = ("f32", "f16", "s32")
 _MMA, _DOUBLE_MMA = (headers.packer("native/warp_mma.c", name) for name in ("WarpMma", "DoubleMma"))
 _MOST, _MOST_F64 = (4, 2, 4, 4), (8, 4, 4, 4)  # registers of A, B, C and D

@@ -30,7 +30,7 @@ class Slot:
 
     offset: int  # bytes
     width: int  # bits of the register
-    row: bool  # 32 words, else one
+    row: bool  # true for 32 words, false for one
     predicate: bool
 
     @property
