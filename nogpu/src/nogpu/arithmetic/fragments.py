@@ -17,7 +17,7 @@ _GROUPS, _MEMBERS = 8, 4  # lanes are 8 groups of 4
 
 
 def elements(registers: np.ndarray, bits: int) -> np.ndarray:
-    """The codes in registers: unsigned[..., per]. registers: uint32 or uint64[...]. bits: of an element."""
+    """The codes in registers: unsigned[..., per]. registers: uint32 or uint64[...]. bits: width of an element."""
     parts = registers[..., None]
     if bits == 4:
         return parts >> np.arange(0, 32, 4, dtype=np.uint32) & np.uint32(15)
@@ -25,7 +25,7 @@ def elements(registers: np.ndarray, bits: int) -> np.ndarray:
 
 
 def rows_of_a(registers: np.ndarray, bits: int, m: int) -> np.ndarray:
-    """A as [m, k]. registers: [count, 32]. bits: of an element."""
+    """A as [m, k]. registers: [count, 32]. bits: width of an element."""
     halves = m // _GROUPS
     parts = elements(registers.reshape(-1, halves, _GROUPS, _MEMBERS), bits)  # register / halves, half, g, t, element
     return parts.transpose(1, 2, 0, 3, 4).reshape(m, -1)
@@ -44,7 +44,7 @@ def matrix_of_c(registers: np.ndarray, bits: int, m: int) -> np.ndarray:
 
 
 def registers_of_d(matrix: np.ndarray, m: int) -> np.ndarray:
-    """The registers of D [m, 8] as uint[count, 32]; the matrix has their type."""
+    """The registers of D as uint[count, 32]. matrix: [m, 8] in its elements' type."""
     halves = m // _GROUPS
     if matrix.dtype == np.float16:
         return np.ascontiguousarray(matrix).view(np.uint32).reshape(halves, 32)

@@ -1,7 +1,7 @@
 """Rows of 32 lanes and masks of lanes: conversion between them, widening, stacking.
 
-A row is an array of 32 lanes (uint16, uint32, uint64, or bool for a predicate). Operations change no row in place: what
-they get is a copy of a register's slot. A mask of lanes is an integer with bit i for lane i.
+A row is an array of 32 lanes (uint16, uint32, uint64, or bool for a predicate). Operations change no row in place: they
+get a copy of a register's slot. A mask of lanes is an integer with bit i for lane i.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def lane_list(bits: int) -> list[int]:
 
 
 def sharers(mask: int, values: int | np.ndarray) -> dict[int, int]:
-    """Value -> mask of the lanes that hold it; the lowest lane's first."""
+    """Value -> mask of the lanes that hold it, in the order of their lowest lanes."""
     if isinstance(values, int):
         return {values: mask}
     found: dict[int, int] = {}
@@ -80,7 +80,7 @@ def extend(row: np.ndarray, width: int, is_signed: bool) -> np.ndarray:
 
 
 def stack(values: list[int | np.ndarray], width: int) -> np.ndarray:
-    """Rows and integers -> uint[count, 32] of a width."""
+    """Rows and integers -> uint[count, 32] of `width` bits."""
     rows = [
         row_of(value & (1 << width) - 1, width) if isinstance(value, int) else value.astype(UINTS[width], copy=False)
         for value in values

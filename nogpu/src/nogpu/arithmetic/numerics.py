@@ -42,13 +42,13 @@ DECODED: dict[str, np.ndarray] = {name: _decoded(dtype) for name, dtype in DTYPE
 """Format -> float32[codes]."""
 
 E2M1 = DECODED["e2m1"]
-"""float32[16]."""
+"""float32[16]: value by code."""
 
 UE4M3 = _frozen(np.tile(DECODED["e4m3"][:128], 2))
 """float32[256]. PTX defines no code with the top bit set; that the bit is ignored is an assumption."""
 
 UE8M0 = DECODED["ue8m0"]
-"""float32[256]."""
+"""float32[256]: value by code."""
 
 E2M1_PAIRS = _frozen(np.stack([E2M1[np.arange(256) & 15], E2M1[np.arange(256) >> 4]], axis=1).view(np.uint64).ravel())
 """uint64[256]: the two float32 of a byte as one item, the low nibble's (the even element) first."""

@@ -60,7 +60,7 @@ _NANS = {np.float16: (np.uint16, 0x7FFF), np.float32: (np.uint32, 0x7FFFFFFF)}
 
 
 def _from_bf16(row: np.ndarray) -> np.ndarray:
-    """uint16[...] -> float32[...]."""
+    """bf16 bits, uint16[...] -> float32[...]."""
     return (row.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
@@ -72,7 +72,7 @@ def _bf16_bits(values: np.ndarray) -> np.ndarray:
 
 
 def _flush(values: np.ndarray) -> np.ndarray:
-    """Subnormals become zeros of the same sign."""
+    """The values with zeros of the same sign in place of subnormals."""
     zeros = np.copysign(values.dtype.type(0), values)
     return np.where(np.abs(values) < np.finfo(values.dtype).tiny, zeros, values)
 

@@ -9,6 +9,6 @@ ptx.ir.Entry
   | rowcode     slots and operations
   | python_rows a Python function per instruction: sources (operands), code
   | segments    control flow
-  v translate   addresses of kernels, and what runs them
+  v translate   addresses of kernels, the runner
 hardware.program.Program
 """

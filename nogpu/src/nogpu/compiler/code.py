@@ -1,4 +1,4 @@
-"""Calls of Python as text: destinations; `compiler.sources` writes the source operands.
+"""Calls of Python as text, with their destinations; `compiler.sources` writes the source operands.
 
 The text names register i `r<i>`, the active group that runs it `g`, and the mask of active lanes, an integer, `m`. A
 uniform register is an unsigned integer (a bool for a predicate), any other a row (`arithmetic.lanes`), and a predicate
@@ -27,11 +27,11 @@ class Code(Sources):
         self.pc = 0
         """Index of the instruction."""
         self.kind = "uniform"
-        """Kind of its result: "uniform", "lanes" or "bits"."""
+        """Kind of the result: "uniform", "lanes" or "bits"."""
         self.writes = 0
-        """Number of its destinations."""
+        """Number of the destinations."""
         self.waits = False
-        """Whether it may have to wait."""
+        """True if the instruction may have to wait."""
         self._temporaries = 0
 
     def line(self, text: str) -> None:
@@ -47,7 +47,7 @@ class Code(Sources):
     def assign(self, operand: object, expression: str, kind: str) -> None:
         """Emits the assignment of a value of a kind ("uniform", "lanes" or "bits") to a register.
 
-        Of an assignment to `_` only the evaluation of the expression is left.
+        For `_` it emits only the evaluation of the expression.
         """
         if operand == SINK:
             self.line(expression)
@@ -84,10 +84,10 @@ class Code(Sources):
     # Whole instructions
 
     def call(self, instruction: Instruction, match: re.Match, template: str, parts: bool = False) -> None:
-        """Emits an expression as a call. The template names in braces
+        """Emits a call. In the template, names in braces stand for
 
-        - `{g}`, `{m}` (the mask), `{pc}`, `{issuer}`;
-        - groups of the opcode's match, as Python literals: `{name}`, or `{name:b}`, whether the group is there;
+        - `{g}`, `{m}` (the mask), `{pc}`, `{issuer}`, a tuple of g and pc;
+        - groups of the opcode's match, as Python literals: `{name}`, or `{name:b}`, True if the group is there;
         - operands by index, with a form: `{1:v}` an integer or a row of 32 bits, `{1:q}` of 64, `{1:t}` of the
           opcode's type, `{1:s}` the items of a vector as rows of that type, `{1:p}` a predicate as a mask, `{1:i}` one
           32-bit integer for the active lanes, `{1:l}` one 64-bit integer, `{1:x}` an address as an integer or a row,
@@ -110,7 +110,7 @@ class Code(Sources):
             self.line(expression)
 
     def fill(self, instruction: Instruction, match: re.Match, template: str) -> str:
-        """The template with the text for each name in braces."""
+        """The template with each name in braces replaced by its text."""
         fixed = {"g": "g", "m": self.mask, "pc": str(self.pc), "issuer": f"(g, {self.pc})"}
 
         def replace(found: re.Match) -> str:
@@ -127,7 +127,7 @@ class Code(Sources):
         return re.sub(r"\{(\w+)(?::(\w))?\}", replace, template)
 
     def form(self, operand: object, form: str, type_name: str) -> str:
-        """The text of an operand in a form that `call` names. type_name: of the opcode."""
+        """The text of an operand in a form that `call` names. type_name: the opcode's type."""
         if operand is None:
             return "None"
         if form in "il":

@@ -1,10 +1,10 @@
 """Control flow of an entry: basic blocks, reconvergence points, live registers, uniform registers.
 
-A register is *uniform* if all lanes that may read it hold the same value. It is then one value, and results of
-uniform registers alone are computed once for the warp. Any other register is a row of 32 lanes.
+A register is *uniform* if all lanes that may read it hold the same value. It is then one value, and a result of
+uniform registers alone is computed once for the warp. Any other register is a row of 32 lanes.
 
-Lanes that part at a branch become one group again at the branch's reconvergence point, once all of them are there
-(`hardware.warp`): the first place to which all paths from the branch lead, exits aside. A register written on one side
+The reconvergence point of a branch is the first place to which all paths from it lead, exits aside. Lanes that part at
+the branch become one group again there, once all of them have come (`hardware.warp`). A register written on one side
 of such a branch must keep the other lanes' values only if it is read at or after that point, or on the other side.
 These registers are *merged*; a write to any other register replaces it as a whole.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from nogpu.ptx.ir import Address, Entry, Instruction, Negated, Pair, Register, Symbol, Vector
 
-KINDS = ("uniform", "bits", "lanes")  # of a register or operand, from the narrowest to the widest
+KINDS = ("uniform", "bits", "lanes")  # kinds of registers and operands, narrowest first
 EXIT = -1  # as a successor: threads exit; as a reconvergence point: there is none
 
 
@@ -43,17 +43,17 @@ class Step:
     instruction: Instruction
     defines: list[Register]
     uses: list[Register]
-    """Registers that it reads, the guard included."""
+    """Registers that the instruction reads, the guard included."""
     target: str | None
-    """Label of a branch."""
+    """Label to which the instruction branches, or None."""
     ends: bool
-    """Threads exit here."""
+    """True if threads exit here."""
     blocks: bool
-    """It may have to wait: a program can be resumed here."""
+    """True if the instruction may have to wait: a program can be resumed here."""
     kind: Callable[[Callable[[object], str]], str]
     """The kind of the result, from a function that gives the kind of an operand."""
     parts: bool = False
-    """It is a segment of its own: a turn may end on either side of it."""
+    """True if the step is a segment of its own: a turn may end on either side of it."""
 
 
 @dataclass
@@ -63,12 +63,12 @@ class Block:
     start: int
     end: int
     successors: list[int] = field(default_factory=list)
-    """Blocks, and EXIT if threads exit at its end."""
+    """Blocks that may follow, and EXIT if threads exit at the block's end."""
     predecessors: list[int] = field(default_factory=list)
     live_in: set[str] = field(default_factory=set)
-    """Registers whose values at its start may be read."""
+    """Registers whose values at the block's start may be read."""
     join: int = EXIT
-    """Reconvergence point of the branch at its end."""
+    """Reconvergence point of the branch at the block's end."""
 
 
 class Flow:
@@ -130,10 +130,10 @@ class Flow:
     def _find_joins(self) -> None:
         """Finds the reconvergence point of each block's branch: its immediate post-dominator.
 
-        If the branch has none because lanes exit on the way, it is the first block that all other lanes pass: guarded
-        exits are ignored first, then all exits.
+        If the branch has none because lanes exit on the way, the point is the first block that all other lanes pass:
+        guarded exits are ignored first, then all exits.
         """
-        for counted in (2, 1, 0):  # exits count of blocks with any number of successors, of those with one, of none
+        for counted in (2, 1, 0):  # most successors of a block whose exits count
             passed, reached = self._ways(counted)
             for block in self.blocks.values():
                 sides = {successor for successor in block.successors if successor != EXIT}
@@ -162,7 +162,7 @@ class Flow:
         return passed, reached
 
     def _first(self, sides: set[int], common: set[int]) -> int:
-        """The first common block on the ways from all sides; EXIT if the sides differ in that."""
+        """The common block that all ways from the sides reach first; EXIT if there is no such block."""
         firsts = set()
         for side in sides:
             found, pending = set(), [side]
@@ -232,7 +232,7 @@ class Flow:
                     changed = True
 
     def _spread_kinds(self) -> bool:
-        """Widens the kinds of results to what their operands make of them. Returns whether any has changed."""
+        """Widens the kinds of results as far as their operands require. Returns True if any has changed."""
         any_change, changed = False, True
         while changed:
             changed = False

@@ -56,5 +56,5 @@ def _aligned(offset: int, align: int) -> int:
 
 
 def _global_address(entry: Entry, variable: Variable) -> int:
-    assert entry.scope is not None  # global variables are a module's
+    assert entry.scope is not None  # only a module has global variables
     return module_memory(entry.scope).addresses[variable.name]

@@ -1,8 +1,8 @@
 """Entry -> entry without calls: device functions are expanded where they are called.
 
 A `.param` variable of a call is a place in local memory that caller and callee share, so that nothing is copied.
-`brx.idx` becomes a check of its index and a chain of branches, a 128-bit register two of 64 bits (`wide`). Calls of
-functions that a driver provides (`ops.system_calls`) stay. New instructions have the line and the text of the
+`brx.idx` becomes a check of its index and a chain of branches, and a 128-bit register becomes two of 64 bits (`wide`).
+Calls of functions that a driver provides (`ops.system_calls`) stay. New instructions have the line and the text of the
 instruction that they replace.
 """
 
@@ -37,7 +37,7 @@ from nogpu.ptx.ir import (
     located,
 )
 
-INSTRUCTION_LIMIT = 200_000  # in an entry with its calls expanded
+INSTRUCTION_LIMIT = 200_000  # most instructions of an entry with its calls expanded
 
 _PARAM_ACCESS = re.compile(r"(ld|st)\.param(?:::func)?(?=\.)")
 
@@ -45,8 +45,8 @@ _PARAM_ACCESS = re.compile(r"(ld|st)\.param(?:::func)?(?=\.)")
 def link(entry: Entry) -> Entry:
     """The entry without calls; its variables include those of its module that it uses.
 
-    Raises EmulatorError for an entry that is not understood, and at the call for recursive calls, for functions that
-    are not understood or have no body, and for arguments that do not fit.
+    Raises EmulatorError for an entry that is not understood, for recursive calls, for calls of functions that are not
+    understood or have no body, and for arguments that do not fit.
     """
     if entry.error is not None:
         raise entry.error
@@ -63,7 +63,7 @@ class _Frame:
     places: dict[str, str]
     """Parameter -> the variable that holds it."""
     callers: tuple[str, ...]
-    """The functions around it, itself included."""
+    """Names of the functions whose expansions enclose it, its own included."""
 
     @property
     def end(self) -> str:
@@ -299,7 +299,7 @@ class _Linker:
         self._place([f"called#{number}"])
 
     def _fits(self, frame: _Frame, function: Function, results: tuple, arguments: tuple) -> bool:
-        """True if a function has as many results and parameters, of these sizes where they are known."""
+        """True if a function has as many results and parameters as given, of the same sizes where these are known."""
         if (len(results), len(arguments)) != (len(function.results), len(function.params)):
             return False
         pairs = zip((*results, *arguments), (*function.results, *function.params))
@@ -339,7 +339,7 @@ class _Linker:
 
 
 def _of_called(function: Function, error: EmulatorError, entry: Entry) -> EmulatorError:
-    """The error of a function that an entry calls."""
+    """The error of a called function, as an error of the entry that calls it."""
     reason = f"{error.reason} (in function {function.name}, which the kernel calls)"
     line, text, source = error.ptx_line, error.ptx_text, error.source
     return EmulatorError(reason, kernel=entry.name, ptx_line=line, ptx_text=text, source=source)

@@ -1,14 +1,14 @@
-"""Nesting of branches: the lanes of short ones become the active ones for a while, at the others the group parts."""
+"""Nesting of branches: the sides of a short branch run one after the other; at any other branch the group parts."""
 
 from __future__ import annotations
 
 from nogpu.compiler.flow import EXIT, Block, Flow
 
-INLINE_LIMIT = 400  # instructions of a nested branch
+INLINE_LIMIT = 400  # most instructions of a nested branch
 
 
 class Nesting:
-    """The branches of an entry that are nested."""
+    """Choice of the branches of an entry that are nested."""
 
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
@@ -22,7 +22,7 @@ class Nesting:
         """True if the branch at the end of a block is nested."""
         known = self._inlinable.get(block.start)
         if known is None:
-            self._inlinable[block.start] = False  # for a side that loops back to this block
+            self._inlinable[block.start] = False  # result for a side that loops back to this block
             last = self._flow.steps[block.end - 1]
             known = (
                 last.target is not None

@@ -12,7 +12,7 @@ from nogpu.arithmetic.lanes import LANE_ID
 from nogpu.ptx.ir import SINK, Address, Instruction, Pair, Register, Special, Vector
 
 Value = Callable[[Any], Any]
-"""Active group that reads it -> an integer or a row."""
+"""Active group -> the value that it reads, an integer or a row."""
 
 _VECTORS = {
     "ctaid": "cta.index",
@@ -28,8 +28,8 @@ CLOCKS = {
     **dict.fromkeys(("%clock", "%globaltimer_lo"), (32, 0)),
     **dict.fromkeys(("%clock_hi", "%globaltimer_hi"), (32, 32)),
 }
-"""Special register -> its bits, and the lowest of them in the clock."""
-_RESERVED_BYTES = 0x400  # of shared memory
+"""Special register -> (its width in bits, the lowest bit of the clock in it)."""
+_RESERVED_BYTES = 0x400  # bytes of shared memory that the system takes
 _ONE_LANE = np.uint32(1) << LANE_ID
 _LANES_BELOW = _ONE_LANE - np.uint32(1)
 
@@ -81,7 +81,7 @@ LANE_SPECIALS: dict[str, Value] = {
     "%lanemask_ge": lambda g: ~_LANES_BELOW,
 }
 SHARED_BASE, PARAMETERS, PARAMETER_BYTES = "%shared_base", "%parameters", "%parameter_bytes"
-"""Addresses that operands name by symbols, and the size of the parameters."""
+"""Names of the base addresses of symbols, and of the parameters' size in bytes."""
 VALUES: dict[str, Value] = {
     **UNIFORM_SPECIALS,
     **LANE_SPECIALS,

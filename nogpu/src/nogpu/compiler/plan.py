@@ -20,7 +20,7 @@ class Plan:
     """Everything that the row code of an entry depends on. Lists are by index of the instruction."""
 
     entry: Entry
-    """With calls expanded, modifiers in their rows' order and the carry flag as a register."""
+    """The entry with calls expanded, modifiers in their rows' order and the carry flag as a register."""
     rows: list[Match]
     flow: Flow
     nesting: Nesting
@@ -32,7 +32,7 @@ class Plan:
 
 
 def plan(entry: Entry, parted: bool = False) -> Plan:
-    """parted: as of `steps_of`. Raises EmulatorError, with instruction and line, for whatever is not modelled."""
+    """The plan of an entry. parted: as in `steps_of`. Raises EmulatorError, with its line, for what is not modelled."""
     entry = link(entry)
     rows = rows_of(entry)
     if not entry.instructions:

@@ -1,8 +1,8 @@
 """The calls of a program's instructions, as functions on a warp's register file.
 
 `p<index>(g, m)` executes one instruction for the lanes m of the active group g, or reads the clock for it. It returns
-None, or ~index if the group has to wait. Instructions without a kernel are compiled together when the first of them
-runs, the others, whose kernels call them for rare accesses and errors, one by one.
+None, or ~index if the group has to wait. The functions of instructions without a kernel are compiled together when the
+first of them runs. The others, which kernels call for rare accesses and errors, are compiled one by one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Function = Callable[["ActiveGroup", int], "int | None"]
 
 @contextmanager
 def refusals(entry: Entry, instruction: Instruction) -> Iterator[None]:
-    """Errors of what emits an instruction name its kernel and line."""
+    """Makes errors that are raised while an instruction is emitted name its kernel and line."""
     try:
         yield
     except EmulatorError as error:
@@ -41,7 +41,7 @@ def refusals(entry: Entry, instruction: Instruction) -> Iterator[None]:
 
 
 class PythonTexts:
-    """Writes the functions' texts."""
+    """Writes the text of each instruction's function."""
 
     def __init__(self, plan: Plan, slots: Slots) -> None:
         self._plan, self._slots = plan, slots
@@ -54,7 +54,7 @@ class PythonTexts:
             self.by_index[index] = self._text(index)
 
     def destinations(self) -> dict[int, list[int]]:
-        """tcgen05.ld -> for each register, the slot of its destination, -1 for `_`; a load writes them late."""
+        """Index of a tcgen05.ld -> the offset of each destination's slot, -1 for `_`: a load writes them late."""
         found = {}
         for index, step in enumerate(self._plan.flow.steps):
             if step.instruction.opcode.startswith("tcgen05.ld"):
@@ -109,15 +109,15 @@ class PythonRows:
     """The functions of a program's instructions, by index."""
 
     def __init__(self, image: Image, names: dict[str, Any]) -> None:
-        """names: modules in the place of those that `compiler.namespace` has by these names."""
+        """names: modules that replace those of the same names in `compiler.namespace`."""
         self._image, self._replaced = image, names
         self._without_kernel = set(image.without_kernel)
         self._names: dict[str, Any] = {}
         self._functions: dict[int, Function] = {}
 
     def run(self, index: int, g: ActiveGroup, mask: int) -> int | None:
-        """Executes an instruction. ~index: completes the loads of tensor memory that it needs; UNINITIALISED less
-        the index: has its registers followed.
+        """Executes an instruction; returns ~index if the group has to wait. For ~index it completes the loads of tensor
+        memory that the instruction needs; for UNINITIALISED - index it calls `Events.uninitialised_named`.
         """
         if index <= UNINITIALISED:
             g.cta.cluster.events.uninitialised_named(g, mask, UNINITIALISED - index)

@@ -15,14 +15,14 @@ from nogpu.compiler.rowcode.registers import slots_of
 from nogpu.errors import EmulatorError
 from nogpu.ptx.ir import Predicate, located
 
-SEGMENT_LIMIT = 3000  # instructions
+SEGMENT_LIMIT = 3000  # instructions after which a segment ends
 
 
 class RowCode:
     """The row code of an entry."""
 
     def __init__(self, plan: Plan, watched: bool = False, follows_registers: bool = False) -> None:
-        """watched: an operation `watch` is before each instruction. follows_registers: one `check_uninitialised` is.
+        """watched: an operation `watch` precedes each instruction. follows_registers: `check_uninitialised` does.
 
         Raises EmulatorError, with instruction and line, for whatever is not modelled.
         """
@@ -34,9 +34,9 @@ class RowCode:
         self.code = Assembler(plan.flow, plan.layout.symbols, self.slots)
         self.starts: dict[int, int] = {}
         """First instruction of a segment -> index of its first operation."""
-        self._start = 0  # of the current segment
-        self._emitted = 0  # instructions of it
-        self._exits: set[int] = set()  # instructions at which a group may go on after it
+        self._start = 0  # first instruction of the current segment
+        self._emitted = 0  # instructions of the segment so far
+        self._exits: set[int] = set()  # instructions at which a group may go on after the segment
         self._jumps: list[tuple[int, int]] = []
         self._emit_all()
 
@@ -74,7 +74,7 @@ class RowCode:
             self.code.patch(index, self.starts[target])
 
     def _chain(self, start: int, stop: int | None) -> None:
-        """Emits blocks from `start` to `stop`, the end of a nested side; to the end of the segment if it is None."""
+        """Emits blocks from `start` to `stop`, the end of a nested side; for None, to the end of the segment."""
         current, joined = start, False
         while current != stop:
             if current == EXIT and self._ends_in_a_trap():
@@ -113,7 +113,7 @@ class RowCode:
         """Emits a block's instructions, its last one only if that is neither a branch nor an exit."""
         code, length = self.code, block.end - block.start
         code.pc = block.start
-        waits = self._steps[block.start].blocks  # executed again when the wait is over, and to be counted once
+        waits = self._steps[block.start].blocks  # true for a first instruction that may run twice and counts once
         if not waits:
             code.emit("count", x=length)
         self._emitted += length
@@ -159,7 +159,7 @@ class RowCode:
         return None
 
     def _exit(self, block: Block, guard: Predicate | None) -> tuple[int, bool] | None:
-        """Emits ret or exit, with a guard for the lanes in which it holds. Returns what `_terminator` does."""
+        """Emits ret or exit for the lanes in which the guard holds. Returns what `_terminator` does."""
         code = self.code
         if guard is None:
             code.emit("leave")

@@ -9,10 +9,10 @@ A signature has a word for each operand, in order; `{name}` in it is a group of 
 | `p` | a predicate |
 | `[]`, `[,]` | an address without, with coordinates |
 | `#` | an integer literal |
-| `.` | checked by the row itself |
+| `.` | an operand that the row checks |
 | `%b128` | a register |
 | `_b64` | a register, or `_` for a result that nobody needs |
-| `b32*` | registers or literals in braces, or one of them |
+| `b32*` | registers or literals in braces, or a single one |
 | `b32\\|p` | two destinations, one of which may be `_`, or only the first |
 
 A word that ends in `?` may be left out, as may those behind it.
@@ -41,7 +41,7 @@ from nogpu.ptx.literals import literal_bits
 from nogpu.ptx.types import type_width
 
 Check = Callable[[object], "str | None"]
-"""Operand -> why it does not have the type of a word, or None."""
+"""Operand -> the reason why it does not have the type of a word, or None."""
 
 
 def counts(signature: str) -> frozenset[int]:
@@ -137,7 +137,7 @@ def _register_check(inner: Check) -> Check:
 
 
 def _type_check(type_name: str, wider: bool = False) -> Check:
-    """wider: registers may have more bits than the type."""
+    """The check of values of a type. wider: registers may have more bits than the type."""
     width = type_width(type_name)
 
     def check(operand: object) -> str | None:
@@ -161,7 +161,7 @@ def _type_check(type_name: str, wider: bool = False) -> Check:
 
 
 def shown(operand: object) -> str:
-    """An operand for messages, as in PTX; labels and variables without their addresses."""
+    """The text of an operand for messages, as in PTX; labels and variables are names."""
     match operand:
         case Register(name) | Special(name) | Symbol(name):
             return name

@@ -37,7 +37,7 @@ class Sources:
         return self.flow.kinds[register.name]
 
     def register(self, operand: object) -> Register:
-        """The operand, which must be a register."""
+        """The operand. Raises EmulatorError unless it is a register."""
         if not isinstance(operand, Register):
             raise self.fail(f"a register is expected, not {shown(operand)}")
         return operand
@@ -52,9 +52,9 @@ class Sources:
         return special_is_uniform(operand) and self.flow.kind_of(operand) == "uniform"
 
     def value(self, operand: object, width: int = 32, type_name: str | None = None) -> str:
-        """An unsigned integer if the operand is uniform, else a row.
+        """The value of an operand: an unsigned integer if it is uniform, else a row.
 
-        width, type_name: of a literal, whose type is by default untyped bits.
+        width, type_name: bits and type of a literal, by default untyped.
         """
         if isinstance(operand, Register):
             name = self.name(operand)
@@ -68,7 +68,7 @@ class Sources:
         raise self.fail(f"operand {shown(operand)} can't be used as a value here")
 
     def stack(self, items: Iterable[object], type_name: str = "b32") -> str:
-        """The items as uint[count, 32]. type_name: of each."""
+        """The items as uint[count, 32]. type_name: type of each."""
         width = type_width(type_name)
         return f"stack([{', '.join(self.value(item, width, type_name) for item in items)}], {width})"
 
@@ -91,7 +91,7 @@ class Sources:
         return str(offset)
 
     def fits(self, operand: object, type_name: str) -> None:
-        """Raises EmulatorError for a register of another width than the type's, and for what is no value of it."""
+        """Raises EmulatorError unless an operand is a register of the type's width or a value of the type."""
         reason = misfit(operand, type_name)
         if reason is not None:
             raise self.fail(reason)

@@ -13,7 +13,7 @@ from nogpu.compiler.operands import misplaced_destination, special_is_uniform
 from nogpu.compiler.signatures import shown
 from nogpu.ptx.ir import Entry, Instruction, Symbol, located
 
-BRANCH_CHAIN = 8  # unconditional branches to branches that are followed
+BRANCH_CHAIN = 8  # most unconditional branches followed one after the other
 
 _COMMUNICATES = re.compile(
     r"(?:atom|red|mbarrier|barrier|griddepcontrol|tcgen05\.(?:alloc|dealloc)|cp\.async\.mbarrier)\."
@@ -21,7 +21,7 @@ _COMMUNICATES = re.compile(
 )
 
 Match = tuple[Row, re.Match[str]]
-"""A row of the opcode table and how its pattern matches the opcode."""
+"""A row of the opcode table and its pattern's match of the opcode."""
 
 
 def rows_of(entry: Entry) -> list[Match]:
@@ -74,7 +74,7 @@ def _step(entry: Entry, rows: list[Match], index: int) -> Step:
 
 
 def _is_exit(entry: Entry, rows: list[Match], index: int) -> bool:
-    """True if all threads exit at an instruction. A branch to it is then an exit: no other lane waits for them."""
+    """True if all threads exit at an instruction. A branch to it is then an exit: other lanes do not wait for them."""
     instructions = entry.instructions
     return index < len(instructions) and rows[index][0].flow == "exit" and instructions[index].predicate is None
 
@@ -97,7 +97,7 @@ def spins(entry: Entry, index: int) -> bool:
 
 
 def _goes_to(entry: Entry, index: int, taken: bool) -> int:
-    """The instruction to which a chain of unconditional branches leads. taken: the first branch is taken."""
+    """The instruction to which a chain of unguarded branches leads. taken: the first one is taken, guarded or not."""
     for _ in range(BRANCH_CHAIN):
         if index >= len(entry.instructions):
             return index

@@ -23,7 +23,7 @@ from nogpu.compiler.rowcode.image import Image
 from nogpu.ptx.ir import Entry, Instruction, Module, Param, Scope, Variable
 from nogpu.ptx.module import parse
 
-MAX_ENTRIES = 2048  # of about 70 KB
+MAX_ENTRIES = 2048  # entries of about 70 KB
 LEAST_INSTRUCTIONS = 100
 _STARTED = time.time()
 _HEADER = ("reqntid", "maxntid", "cluster", "max_cluster", "min_ctas", "registers_per_thread", "line")
@@ -39,12 +39,12 @@ class StoredEntry(Entry):
     image: Image = dataclasses.field(kw_only=True, repr=False)
 
     def parsed(self) -> Entry:
-        """The same kernel as its text has it."""
+        """The same kernel, parsed from its text."""
         return parse(self.module_text).entries[self.name]
 
 
 def module(text: str) -> Module:
-    """A module as `ptx.module.parse` has it; its kernel may be a StoredEntry."""
+    """The module of a text, as from `ptx.module.parse`; its kernel may be a StoredEntry."""
     path = _path(text)
     data = None if path is None else store.read(path)
     found = None if data is None else _unpacked(data, text)
@@ -58,7 +58,7 @@ def module(text: str) -> Module:
 
 
 def keep(entry: Entry, linked: Entry, image: Image, inter_cta: bool) -> None:
-    """Puts a translation into the store, if `module` has read the entry and it is worth it."""
+    """Puts a translation into the store, if `module` has read the entry and it is long enough."""
     if entry.stored_at is None or len(linked.instructions) < LEAST_INSTRUCTIONS:
         return
     path, *target = entry.stored_at
@@ -72,7 +72,7 @@ def keep(entry: Entry, linked: Entry, image: Image, inter_cta: bool) -> None:
 
 
 def _unpacked(content: bytes, text: str) -> Module | None:
-    """None for bytes that `keep` has not written."""
+    """The module of a translation; None for bytes that `keep` has not written."""
     scope = Scope()
     try:
         name, (target, version, line), header, params, variables, inter_cta, fields, instructions = marshal.loads(

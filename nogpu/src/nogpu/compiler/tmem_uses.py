@@ -15,10 +15,10 @@ Pending = dict[str, frozenset[int]]
 
 
 def first_uses(flow: Flow, through_moves: bool = False) -> dict[int, frozenset[int]]:
-    """Index of an instruction -> indices of the loads that must be complete before it and may not be.
+    """Index of an instruction -> indices of the loads that must be complete before it and may not be yet.
 
-    through_moves: mov is no use of what it copies, its destination is. Compilers pair registers by mov before the
-    wait, which is no instruction of the machine.
+    through_moves: mov is no use of what it copies; a use of its destination is one. Compilers pair registers by mov
+    before the wait, and such a mov is no machine instruction.
     """
     if not any(_is_load(step) for step in flow.steps):
         return {}
@@ -61,7 +61,7 @@ def _step(index: int, step: Step, state: Pending, found: dict[int, frozenset[int
 
 
 def _merge(into: Pending, state: Pending) -> bool:
-    """Adds a state to those in which a block may be entered. Returns whether it adds anything."""
+    """Adds a state to those in which a block may be entered. Returns True if it adds anything."""
     grown = False
     for name, loads in state.items():
         known = into.get(name, frozenset())

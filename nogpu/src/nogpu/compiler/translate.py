@@ -1,4 +1,4 @@
-"""Entry -> Program: the entry's row code, and what runs it."""
+"""Entry -> Program: the entry's row code and its runner."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Recorder(Protocol):
     """Records what a program's instructions do."""
 
     names: dict[str, Any]
-    """Modules in the place of those that the Python rows call (`compiler.namespace`)."""
+    """Modules that replace those of the same names in `compiler.namespace`."""
 
     def attach(self, planned: Plan, slots: Slots) -> tuple[int, int]:
-        """(watch, watcher) as `translate` takes them."""
+        """Returns (watch, watcher) for a program, as `translate` takes them."""
 
     def executed(self, index: int, group: ActiveGroup, mask: int) -> None:
-        """The Python row of an instruction has run, and its group need not wait."""
+        """Notes that the Python row of an instruction has run and its group need not wait."""
 
 
 def translate(
@@ -44,11 +44,13 @@ def translate(
     follows_registers: bool = False,
     parted: bool = False,
 ) -> Program:
-    """watch: address of a C function that is called before
-    each instruction, for the lanes that execute it, with `watcher`, the warp's context and an operation that names the
-    instruction (native/engine.h). The operations that follow that one execute it. recorder: chooses both.
-    follows_registers: each instruction that names uninitialised bits raises `Events.uninitialised_named` first. parted:
-    turns may end on either side of an instruction by which threads communicate.
+    """The program of an entry.
+
+    watch: address of a C function that is called before each instruction, for the lanes that execute it, with
+    `watcher`, the warp's context and an operation that names the instruction (native/engine.h). The operations behind
+    that one execute the instruction. recorder: chooses `watch` and `watcher`. follows_registers: an instruction that
+    names uninitialised bits first calls `Events.uninitialised_named`. parted: turns may end on either side of an
+    instruction by which threads communicate.
 
     Raises EmulatorError, with instruction and line, for whatever is not modelled.
     """
@@ -95,13 +97,13 @@ class Runner:
         self._ops, self._recorder = ops, recorder
         self._python_rows = PythonRows(image, {} if recorder is None else recorder.names)
         self.starts = np.zeros(max(image.starts) + 1, np.uint64)
-        """As `Program.starts`."""
+        """Value of `Program.starts`."""
         for start, index in image.starts.items():
             self.starts[start] = ops.ctypes.data + OP.itemsize * index
         self._addresses = self.starts.tolist()
         self._run_ops, self._run_turns = library().run_ops, library().run_turns
         self._group: ActiveGroup | None = None
-        self._current: Callable[[], ActiveGroup] | None = None  # the group whose turn it is, in compiled turns
+        self._current: Callable[[], ActiveGroup] | None = None  # function that gives the group of a compiled turn
         self._error: BaseException | None = None
         self.calls = Calls(PythonRow(self._python), Wake(self._wake), watch, watcher)
 
@@ -153,13 +155,13 @@ class Runner:
         return context.quantum, result
 
     def _wake(self, offset: int) -> None:
-        """A `Wake`."""
+        """Implements `Wake`, for the mbarrier at an offset."""
         group = self._active()
         group.cta.mbarriers[offset].wake()
         group.warp.registers.context.answer = 0
 
     def _python(self, index: int, mask: int) -> None:
-        """A `PythonRow`."""
+        """Implements `PythonRow`. An error is kept for `conclude`."""
         group, in_turns = self._active(), self._current is not None
         registers, machine = group.warp.registers, group.cta.machine
         context = registers.context

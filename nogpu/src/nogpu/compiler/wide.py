@@ -1,4 +1,4 @@
-"""128-bit registers: each becomes two of 64 bits, and each instruction on them one or two on those.
+"""128-bit registers: each becomes two of 64 bits, and each instruction on it becomes one or two on the halves.
 
 A load or store of 128 bits is one of two 64-bit elements, with the same alignment (PTX ISA, "ld", "st", "mov").
 Operations of cluster launch control take both halves in braces. 128-bit atomics are left as they are, to be refused.
@@ -13,7 +13,7 @@ from nogpu.ptx.ir import SINK, Register, Vector, items_of
 
 WIDE = 128  # bits
 _ACCESSES = ("ld", "ldu", "st")
-_VECTORS = {None: "v2", "v2": "v4"}  # of 128-bit elements -> of 64-bit ones
+_VECTORS = {None: "v2", "v2": "v4"}  # vector of 128-bit elements -> of 64-bit ones
 
 Part = tuple[str, tuple]
 """(opcode, operands)."""
@@ -27,7 +27,7 @@ def registers(register: Register) -> tuple[Register, ...]:
 
 
 def split(opcode: str, operands: tuple) -> Iterator[Part]:
-    """The instructions that stand for one. Raises ValueError for operands that are not of 128 bits."""
+    """The instructions that replace one. Raises ValueError for operands that are not of 128 bits."""
     name, *modifiers = opcode.split(".")
     if "b128" not in modifiers or name not in (*_ACCESSES, "mov", "clusterlaunchcontrol"):
         yield opcode, operands

@@ -74,7 +74,7 @@ def aligned_or_lenient(issuer: Issuer, mask: int, instruction: str) -> None:
 
 
 def parties(mask: int, membermask: Operand) -> list[tuple[int, int]]:
-    """(lanes, their membermask) for each membermask that active lanes name, as tiles that run together do."""
+    """(lanes, their membermask) for each membermask that active lanes name: tiles that run together have their own."""
     return [(lanes, named) for named, lanes in sorted(sharers(mask, membermask).items())]
 
 
@@ -85,7 +85,7 @@ def members(g: ActiveGroup, mask: int, membermask: Operand, instruction: str) ->
 
 
 def check_named(mask: int, membermask: int, instruction: str) -> None:
-    """Raises Fault unless the membermask of a `.sync` instruction names the lanes that execute it."""
+    """Raises Fault unless the membermask of a `.sync` instruction names all lanes that execute it."""
     if mask & ~membermask:
         raise Fault(
             f"{instruction}: lanes {mask & ~membermask:#010x} execute it but are not in its membermask "

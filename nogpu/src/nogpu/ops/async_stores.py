@@ -70,7 +70,7 @@ def _submit(
 
 
 def store(g: ActiveGroup, mask: int, address: Operand, values: np.ndarray, barrier: Operand, issuer: Issuer) -> None:
-    """st.async. values: uint[count, 32], the words of each lane, which go to the lane's own address."""
+    """Executes st.async. values: uint[count, 32], the words of each lane, which go to the lane's own address."""
     g.cta.machine.progress += 1
     count, nbytes = len(values), values.itemsize
     for lane, cta, offset, notified in _targets(g, mask, "st.async", address, barrier, count * nbytes):
@@ -91,7 +91,7 @@ def reduce(
     barrier: Operand,
     issuer: Issuer,
 ) -> None:
-    """red.async. reduction: operation and type. value: of the type's width."""
+    """Executes red.async. reduction: operation and type. value: integers of the type's width."""
     g.cta.machine.progress += 1
     width = int(reduction[1][1:])
     row = row_of(value, width)

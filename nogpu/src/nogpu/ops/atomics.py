@@ -47,8 +47,8 @@ def atomic(
 ) -> np.ndarray:
     """Executes the lanes' operations, lowest lane first. Returns the old values, uint[elements, 32].
 
-    b: uint[elements, 32]. c: the same of cas, None for every other operation. Each element is atomic by itself; the
-    address must be aligned to the whole vector.
+    b: uint[elements, 32]. c: uint[elements, 32], the new value of cas; None for every other operation. Each element is
+    atomic by itself; the address must be aligned to the whole vector.
     """
     machine, (space, _, type_name) = g.cta.machine, form
     before = machine.progress
@@ -114,7 +114,7 @@ def _integer(
 
 @contextmanager
 def _running(g: ActiveGroup, part: int) -> Iterator[None]:
-    """Whoever follows accesses takes those inside for these lanes' own."""
+    """Makes observers attribute the accesses in the block to the lanes of `part`."""
     context = g.warp.registers.context
     mask = context.mask
     context.mask = part
@@ -125,7 +125,7 @@ def _running(g: ActiveGroup, part: int) -> Iterator[None]:
 
 
 def _sharers(g: ActiveGroup, mask: int, address: np.ndarray) -> list[int]:
-    """Masks of lanes with the same address, for whoever follows accesses by lane; else all in one."""
+    """Masks of lanes with the same address, if events are observed; else the whole mask."""
     return list(sharers(mask, address).values()) if g.cta.cluster.events.is_observed else [mask]
 
 

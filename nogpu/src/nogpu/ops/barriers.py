@@ -39,10 +39,10 @@ def _named(
 def _warp_arrives(
     issuer: Issuer, mask: int, barrier: NamedBarrier, threads: int | None, needed: int, waits: bool = False
 ) -> bool:
-    """The warp arrives with all of its threads, exited lanes included: barriers count warps (PTX ISA, "bar").
+    """Makes the warp arrive with all of its threads, exited lanes included: barriers count warps (PTX ISA, "bar").
 
-    waits: the group goes on to wait for the barrier. Returns False if it does so already, as a part of a warp that has
-    parted: until others of its lanes are there, or in the group that has been there before.
+    waits: the group goes on to wait for the barrier. Returns False if the group, part of a warp that has parted, waits
+    already: for the warp's other lanes, or united with the group that came first.
     """
     g, pc = issuer
     g.cta.machine.progress += 1
@@ -59,21 +59,21 @@ def _warp_arrives(
 
 
 def arrive(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int, issuer: Issuer) -> None:
-    """bar.arrive."""
+    """Executes bar.arrive."""
     barrier, needed = _named(g, mask, aligned, number, threads, issuer, "bar.arrive")
     g.cta.cluster.events.arrived(barrier, barrier.generation, g.warp, mask)
     _warp_arrives(issuer, mask, barrier, threads, needed)
 
 
 def _await(g: ActiveGroup, barrier: NamedBarrier | ClusterBarrier) -> bool:
-    """The group waits for the end of a barrier's generation; False."""
+    """Makes the group wait for the end of a barrier's generation. Returns False."""
     g.waiting = ("", barrier, barrier.generation)
     barrier.waiters.append(g)
     return False
 
 
 def wait(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, issuer: Issuer) -> bool:
-    """bar.sync."""
+    """Executes bar.sync."""
     events = g.cta.cluster.events
     if g.waiting is not None:
         kind, barrier, generation = g.waiting
@@ -100,7 +100,7 @@ def wait(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | N
 def wait_reduction(
     g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, predicate: int, issuer: Issuer
 ) -> bool:
-    """bar.red until its result is known. predicate: a bit per lane in which it holds."""
+    """Executes bar.red until its result is known. predicate: a bit per lane in which it holds."""
     if g.waiting is None:
         if aligned:
             whole_warp(g, mask, "bar.red")
@@ -156,8 +156,8 @@ def wait_warp(g: ActiveGroup, mask: int, membermask: Operand, issuer: Issuer) ->
 
 
 def arrive_cluster(g: ActiveGroup, mask: int, aligned: bool, relaxed: bool, issuer: Issuer) -> None:
-    """barrier.cluster.arrive. Without `.relaxed` it publishes the mbarriers that the warp has initialised, and its
-    arrivals on those of other CTAs come before anybody passes the barrier.
+    """barrier.cluster.arrive. Without `.relaxed` it publishes the mbarriers that the warp has initialised, and the
+    warp's arrivals on mbarriers of other CTAs come before any thread passes the cluster barrier.
     """
     if aligned:
         whole_warp(g, mask, "barrier.cluster.arrive")
@@ -180,7 +180,7 @@ def arrive_cluster(g: ActiveGroup, mask: int, aligned: bool, relaxed: bool, issu
 
 
 def wait_cluster(g: ActiveGroup, mask: int, aligned: bool, issuer: Issuer) -> bool:
-    """barrier.cluster.wait."""
+    """Executes barrier.cluster.wait."""
     if aligned:
         whole_warp(g, mask, "barrier.cluster.wait")
     if mask & ~g.warp.cluster_arrived:
@@ -197,7 +197,7 @@ def wait_cluster(g: ActiveGroup, mask: int, aligned: bool, issuer: Issuer) -> bo
 
 
 def wait_for_grids(g: ActiveGroup, issuer: Issuer) -> bool:
-    """griddepcontrol.wait: the grids before this one have ended and their writes are visible (PTX ISA,
+    """griddepcontrol.wait: waits until the grids before this one have ended; their writes are then visible (PTX ISA,
     griddepcontrol).
     """
     g.waiting = None
@@ -212,7 +212,7 @@ def wait_for_grids(g: ActiveGroup, issuer: Issuer) -> bool:
 
 
 def launch_dependents(g: ActiveGroup, issuer: Issuer) -> bool:
-    """griddepcontrol.launch_dependents: a launch that may start now may also get ahead of these lanes."""
+    """griddepcontrol.launch_dependents: lets dependent launches start, which may get ahead of these lanes."""
     if g.cta.allows_dependents:
         g.waiting = None
         return True

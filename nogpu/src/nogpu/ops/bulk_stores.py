@@ -35,7 +35,7 @@ class _Store:
         self._data: boxes.Data | None = None
 
     def prepare(self) -> None:
-        """Read shared memory, unless that has happened."""
+        """Reads shared memory, unless it has been read."""
         self._source()
 
     def _source(self) -> boxes.Data:
@@ -62,9 +62,9 @@ def store_tile(
     operation: str | None,
     issuer: Issuer,
 ) -> None:
-    """cp.async.bulk.tensor from shared to global memory; with an operation, cp.reduce.async.bulk.tensor.
+    """Issues cp.async.bulk.tensor from shared to global memory; with an operation, cp.reduce.async.bulk.tensor.
 
-    operands: tensor map, source, coordinates. mode: as in modes.py.
+    operands: tensor map, source, coordinates.
     """
     for address, src, *coords in issues(mask, STORE if operation is None else REDUCTION, operands):
         offset = own_source(g, src)
@@ -93,7 +93,7 @@ def store_tile(
 def store_bulk(
     g: ActiveGroup, mask: int, operands: Operands, reduction: tuple[str, str] | None, issuer: Issuer
 ) -> None:
-    """cp.async.bulk from shared to global memory; with a reduction (operation, type), cp.reduce.async.bulk.
+    """Issues cp.async.bulk from shared to global memory; with a reduction (operation, type), cp.reduce.async.bulk.
 
     operands: destination, source, bytes, mask of the bytes of each 16 that are written.
     """
@@ -128,7 +128,7 @@ def commit_group(g: ActiveGroup, mask: int, issuer: Issuer) -> None:
 def wait_group(g: ActiveGroup, mask: int, newest: int, read_only: bool, issuer: Issuer) -> None:
     """cp.async.bulk.wait_group: completes all but each lane's `newest` groups.
 
-    read_only: `.read`, the groups only read their sources. The tensor maps of the lanes' earlier loads are read, too
+    read_only: `.read`: the groups only read their sources. The tensor maps of the lanes' earlier loads are read, too
     (PTX ISA, "cp.async.bulk.wait_group").
     """
     queues, groups = g.cta.machine.queues, g.warp.bulk_groups

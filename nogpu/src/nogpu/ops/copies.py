@@ -52,7 +52,7 @@ def load_tile(
     mode: Mode,
     issuer: Issuer,
 ) -> None:
-    """cp.async.bulk.tensor from global to shared memory.
+    """Issues cp.async.bulk.tensor from global to shared memory.
 
     operands: destination, tensor map, mbarrier, multicast mask, coordinates and im2col offsets. pair, own_only: as for
     `destinations`.
@@ -77,7 +77,7 @@ def load_tile(
 def _let_repeat(
     g: ActiveGroup, operands: tile_loads.Operands, tensor_map: TensorMap, place: tuple[Place, MBarrier]
 ) -> None:
-    """Compiled code may issue and execute this tile load the next time, if it can."""
+    """Lets compiled code issue and execute this tile load the next time, if it can."""
     ((cta, offset), barrier), machine, memory = place, g.cta.machine, g.grid.memory
     loads = None if g.grid.observers else machine.repeated_loads()
     if loads is None:
@@ -125,7 +125,7 @@ def _tile_load(
 
 
 def _spread(places: list[Destination], nbytes: int, what: str, issuer: Issuer) -> None:
-    """Copies the bytes that have come to the first place to the others."""
+    """Copies the bytes that have landed in the first place to the others."""
     (first, start), _ = places[0]
     for (cta, _), _ in places[1:]:
         cta.alive(what, issuer)
@@ -135,7 +135,7 @@ def _spread(places: list[Destination], nbytes: int, what: str, issuer: Issuer) -
 
 
 def load_bulk(g: ActiveGroup, mask: int, operands: Operands, own_only: bool, issuer: Issuer) -> None:
-    """cp.async.bulk from global to shared memory. operands: destination, source, bytes, mbarrier, multicast mask."""
+    """Issues cp.async.bulk from global memory. operands: destination, source, bytes, mbarrier, multicast mask."""
     for dst, address, size, mbar, targets in issues(mask, LOAD, operands):
         places = destinations(g, dst, mbar, targets, False, own_only)
         for (cta, offset), _ in places:
@@ -155,7 +155,7 @@ def load_bulk(g: ActiveGroup, mask: int, operands: Operands, own_only: bool, iss
 def copy_shared(
     g: ActiveGroup, mask: int, operands: Operands, reduction: tuple[str, str] | None, issuer: Issuer
 ) -> None:
-    """cp.async.bulk from this CTA's shared memory to a CTA of the cluster; with a reduction (operation, type),
+    """Issues cp.async.bulk from this CTA's shared memory to a CTA of the cluster; with a reduction (operation, type),
     cp.reduce.async.bulk. operands: destination, source, bytes, mbarrier.
     """
     for dst, src, size, mbar in issues(mask, LOAD if reduction is None else REDUCTION, operands):

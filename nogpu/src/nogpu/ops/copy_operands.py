@@ -1,6 +1,6 @@
-"""Operands of bulk and tensor copies (PTX ISA, "Asynchronous copy"): which copies lanes issue, maps, places.
+"""Operands of bulk and tensor copies (PTX ISA, "Asynchronous copy"): copies of the lanes, tensor maps, destinations.
 
-They are checked when a warp issues the copy.
+The operands are checked when a warp issues the copy.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PATIENCE = 10_000  # looks for a barrier that has not come: its CTA may spin for
 Place = tuple["Cta", int]
 """A CTA and an offset in its shared memory."""
 Destination = tuple[Place, "MBarrier | Awaited"]
-"""Where a copy lands, and the barrier that it notifies."""
+"""The place where a copy lands, and the mbarrier that it notifies."""
 
 
 def issues(mask: int, kind: str, operands: tuple) -> list[tuple]:
@@ -99,7 +99,7 @@ class MapReader:
 
 
 def own_source(g: ActiveGroup, address: int) -> int:
-    """The offset of a .shared::cta source, which must be in the issuer's CTA."""
+    """The offset of a .shared::cta source. Raises Fault unless it is in the issuer's CTA."""
     cta, offset = shared_target(g, address)
     if cta is not g.cta:
         raise Fault(f".shared::cta source {address:#x} is in CTA rank {cta.rank}")
@@ -136,7 +136,7 @@ class Awaited:
 
 
 def lands_later(places: list[Destination]) -> Callable[[], bool] | None:
-    """A function that says whether a copy has to wait for a barrier; None if it has not."""
+    """A function that says whether a copy has to wait for mbarriers; None if all of them are there."""
     awaited = [barrier for _, barrier in places if isinstance(barrier, Awaited)]
     return (lambda: any(barrier.may_come for barrier in awaited)) if awaited else None
 

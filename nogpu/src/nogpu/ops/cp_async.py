@@ -43,7 +43,7 @@ class LaneCopies:
     ) -> None:
         """Each lane writes `size` bytes: `counts` bytes from its source, then zeros.
 
-        places, sources: uint32[32] in shared and uint64[32] in global memory. counts: uint32[32].
+        places, sources: addresses, uint32[32] in shared and uint64[32] in global memory. counts: uint32[32].
         """
         g = issuer[0]
         self.cta, self.memory, self.issuer = g.cta, g.grid.memory, issuer
@@ -85,7 +85,7 @@ def copy(
     ignored: np.ndarray | None,
     issuer: Issuer,
 ) -> None:
-    """cp.async.{ca,cg}: a copy followed by zeros.
+    """cp.async.{ca,cg}: each lane copies bytes and writes zeros behind them.
 
     sizes: bytes that are written, and those that are read, None for all. ignored: bool[32], lanes that read nothing;
     None: no lane.
@@ -153,7 +153,7 @@ def commit_group(g: ActiveGroup, mask: int) -> None:
 def wait_groups(g: ActiveGroup, mask: int, newest: int) -> None:
     """cp.async.wait_group: completes all but each lane's `newest` groups."""
     groups = g.warp.lane_copy_groups
-    parts = [mask]  # each: lanes that have committed the same groups
+    parts = [mask]  # masks of lanes that have committed the same groups
     for committed, _ in groups:
         parts = [part for whole in parts for part in (whole & committed, whole & ~committed) if part]
     for part in parts:
@@ -180,7 +180,7 @@ def _outstanding(g: ActiveGroup, mask: int) -> list[LaneCopies]:
 def arrive(g: ActiveGroup, mask: int, counted: bool, address: Operand, issuer: Issuer) -> None:
     """cp.async.mbarrier.arrive: each lane arrives when the copies that it has issued before are complete.
 
-    counted: `.noinc`, the barrier's expected arrivals include these; else each first adds one to the pending ones.
+    counted: `.noinc`: the barrier's expected arrivals include these; else each lane first adds one to the pending ones.
     """
     g.cta.machine.progress += 1
     for lane in lane_list(mask):

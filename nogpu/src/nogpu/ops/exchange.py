@@ -85,7 +85,7 @@ def _by_party(mask: int, membermask: np.ndarray, dtype: type, result: Callable[[
 def vote(g: ActiveGroup, mask: int, mode: str, predicate: int, membermask: Operand) -> int | bool | np.ndarray:
     """vote.sync: a mask for mode ballot, else a bool. predicate: a bit per lane in which it holds.
 
-    Of membermasks by lane a row of them, uint32[32] or bool[32].
+    If the membermask is a row, so is the result: uint32[32] or bool[32].
     """
     if not isinstance(membermask, int):
         dtype = np.uint32 if mode == "ballot" else np.bool_
@@ -121,7 +121,7 @@ def match_all(g: ActiveGroup, mask: int, value: Operand, width: int, membermask:
 def reduce(
     g: ActiveGroup, mask: int, operation: str, value: Operand, type_name: str, membermask: Operand
 ) -> int | np.ndarray:
-    """redux.sync over the active lanes; uint32[32] of membermasks by lane."""
+    """redux.sync over the active lanes: one value, or uint32[32] if the membermask is a row."""
     if not isinstance(membermask, int):
         return _by_party(mask, membermask, np.uint32, lambda *party: _reduce(g, operation, value, type_name, *party))
     return _reduce(g, operation, value, type_name, mask, membermask)
@@ -142,7 +142,7 @@ def _reduce(g: ActiveGroup, operation: str, value: Operand, type_name: str, mask
 
 
 def broadcast(row: np.ndarray, lane: int, mask: int) -> int:
-    """shfl.sync.idx of one lane's value to all lanes. Raises Fault if that lane is not active."""
+    """The value of one lane, which shfl.sync.idx gives to all lanes. Raises Fault if that lane is not active."""
     lane &= 31
     if not mask >> lane & 1:
         raise Fault(f"shfl.sync reads lane {lane}, which does not take part")

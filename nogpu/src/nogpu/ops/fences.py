@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def proxy_async(g: ActiveGroup, space: str | None = None) -> None:
     """fence.proxy.async: the warp's stores to shared memory and its barriers become visible to the async proxy.
 
-    space: of its state spaces, the only one; None: all.
+    space: the one state space that the fence names; None: all.
     """
     g.cta.cluster.events.fenced(g.warp, space)
     if space == "global":
@@ -30,9 +30,9 @@ def proxy_async(g: ActiveGroup, space: str | None = None) -> None:
 
 
 def publish(g: ActiveGroup, seen_by_async: bool, also_waited_for: bool = True) -> None:
-    """The cluster sees the barriers that this warp has initialised.
+    """Makes the mbarriers that this warp has initialised visible to the cluster.
 
-    seen_by_async: the async proxy sees them, too. also_waited_for: the same holds for barriers that another warp had
+    seen_by_async: visible to the async proxy, too. also_waited_for: this holds also for mbarriers that another warp had
     initialised when this warp last waited.
     """
     cta = g.cta
@@ -63,7 +63,7 @@ def acquire_map(g: ActiveGroup, mask: int, address: Operand) -> None:
 
 
 def thread(g: ActiveGroup, scope: str) -> None:
-    """fence.sc, .acq_rel, .release and membar: order threads, not proxies."""
+    """fence.sc, .acq_rel, .acquire, .release and membar order threads, not proxies."""
     g.cta.cluster.events.fenced_threads(g.warp, scope)
     if scope != "cta":
         publish(g, False)

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 RESPONSE_BYTES = 16
 _CANCELED, _REFUSED = 0xC1C00001, 0xC1C00000
-_UNDEFINED = 0xFFFFFFFF  # coordinates of a response that cancelled nothing
+_UNDEFINED = 0xFFFFFFFF  # coordinates in a response that refuses
 
 
 def try_cancel(
     g: ActiveGroup, mask: int, response: Operand, barrier: Operand, everywhere: bool, issuer: Issuer
 ) -> None:
-    """clusterlaunchcontrol.try_cancel.async: writes the response to shared memory, its bytes complete on the mbarrier.
+    """clusterlaunchcontrol.try_cancel: writes the response to shared memory and completes its bytes on an mbarrier.
 
-    everywhere: `.multicast::cluster::all`, at the same offsets in every CTA of the cluster.
+    everywhere: `.multicast::cluster::all`: both at the same offsets in every CTA of the cluster.
     """
     one_lane(mask, "clusterlaunchcontrol.try_cancel")
     place, barrier_place = pick(response, mask), pick(barrier, mask)
@@ -74,7 +74,7 @@ def _words(response: tuple[Operand, Operand]) -> list[np.ndarray]:
 
 
 def canceled(mask: int, response: tuple[Operand, Operand]) -> int:
-    """query_cancel.is_canceled: a bit per lane."""
+    """query_cancel.is_canceled: a bit per lane. Raises Fault for an operand that is no response."""
     marks = _words(response)[3]
     bits = 0
     for lane in lane_list(mask):

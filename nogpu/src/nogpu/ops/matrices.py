@@ -55,7 +55,7 @@ def _stored(g: ActiveGroup, mask: int, address: Operand, data: np.ndarray, issue
 def load_matrix(
     g: ActiveGroup, mask: int, address: Operand, count: int, transposed: bool, issuer: Issuer
 ) -> np.ndarray:
-    """ldmatrix.m8n8.xN.b16: uint32[count, 32]."""
+    """Executes ldmatrix.m8n8.xN.b16. Returns uint32[count, 32]."""
     halves = _loaded(g, mask, address, 8 * count, issuer).view(np.uint16).reshape(count, 8, 8)
     if transposed:
         halves = halves.transpose(0, 2, 1)
@@ -65,7 +65,7 @@ def load_matrix(
 def store_matrix(
     g: ActiveGroup, mask: int, address: Operand, values: np.ndarray, transposed: bool, issuer: Issuer
 ) -> None:
-    """stmatrix.m8n8.xN.b16, the inverse of `load_matrix`. values: uint32[count, 32]."""
+    """Executes stmatrix.m8n8.xN.b16, the inverse of `load_matrix`. values: uint32[count, 32]."""
     halves = np.ascontiguousarray(values).view(np.uint16).reshape(-1, 8, 8)
     if transposed:
         halves = halves.transpose(0, 2, 1)
@@ -80,7 +80,7 @@ def move_matrix(g: ActiveGroup, mask: int, value: Operand) -> np.ndarray:
 
 
 def _elements(rows: np.ndarray, form: str) -> np.ndarray:
-    """uint8[rows, 16]: the 16 elements of each row, zero-extended. form: of the elements in `rows`.
+    """uint8[rows, 16]: the 16 elements of each row, zero-extended. form: format in `rows`.
 
     Rows of narrow elements end in padding, which is ignored (PTX ISA, "ldmatrix", .b6x16_p32, .b4x16_p64).
     """
@@ -92,14 +92,14 @@ def _elements(rows: np.ndarray, form: str) -> np.ndarray:
 
 
 def load_bytes(g: ActiveGroup, mask: int, address: Operand, count: int, form: str, issuer: Issuer) -> np.ndarray:
-    """ldmatrix.m8n16.xN: uint32[count, 32]. form: of the elements in shared memory."""
+    """Executes ldmatrix.m8n16.xN. Returns uint32[count, 32]. form: format in shared memory."""
     return _elements(_loaded(g, mask, address, 8 * count, issuer), form).reshape(count, 128).view(np.uint32)
 
 
 def load_bytes_transposed(
     g: ActiveGroup, mask: int, address: Operand, count: int, form: str, issuer: Issuer
 ) -> np.ndarray:
-    """ldmatrix.m16n16.xN.trans: uint32[2 count, 32]. form: of the elements in shared memory.
+    """Executes ldmatrix.m16n16.xN.trans. Returns uint32[2 count, 32]. form: format in shared memory.
 
     The first register of lane t holds rows 4 (t % 4) to 4 (t % 4) + 3 of column t / 4, the second one the same rows of
     column t / 4 + 8. Rows and columns are those in shared memory.
@@ -109,7 +109,7 @@ def load_bytes_transposed(
 
 
 def store_bytes_transposed(g: ActiveGroup, mask: int, address: Operand, values: np.ndarray, issuer: Issuer) -> None:
-    """stmatrix.m16n8.xN.trans.b8. values: uint32[count, 32].
+    """Executes stmatrix.m16n8.xN.trans.b8. values: uint32[count, 32].
 
     Lane t holds rows 2 (t % 4) and 2 (t % 4) + 1 of column t / 4, then the same rows of column t / 4 + 8. Rows and
     columns are those in shared memory.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from nogpu.ops.active_lanes import Operand
 
 MBARRIER_BYTES = 8
-STATE_BITS = 32  # a state token: the phase in its lower half, the pending count in its upper half
+STATE_BITS = 32  # width of a state token's halves: the phase below, the pending count above
 
 
 def _place(g: ActiveGroup, space: str | None, address: int) -> tuple[Cta, int]:
@@ -53,7 +53,7 @@ def barrier_at(g: ActiveGroup, space: str | None, address: int) -> MBarrier:
 
 
 def init(g: ActiveGroup, mask: int, address: Operand, count: Operand, issuer: Issuer) -> None:
-    """mbarrier.init. Lanes may name the same barrier if they give it the same count."""
+    """Executes mbarrier.init. Lanes may name the same barrier if they give it the same count."""
     counts: dict[int, int] = {}
     places = sharers(mask, address)
     for place, lanes in places.items():
@@ -94,7 +94,7 @@ def init(g: ActiveGroup, mask: int, address: Operand, count: Operand, issuer: Is
 
 
 def invalidate(g: ActiveGroup, mask: int, address: int, issuer: Issuer) -> None:
-    """mbarrier.inval."""
+    """Executes mbarrier.inval."""
     cta, offset = _place(g, "shared", address)
     barrier = cta.mbarrier(offset)
     if barrier.is_awaited or barrier.bytes:
@@ -105,7 +105,7 @@ def invalidate(g: ActiveGroup, mask: int, address: int, issuer: Issuer) -> None:
 
 
 def _remove(cta: Cta, offset: int) -> None:
-    """The mbarrier at an offset is no longer live."""
+    """Ends the life of the mbarrier at an offset."""
     barrier, loads = cta.mbarriers.pop(offset), cta.machine.loads
     cta.shared.remove_barrier(offset, loads is not None and loads.forget_barrier(barrier))
     if barrier.hidden is not None:
@@ -113,7 +113,7 @@ def _remove(cta: Cta, offset: int) -> None:
 
 
 def _targets(g: ActiveGroup, mask: int, space: str | None, address: Operand) -> list[tuple[MBarrier, int]]:
-    """(barrier, number of active lanes that name it)."""
+    """(mbarrier, number of active lanes that name it) for each that they name."""
     return [(barrier_at(g, space, place), lanes.bit_count()) for place, lanes in sharers(mask, address).items()]
 
 
@@ -127,7 +127,7 @@ def _per_lane(value: Operand, mask: int) -> int:
 def deliver(g: ActiveGroup, barrier: MBarrier, how: str, issuer: Issuer, action: Callable[[], None]) -> None:
     """Runs an action on a barrier: at once in the issuer's CTA; in another CTA the schedule decides when.
 
-    how: its kind, for messages.
+    how: the action's kind, for messages.
     """
     if barrier.home is g.cta:
         action()
@@ -152,7 +152,7 @@ def arrive(
     drop: bool,
     issuer: Issuer,
 ) -> int:
-    """mbarrier.arrive{_drop}{.expect_tx} by every active lane. Returns the state token before the arrival.
+    """Executes mbarrier.arrive{_drop}{.expect_tx} in every active lane. Returns the state token before the arrival.
 
     amounts: arrivals of each lane, None for 1, and bytes that it expects, None for none.
     """
@@ -178,7 +178,7 @@ def arrive(
 def arrive_without_completing(
     g: ActiveGroup, mask: int, space: str | None, address: Operand, count: Operand, drop: bool, issuer: Issuer
 ) -> int:
-    """mbarrier.arrive{_drop}.noComplete, as `arrive`."""
+    """Executes mbarrier.arrive{_drop}.noComplete, as `arrive`. Raises Fault if it would complete the phase."""
     for barrier, lanes in _targets(g, mask, space, address):
         if _per_lane(count, mask) * lanes >= barrier.pending:
             raise Fault(f"mbarrier.arrive.noComplete would complete the phase: {barrier} (PTX ISA, mbarrier.arrive)")
@@ -186,12 +186,12 @@ def arrive_without_completing(
 
 
 def pending_count(state: int) -> int:
-    """mbarrier.pending_count of a state token."""
+    """The pending count in a state token."""
     return state >> STATE_BITS
 
 
 def expect_tx(g: ActiveGroup, mask: int, space: str | None, address: Operand, nbytes: Operand, issuer: Issuer) -> None:
-    """mbarrier.expect_tx by every active lane."""
+    """Executes mbarrier.expect_tx in every active lane."""
     g.cta.machine.progress += 1
     for barrier, lanes in _targets(g, mask, space, address):
         deliver(g, barrier, "expect_tx", issuer, partial(barrier.expect, _per_lane(nbytes, mask) * lanes))
@@ -200,7 +200,7 @@ def expect_tx(g: ActiveGroup, mask: int, space: str | None, address: Operand, nb
 def complete_tx(
     g: ActiveGroup, mask: int, space: str | None, address: Operand, nbytes: Operand, issuer: Issuer
 ) -> None:
-    """mbarrier.complete_tx by every active lane."""
+    """Executes mbarrier.complete_tx in every active lane."""
     g.cta.machine.progress += 1
     for barrier, lanes in _targets(g, mask, space, address):
         action = partial(barrier.complete, _per_lane(nbytes, mask) * lanes, COMPLETION, issuer)
@@ -208,7 +208,7 @@ def complete_tx(
 
 
 def _waited_for(g: ActiveGroup, address: int) -> MBarrier:
-    """The barrier at an address of the issuer's CTA: threads wait for no others (PTX ISA, mbarrier.test_wait)."""
+    """The barrier at an address of the issuer's CTA: threads can wait for no other (PTX ISA, mbarrier.test_wait)."""
     return barrier_at(g, "shared", address)
 
 
@@ -218,7 +218,7 @@ def _check_parity(parity: int) -> None:
 
 
 def test_parity(g: ActiveGroup, mask: int, address: int, parity: int, issuer: Issuer) -> bool:
-    """mbarrier.test_wait.parity or try_wait.parity, once.
+    """Executes mbarrier.test_wait.parity or try_wait.parity once.
 
     Raises Fault if the lanes have tested for this phase before, in vain, and are two phases late: they have missed it.
     """
@@ -249,7 +249,7 @@ def state_of(token: int | np.ndarray, mask: int) -> int:
 
 
 def test_state(g: ActiveGroup, mask: int, address: int, state: int, issuer: Issuer) -> bool:
-    """mbarrier.test_wait or try_wait with a state token, once. state: the token's phase."""
+    """Executes mbarrier.test_wait or try_wait with a state token once. state: the token's phase."""
     barrier = _waited_for(g, address)
     if barrier.phase - state not in (0, 1):
         raise Fault(
@@ -264,7 +264,7 @@ def test_state(g: ActiveGroup, mask: int, address: int, state: int, issuer: Issu
 
 
 def wait_parity(g: ActiveGroup, mask: int, address: int, parity: int, issuer: Issuer) -> bool:
-    """A loop around mbarrier.try_wait.parity or test_wait.parity that does nothing else."""
+    """Executes a loop around mbarrier.try_wait.parity or test_wait.parity that does nothing else."""
     barrier = _waited_for(g, address)
     phase = barrier.phase
     started = g.waiting
@@ -286,7 +286,7 @@ def wait_parity(g: ActiveGroup, mask: int, address: int, parity: int, issuer: Is
 
 
 def wait_state(g: ActiveGroup, mask: int, address: int, state: int, issuer: Issuer) -> bool:
-    """A loop around mbarrier.try_wait or test_wait with a state token that does nothing else."""
+    """Executes a loop around mbarrier.try_wait or test_wait with a state token that does nothing else."""
     g.waiting = None
     if test_state(g, mask, address, state, issuer):
         return True

@@ -48,7 +48,7 @@ def shared_target(g: ActiveGroup, address: int) -> tuple[Cta, int]:
 
 
 def memory_of(g: ActiveGroup, space: str, address: int) -> tuple[GlobalMemory | SharedMemory, int]:
-    """(memory, address in it) of one address that is no local one."""
+    """(memory, address in it) of one address outside of local memory."""
     if space == "shared::cluster":
         return shared_target(g, address)[0].shared, address
     if space == "generic":

@@ -1,6 +1,6 @@
 """Messages between warps through memory: words that are stored and loaded with an order or scope, and atomics.
 
-Memory is coherent here, so that they order nothing. They only pass on what warps know of other CTAs (`ops.peers`).
+Memory is coherent here: messages order nothing, they only pass on what warps know of other CTAs (`ops.peers`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SHARED_MASK = (1 << 32) - 1
 
 
 def _words(g: ActiveGroup, mask: int, address: Operand) -> list[tuple[int, int]]:
-    """(address, lanes that have it) of each word, if anybody follows them; in shared memory without a tag."""
+    """(address, lanes that have it) of each word, shared addresses without a tag; none if nobody follows messages."""
     if g.cta.cluster.size == 1 and not g.cta.cluster.events.is_observed:
         return []
     return [(_untagged(place), lanes) for place, lanes in sharers(mask, address).items()]
@@ -29,16 +29,14 @@ def _untagged(place: int) -> int:
 
 
 def tell(g: ActiveGroup, mask: int, address: Operand) -> None:
-    """The active lanes store words that others may wait for, at addresses of any space: the warp's knowledge goes with
-    them.
-    """
+    """Notes that the active lanes store words for which others may wait: the warp's knowledge goes with them."""
     for key, lanes in _words(g, mask, address):
         g.cta.cluster.events.word_stored(g.warp, lanes, key)
         g.cta.cluster.told[key] = g.cta.cluster.told.get(key, 0) | g.warp.known
 
 
 def hear(g: ActiveGroup, mask: int, address: Operand) -> None:
-    """The active lanes have loaded words that others may have stored."""
+    """Notes that the active lanes have loaded words that others may have stored."""
     for key, lanes in _words(g, mask, address):
         g.cta.cluster.events.word_loaded(g.warp, lanes, key)
         g.warp.known |= g.cta.cluster.told.get(key, 0)

@@ -1,10 +1,10 @@
 """Other CTAs of a cluster: a warp may access their shared memory once it knows that they have started.
 
 "Accessing data in distributed shared memory requires all the thread blocks to exist" (CUDA Programming Guide,
-"Distributed Shared Memory"). A warp knows it of a CTA through a chain of causes that begins there: a cluster barrier,
+"Distributed Shared Memory"). A warp knows it of a CTA by a chain of causes that begins in that CTA: a cluster barrier,
 an arrival or a copy's bytes on an mbarrier that it has waited for, a word that a warp with this knowledge has stored
 and it has loaded (both with an order or scope: volatile, relaxed, release, acquire, or an atomic), or a named barrier
-at which it has met such a warp. What happens to have been done at the time of a schedule does not count.
+at which it has met such a warp. Progress that a schedule happens to have made does not count.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def started(g: ActiveGroup, ranks: Iterable[int]) -> list[Cta]:
 
 
 def multicast_ranks(g: ActiveGroup, multicast: int) -> list[int]:
-    """The ranks of a multicast mask. Raises Fault for none, and for CTAs that the cluster does not have."""
+    """The ranks of a multicast mask. Raises Fault for an empty mask, and for CTAs that the cluster lacks."""
     if multicast >> g.cta.cluster.size or not multicast:
         raise Fault(f"multicast mask {multicast:#06x} for a cluster of {g.cta.cluster.size} CTAs")
     return lane_list(multicast)

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def set_registers(g: ActiveGroup, mask: int, count: int, instruction: str) -> None:
-    """setmaxnreg.inc or .dec to `count` registers per thread.
+    """Executes setmaxnreg.inc or .dec to `count` registers per thread.
 
-    Raises Fault if the warpgroups have requested more registers than an SM has: the hardware would block for ever.
-    Warpgroups without a request are not counted, since their share is not known.
+    Raises Fault for a count in the other direction, and if the warpgroups have requested more registers than an SM
+    has: the hardware would block for ever. Warpgroups without a request are not counted, their share is not known.
     """
     whole_warp(g, mask, instruction)
     requests = g.cta.register_requests

@@ -117,7 +117,7 @@ def _formatted(g: ActiveGroup, lane: int, format_: str, arguments: int) -> tuple
     position = count = 0
 
     def take(code: str) -> Any:
-        """The next argument. code: its format for `struct`."""
+        """Reads the next argument. code: its format for `struct`."""
         nonlocal position, count
         size = struct.calcsize(code)
         position, count = -(-position // size) * size, count + 1

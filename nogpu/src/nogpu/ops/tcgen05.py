@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def _submit(
     g: ActiveGroup, mask: int, cta_group: int, issuer: Issuer, run: Callable[[], None], ctas: list[Cta] | None = None
 ) -> None:
-    """ctas: whose tensor memory is accessed; None for a commit."""
+    """Queues an operation. ctas: those whose tensor memory it accesses; None for a commit."""
     g.cta.use_cta_group(cta_group)
     # One thread's operations run in order, and its commits track no other thread's (PTX ISA, "tcgen05.commit").
     thread = *g.warp.key, mask.bit_length()
@@ -39,7 +39,7 @@ def _submit(
 
 
 def started_ctas(g: ActiveGroup, cta_group: int) -> list[Cta]:
-    """The CTAs whose memories an instruction uses, the even one first."""
+    """The CTAs whose memories are used, even one first. Raises Fault unless the warp knows that they have started."""
     if cta_group == 1:
         return [g.cta]
     ctas = group_ctas(g, cta_group)
@@ -60,7 +60,7 @@ def copy(
     descriptor: int,
     issuer: Issuer,
 ) -> None:
-    """tcgen05.cp. Raises Fault at issue for operands that are not legal by themselves.
+    """Issues tcgen05.cp. Raises Fault at issue for operands that are not legal by themselves.
 
     form: shape, multicast, and the packed format in shared memory, None for a plain copy.
     """
@@ -92,9 +92,9 @@ def _picked(operands: MmaOperands, mask: int) -> MmaOperands:
 
 
 def mma(g: ActiveGroup, mask: int, form: MmaForm, operands: MmaOperands, issuer: Issuer) -> None:
-    """tcgen05.mma. Raises Fault at issue for operands that are not legal by themselves.
+    """Issues tcgen05.mma. Raises Fault at issue for operands that are not legal by themselves.
 
-    operands: as generated code passes them; of a row the one active lane counts.
+    operands: as generated code passes them; in a row the one active lane counts.
     """
     one_lane(mask, "tcgen05.mma")
     if form.cta_group == 2 and g.cta.rank & 1:

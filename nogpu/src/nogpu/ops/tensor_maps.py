@@ -26,9 +26,9 @@ def replace_field(
     value: Operand,
     issuer: Issuer,
 ) -> None:
-    """tensormap.replace.tile of a tensor map in shared or global memory.
+    """Executes tensormap.replace.tile on a tensor map in shared or global memory.
 
-    field: name and dimension, None for fields that have none.
+    field: name and dimension, which is None for a field that has none.
     """
     place, new_value = pick(address, mask), pick(value, mask)
     g.cta.machine.progress += 1
@@ -52,6 +52,6 @@ def publish(g: ActiveGroup, mask: int, destination: Operand, source: Operand, nb
     g.cta.machine.progress += 1
     data = cta.shared.read(offset, TENSOR_MAP_BYTES, issuer, proxy="generic")
     g.grid.memory.write(pick(destination, mask), data, issuer, proxy="generic")
-    # the warp's lanes make one copy, which is over for all of them
+    # The warp's lanes make one copy, which is over for all of them.
     g.cta.cluster.events.joined(g.warp, mask)
     g.cta.cluster.events.released_maps(g.warp, mask)

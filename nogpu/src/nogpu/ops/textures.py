@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nogpu.ops.active_lanes import Operand
 
 TextureForm = tuple[int, str, bool]
-"""Dimensions, type of the result, whether the coordinate is an integer."""
+"""Dimensions, type of the result, true for an integer coordinate."""
 SurfaceForm = tuple[int, int, str]
 """Dimensions, bits of a value, what becomes of an access outside: trap, clamp or zero."""
 
@@ -55,7 +55,7 @@ def fetch(
     channel: int | None,
     issuer: Issuer,
 ) -> np.ndarray:
-    """tex, or (channel) tld4: uint32[4, 32]. coordinates: uint32[axes, 32]."""
+    """tex, or tld4 of a channel: uint32[4, 32]. coordinates: uint32[axes, 32]."""
     result = np.zeros((CHANNELS, 32), np.uint32)
     memory = g.grid.memory
     for part, texture in _by_object(mask, handle, Texture):
@@ -74,7 +74,7 @@ def fetch(
 
 
 def size(g: ActiveGroup, mask: int, handle: Operand, axis: int, of_surface: bool) -> np.ndarray:
-    """txq and suq: uint32[32], texels along an axis; a surface's width is in elements, too."""
+    """txq and suq: uint32[32], texels of a texture or elements of a surface along an axis."""
     result = np.zeros(32, np.uint32)
     for part, surface in _by_object(mask, handle, Surface) if of_surface else ():
         result[lanes(part)] = surface.elements[axis]
@@ -108,7 +108,7 @@ def _places(mask: int, form: SurfaceForm, surface: Surface, coordinates: np.ndar
 def load(
     g: ActiveGroup, mask: int, form: SurfaceForm, handle: Operand, coordinates: np.ndarray, count: int, issuer: Issuer
 ) -> np.ndarray:
-    """suld.b: uint[count, 32], of 16 bits for values of 8. coordinates: uint32[axes, 32], the first in bytes."""
+    """suld.b: uint[count, 32], where values of 8 bits have 16. coordinates: uint32[axes, 32], the first in bytes."""
     nbytes = form[1] // 8
     result = np.zeros((count, 32), UINTS[form[1]])
     for part, surface in _by_object(mask, handle, Surface):
@@ -127,7 +127,7 @@ def store(
     values: np.ndarray,
     issuer: Issuer,
 ) -> None:
-    """sust.b. values: uint[count, 32]; coordinates as in `load`."""
+    """Executes sust.b. values: uint[count, 32]; coordinates as in `load`."""
     g.cta.machine.progress += 1
     for part, surface in _by_object(mask, handle, Surface):
         places = _places(part, form, surface, coordinates, len(values) * values.itemsize)

@@ -53,7 +53,7 @@ def wait_alloc(
     if cta_group == 2:
         ctas = group_ctas(g, cta_group)
         if not g.warp.known >> (g.cta.rank ^ 1) & 1:
-            # Behind an arrival on the cluster barrier the other CTA is sure to come: it is a doubt.
+            # Behind an arrival on the cluster barrier the other CTA is sure to come: a doubt is enough.
             report = ordering_fault if mask & ~g.warp.cluster_arrived else doubt
             report(
                 "tcgen05.alloc.cta_group::2 where this warp has not heard of the other CTA: that has to have started, "
@@ -75,7 +75,7 @@ def wait_alloc(
             return False
     g.cta.machine.progress += 1
     g.cta.cluster.events.allocated(g.cta, columns_mask(base & 0xFFFF, columns))
-    # Not as a thread's store: nobody would fence it for the async proxy.
+    # The write is no thread's store: nobody would fence that for the async proxy.
     g.cta.shared.write(offset, np.array([base], np.uint32).view(np.uint8), issuer, proxy="generic")
     return True
 
@@ -83,7 +83,7 @@ def wait_alloc(
 def dealloc(
     g: ActiveGroup, mask: int, cta_group: int, exclusive: bool, address: int, columns: int, issuer: Issuer
 ) -> None:
-    """tcgen05.dealloc."""
+    """Executes tcgen05.dealloc."""
     whole_warp(g, mask, "tcgen05.dealloc")
     g.cta.use_cta_group(cta_group)
     if cta_group == 2 and not g.warp.known >> (g.cta.rank ^ 1) & 1:
@@ -100,7 +100,7 @@ def dealloc(
 
 
 def relinquish(g: ActiveGroup, mask: int, cta_group: int, issuer: Issuer) -> None:
-    """tcgen05.relinquish_alloc_permit."""
+    """Executes tcgen05.relinquish_alloc_permit."""
     whole_warp(g, mask, "tcgen05.relinquish_alloc_permit")
     g.cta.use_cta_group(cta_group)
     g.cta.tmem.relinquish()
@@ -112,7 +112,7 @@ class _Pending:
     __slots__ = ("complete", "pc", "stores")
 
     def __init__(self, pc: int, stores: bool, complete: Callable[[], None]) -> None:
-        """pc: the index of the instruction. complete: does the work."""
+        """pc: index of the instruction. complete: function that does the work."""
         self.pc, self.stores, self.complete = pc, stores, complete
 
     def matches(self, pc: int) -> bool:
@@ -120,7 +120,7 @@ class _Pending:
 
 
 def _access(g: ActiveGroup, mask: int, instruction: str, form: Form, taddr: Operand, issuer: Issuer) -> Place:
-    """The words of tensor memory that tcgen05.ld or .st accesses (`Tmem.place`), in order behind other accesses."""
+    """The words of tensor memory that tcgen05.ld or .st accesses (`Tmem.place`). Checks the order of the access."""
     whole_warp(g, mask, instruction)
     memory, user, quadrant, stores = g.cta.tmem, g.warp.tensor, g.warp.index % 4, instruction == "tcgen05.st"
     place = memory.place(instruction, form, quadrant, pick(taddr, mask))
@@ -142,11 +142,11 @@ def load(
     destinations: np.ndarray,
     issuer: Issuer,
 ) -> None:
-    """tcgen05.ld. destinations: int32[registers], the slots that it writes when it completes (`Registers.fill`)."""
+    """Issues tcgen05.ld. destinations: int32[registers], the slots that it writes at completion (`Registers.fill`)."""
     place = _access(g, mask, "tcgen05.ld", form, taddr, issuer)
     finish_stores(g)
     fill = partial(g.warp.registers.fill, destinations, mask, g.cta.tmem.words, place[0], fragment(form))
-    # Of a warp whose lanes have exited in part the load is not postponed; the other schedules' choices depend on that.
+    # A warp with exited lanes completes its load without a call of `postpones`, on which later random choices depend.
     if mask != FULL or not g.cta.machine.postpones():
         fill()
     else:
@@ -161,7 +161,7 @@ def store(
     values: np.ndarray,
     issuer: Issuer,
 ) -> None:
-    """tcgen05.st. values: uint32[registers, 32]."""
+    """Issues tcgen05.st. values: uint32[registers, 32]."""
     g.cta.machine.progress += 1
     place, queue = _access(g, mask, "tcgen05.st", form, taddr, issuer), g.warp.tensor.queue
     if queue or g.cta.machine.postpones():
@@ -171,7 +171,7 @@ def store(
 
 
 def fence(g: ActiveGroup, side: str) -> None:
-    """tcgen05.fence::before_thread_sync or ::after_thread_sync."""
+    """Executes tcgen05.fence::before_thread_sync or ::after_thread_sync."""
     (fence_before if side == "before" else fence_after)(g)
 
 
@@ -191,7 +191,7 @@ def accesses(g: ActiveGroup, ctas: list[Cta], run: Callable[[], None], issuer: I
 
 
 def commits(g: ActiveGroup, run: Callable[[], None]) -> Callable[[], None]:
-    """tcgen05.commit: the arrival `run` releases the accesses that the warp has issued before it."""
+    """The arrival `run` of tcgen05.commit, which also releases the accesses that the warp has issued before it."""
     user, machine = g.warp.tensor, g.cta.machine
     release, user.issued = user.issued, Release()
 
@@ -210,7 +210,7 @@ def finish_stores(g: ActiveGroup) -> None:
 
 
 def wait_for(g: ActiveGroup, mask: int, kind: str) -> None:
-    """tcgen05.wait::ld or ::st."""
+    """Executes tcgen05.wait::ld or ::st."""
     whole_warp(g, mask, "tcgen05.wait")
     wait(g, kind)
     g.cta.cluster.events.fragments_completed(g.warp, kind)

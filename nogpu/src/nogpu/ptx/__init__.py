@@ -1,4 +1,4 @@
-"""PTX text to entries, instructions and operands: the one parser, of the emulator and of the Hopper path."""
+"""Parser of PTX text into entries, instructions and operands, for the emulator and the Hopper path."""
 
 from __future__ import annotations
 

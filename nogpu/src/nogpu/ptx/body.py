@@ -84,7 +84,7 @@ class BodyParser:
         self.opened = 0
         self.last_label = ""
         self.label_scopes: dict[int, dict[str, str]] = {0: {}}  # number of a scope -> label -> unique name
-        self.sources: dict[tuple[str, ...], str] = {}  # place of a .loc -> as `_source`
+        self.sources: dict[tuple[str, ...], str] = {}  # place of a .loc -> result of `_source`
         for statement in self._statements(text, *body.inside):
             self._statement(*statement)
 
@@ -130,7 +130,7 @@ class BodyParser:
         return statements
 
     def _source(self, place: str, caller: str | None) -> str:
-        """The line of a .loc, as "file.py:line". Of what is inlined from a header of CUDA, the line that calls it."""
+        """The line of a .loc, as "file.py:line". For code inlined from CUDA's headers, the line that calls it."""
         file, line, column = place.split()
         source = f"{self.files.get(int(file), '?')}:{line}"
         if caller is not None and _OF_THE_TOOLKIT.search(source):

@@ -1,8 +1,8 @@
 """Constant expressions: literals with C's operators, as operands, offsets and initial values (PTX ISA, "Constant
 Expressions").
 
-Integers are signed and have 64 bits, unless one of the two is unsigned: a literal with suffix U or from 2^63 on.
-Literals with a point are f64.
+Integers have 64 bits. A literal with suffix U or from 2^63 on is unsigned, any other signed; an operation with an
+unsigned operand is unsigned. Literals with a point are f64.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ def whole(text: str) -> int:
     """The value of an integer expression. Raises ValueError for any other text."""
     value = constant(text.strip())
     if value is None or value.float_width:
-        return integer(text)  # a failure with a text about the expected form
+        return integer(text)  # ValueError that names the expected form
     return value.value
 
 
 def _tokens(text: str) -> list[tuple[str, str]] | None:
-    """The tokens as (kind, text); None for a text with unknown tokens, or of a single token."""
+    """The tokens as (kind, text); None for a text with unknown tokens, without a number, or of one token."""
     found, position = [], 0
     while position < len(text):
         match = _TOKEN.match(text, position)
@@ -92,7 +92,7 @@ class _Parser:
         return ValueError(f"constant expression {self.text.strip()[:80]!r}: {reason} (PTX ISA, Constant Expressions)")
 
     def _next(self, *signs: str) -> str | None:
-        """The next token, if it is one of these signs."""
+        """Takes the next token if it is one of these signs. Returns it, or None."""
         if self.place < len(self.tokens) and self.tokens[self.place][1] in signs:
             self.place += 1
             return self.tokens[self.place - 1][1]

@@ -51,7 +51,7 @@ class Header(NamedTuple):
     version: str  # PTX version, as "8.7"
     target: str  # target with its options, as "sm_100a, debug"
     target_line: int  # 1-based
-    end: int  # characters
+    end: int  # offset of what follows, in characters
 
 
 def header(text: str) -> Header:

@@ -35,7 +35,7 @@ class Immediate:
     """A number in the text."""
 
     value: int  # integer value, or the bits of a floating-point number
-    float_width: int = 0  # 32 or 64 where the text was a floating-point number
+    float_width: int = 0  # 32 or 64 for a floating-point number, else 0
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Address:
     base: object  # Register, Symbol or Immediate
     offset: int = 0  # bytes
     coordinates: tuple | None = None  # coordinates of a tensor copy
-    direct: bool = False  # without brackets: the address itself, as a source of mov
+    direct: bool = False  # true without brackets: the address itself, as a source of mov
 
 
 SINK = Symbol("_")
@@ -103,7 +103,7 @@ class Instruction:
     line: int  # 1-based line of the PTX text
     text: str  # the statement, in one line
     source: str | None = None  # "file.py:line"
-    place: Place = field(default=Place(0, 0), compare=False, repr=False)  # guard to semicolon
+    place: Place = field(default=Place(0, 0), compare=False, repr=False)  # characters from guard to semicolon
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Variable:
     name: str
     space: str  # "shared", "local", "global" or "const"; "param" for an argument or result of a call
     size: int  # bytes; 0 for `.extern .shared` arrays
-    align: int
+    align: int  # bytes
     extern: bool = False
     initial: bytes | None = None
     relocations: tuple[Relocation, ...] = ()
@@ -161,7 +161,7 @@ class Body:
     line: int = field(default=0, kw_only=True)  # line of the header
     error: EmulatorError | None = field(default=None, kw_only=True, repr=False)  # reason for refusing the body
     place: Place = field(default=Place(0, 0), kw_only=True, repr=False)  # characters from directive to closing brace
-    inside: Place = field(default=Place(0, 0), kw_only=True, repr=False)  # between the braces
+    inside: Place = field(default=Place(0, 0), kw_only=True, repr=False)  # characters between the braces
 
 
 @dataclass
@@ -240,7 +240,7 @@ def located(
     cta: tuple[int, int, int] | None = None,
     warp: int | None = None,
 ) -> EmulatorError:
-    """An error at an instruction, or in the entry as a whole; cta and warp: see EmulatorError."""
+    """An error at an instruction, or in the entry as a whole. cta, warp: as in EmulatorError."""
     if instruction is None:
         return EmulatorError(reason, kernel=entry.name, cta=cta, warp=warp)
     line, text, source = instruction.line, instruction.text, instruction.source

@@ -1,6 +1,6 @@
 """PTX text -> Module: entries and device functions with their parameters, variables and instructions.
 
-This module handles only syntax. The declarations outside of the bodies are in the module's `Scope`, which all bodies
+The parser handles only syntax. The declarations outside of the bodies are in the module's `Scope`, which all bodies
 share.
 """
 

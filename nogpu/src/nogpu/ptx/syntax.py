@@ -38,7 +38,7 @@ def without_comments(text: str) -> str:
 
 
 def foreign_character(text: str) -> int | None:
-    """The offset of the first character outside of strings that PTX lacks; None if there is none."""
+    """The offset of the first character, outside of strings, that PTX lacks; None if there is none."""
     return next((match.start() for match in _FOREIGN.finditer(text) if match[1]), None)
 
 

@@ -24,7 +24,7 @@ SPECIAL_REGISTERS = frozenset(
 
 
 def type_width(type_name: str) -> int:
-    """The bits of a type, such as "u32", "f16x2", "pred"."""
+    """The width in bits of a type, such as "u32", "f16x2", "pred"."""
     if type_name == "pred":
         return 1
     bits, _, count = re.sub(r"^[a-z]+", "", type_name).partition("x")

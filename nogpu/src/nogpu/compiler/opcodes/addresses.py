@@ -15,14 +15,14 @@ _SHARED_BITS = SHARED_TAG << TAG_SHIFT
 _LOCAL_BITS = LOCAL_TAG << TAG_SHIFT
 _HIGH_HALF = (1 << 64) - (1 << 32)
 _TAGS = {"shared": _SHARED_BITS, "local": _LOCAL_BITS}
-_OWN_SPACES = {"shared::cta": "shared", "shared::cluster": "shared", "const": "global"}  # as `Sources.place` has them
+_OWN_SPACES = {"shared::cta": "shared", "shared::cluster": "shared", "const": "global"}  # as in `Assembler.place`
 _PRIORITIES = r"L2::evict_(?:last|normal|first|unchanged)(?:\.L2::evict_(?:first|unchanged))?"
 
 
 def _convert(code: Assembler, instruction: Instruction, match: re.Match) -> None:
     """cvta: shared and local addresses get or lose their tag, global ones stay as they are.
 
-    A parameter's address may be kept in 32 bits, the low half of the generic one: it gets the high half.
+    A parameter's address may be kept in 32 bits, the low half of its generic address; the high half is added here.
     """
     destination, source = instruction.operands
     space, to_space = match.group("space"), match.group("to") is not None
@@ -44,7 +44,7 @@ def _convert(code: Assembler, instruction: Instruction, match: re.Match) -> None
 
 
 def _map(code: Assembler, instruction: Instruction, match: re.Match) -> None:
-    """mapa: the same offset in the CTA of another rank."""
+    """mapa: the address of the same offset in the CTA of another rank."""
     destination, source, rank = instruction.operands
     width = type_width(match.group("type"))
     ranks = code.source(rank, "u32")

@@ -18,7 +18,7 @@ _ARRIVE_ORDER = r"(?:\.(?:release|relaxed))?(?:\.(?:cta|cluster))?"
 
 
 def _reduce(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """d, barrier{, threads}, {!}predicate"""
+    """Emits bar.red d, barrier{, threads}, {!}predicate."""
     destination, number, *threads, predicate = instruction.operands
     for operand in (number, *threads):
         code.fits(operand, "u32")
@@ -101,7 +101,7 @@ _OPERATION = headers.packer("native/barriers.c", "Operation")
 def _operation(
     code: Assembler, address: object, count: object = None, nbytes: object = None, parity: object = None
 ) -> bytes:
-    """The description of an mbarrier operation. Raises Unsupported for what is no address in brackets."""
+    """The description of an mbarrier operation. Raises Unsupported unless `address` is one without coordinates."""
     if not isinstance(address, Address) or address.coordinates is not None:
         raise Unsupported
     slot, displacement, by_lane = code.address(address)

@@ -16,7 +16,7 @@ from nogpu.ptx.types import type_width
 
 _ONE = {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}
 """Type -> the bits of 1.0."""
-# Comparison of floats -> kernel, whether its sources are exchanged, whether its result is inverted.
+# Comparison of floats -> (kernel, true if its sources are exchanged, true if its result is inverted).
 _FLOAT_KERNELS = {
     "eq": ("eq", False, False),
     "ne": ("ltgt", False, False),
@@ -43,7 +43,7 @@ class _Test(NamedTuple):
     kernel: str
     sources: list[Source]
     x: int
-    row: bool  # whether the result is a row in any case
+    row: bool  # true for a result that is a row in any case
 
     def result(self, code: Assembler) -> Source:
         return code.intermediate(self.kernel, 1, self.sources, self.x, self.row)
@@ -57,7 +57,7 @@ def _float_test(operator: str, type_name: str, sources: list[Source], flush: boo
 
 
 def _tests(code: Assembler, a: object, b: object, match: re.Match) -> list[_Test]:
-    """The comparison of two operands; of pairs the two of their halves, the lower ones first."""
+    """The comparison of two operands; for pairs, the two comparisons of their halves, the lower ones first."""
     type_name, operator = match.group("type"), match.group("op")
     sources = [code.source(operand, type_name) for operand in (a, b)]
     flush = match.groupdict().get("ftz") is not None
@@ -72,7 +72,7 @@ def _tests(code: Assembler, a: object, b: object, match: re.Match) -> list[_Test
 
 
 def _combined(code: Assembler, holds: list[Source], combined: list, match: re.Match) -> list[Source]:
-    """Predicates after the Boolean operation with the third source."""
+    """The results of comparisons, combined with the third source if there is one."""
     if (match.group("combine") is None) != (not combined):
         raise code.fail("a combining operation and a third source go together")
     if not combined:
@@ -97,8 +97,8 @@ def _setp(code: Assembler, instruction: Instruction, match: re.Match) -> None:
 
 
 def _set(code: Assembler, instruction: Instruction, match: re.Match) -> None:
-    """set.CmpOp{.BoolOp}{.ftz}.dtype.stype d, a, b{, {!}c}: all bits, or 1.0, where the comparison holds; of pairs in
-    each half.
+    """set.CmpOp{.BoolOp}{.ftz}.dtype.stype d, a, b{, {!}c}: all ones, or 1.0, where the comparison holds, else zero;
+    pairs have a result in each half.
     """
     destination, a, b, *combined = instruction.operands
     pairs, result = match.group("type").endswith("x2"), match.group("result")

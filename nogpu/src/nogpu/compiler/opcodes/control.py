@@ -21,7 +21,7 @@ def _system_call(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 
 def _set_registers(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """setmaxnreg: the count is 24 to 256, in steps of 8 (PTX ISA, "setmaxnreg")."""
+    """Emits setmaxnreg, whose count is 24 to 256 in steps of 8 (PTX ISA, "setmaxnreg")."""
     (count,) = instruction.operands
     if not isinstance(count, Immediate) or not 24 <= count.value <= 256 or count.value % 8:
         raise code.fail(f"register count {shown(count)}: an immediate from 24 to 256 in steps of 8 is expected")
@@ -29,13 +29,13 @@ def _set_registers(code: Code, instruction: Instruction, match: re.Match) -> Non
 
 
 ROWS: list[Row] = [
-    row(r"bra(?:\.uni)?", operands=1, writes=0, flow="branch"),  # emitted by rowcode/control.py, as is the next one
+    row(r"bra(?:\.uni)?", operands=1, writes=0, flow="branch"),  # emitted by compiler/segments.py, as is the next
     row(r"ret(?:\.uni)?|exit", operands=0, writes=0, flow="exit"),
     row(r"trap|brkpt", _trap, 0, writes=0),
     ignored(r"nanosleep\.u32", "u32"),
     ignored(r"pmevent(?:\.mask)?", "#"),
     row(r"setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32", _set_registers, 1, writes=0),
-    # Instructions that compiler.linking leaves or writes in the place of calls and brx.idx:
+    # Instructions that compiler.linking writes in the place of calls and brx.idx:
     called(r"brx\.idx(?:\.uni)?", "system_calls.check_index(g, {m}, {0:v}, {1:i})", writes=0),
     called(r"call\.unknown", "system_calls.unknown_function(g, {m}, {0:v})", writes=0),
     row(rf"call\.(?P<function>{'|'.join(SYSTEM_CALLS)})", _system_call, writes=0),

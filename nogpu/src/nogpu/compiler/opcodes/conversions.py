@@ -1,4 +1,4 @@
-"""Rows of the opcode table: _mov, cvt among integers, floats, packed numbers and tf32, cvt.pack (PTX ISA, "mov", "cvt",
+"""Rows of the opcode table: mov, cvt among integers, floats, packed numbers and tf32, cvt.pack (PTX ISA, "mov", "cvt",
 "cvt.pack").
 
 Conversions of four numbers with random bits (`.rs` to e4m3x4, e2m1x4, ...) are not modelled: the PTX ISA shows the
@@ -51,7 +51,7 @@ def _mov(code: Assembler, instruction: Instruction, match: re.Match) -> None:
 
 
 def _part(code: Assembler, operand: Vector, type_name: str) -> int:
-    """The bits of each item of a vector, two or four equal parts of a type (PTX ISA, "mov")."""
+    """The width in bits of a vector's items, which are two or four equal parts of a type (PTX ISA, "mov")."""
     count, width = len(operand.items), type_width(type_name)
     if count not in (2, 4) or type_name[0] != "b" or width // count < 8:
         raise code.fail(f"{shown(operand)} for type .{type_name}: two or four parts of untyped bits are expected")
@@ -60,12 +60,12 @@ def _part(code: Assembler, operand: Vector, type_name: str) -> int:
 
 
 def _resized(code: Assembler, value: Source, of: str, to: str) -> Source:
-    """A value of an integer type, extended or cut off. Types: "s32"."""
+    """A value of integer type `of`, such as "s32", extended or cut off to type `to`."""
     return value if of[1:] == to[1:] else code.intermediate(f"cvt_{to}_{of}", type_width(to), [value])
 
 
 def _low_part(code: Assembler, operand: object, type_name: str) -> Source:
-    """The low bits of a register, with zeros above if it is narrower, as a value of a type; or a literal of it."""
+    """A literal of a type, or the low bits of a register as its value, with zeros above if the register is narrower."""
     if isinstance(operand, Register) and operand.width != type_width(type_name):
         return _resized(code, code.source(operand, f"u{operand.width}"), f"u{operand.width}", f"u{type_name[1:]}")
     return code.source(operand, type_name)
@@ -86,7 +86,7 @@ def _integer_to_integer(code: Assembler, instruction: Instruction, match: re.Mat
 
 
 def _saturated(code: Assembler, value: Source, of: str, to: str) -> Source:
-    """A value of a type of at least 16 bits, clamped to the numbers that it has in common with another one."""
+    """A value of type `of`, which has at least 16 bits, clamped to the range of type `to`."""
     (low, high), (least, most) = (
         (-(1 << type_width(name) - 1), (1 << type_width(name) - 1) - 1)
         if name[0] == "s"
@@ -102,12 +102,12 @@ def _saturated(code: Assembler, value: Source, of: str, to: str) -> Source:
 
 
 def _constant_of(modifiers: str) -> int:
-    """The modifiers .relu and .satfinite of a text as a kernel's constant."""
+    """The bits of a kernel's constant for .relu and .satfinite in `modifiers`."""
     return RECTIFIED * (".relu" in modifiers) | FINITE * (".satfinite" in modifiers)
 
 
 def _as_single(code: Assembler, value: Source, of: str) -> Source:
-    """A row of f16 or bf16 as one of f32."""
+    """A row of f16 or bf16 as one of f32; a row of any other type as it is."""
     return code.intermediate(f"cvt_f32_{of}", 32, [value], row=True) if of in ("f16", "bf16") else value
 
 
@@ -149,7 +149,7 @@ def _integer_to_float(code: Assembler, instruction: Instruction, match: re.Match
     if type_width(of) < 32:
         of, value = of[0] + "32", _resized(code, value, of, of[0] + "32")
     if to == "f64":
-        constant &= SATURATED  # no integer of 32 bits is rounded, and those of 64 bits are to nearest
+        constant &= SATURATED  # a 32-bit integer is exact, a 64-bit one is rounded to nearest
     if to in ("f32", "f64") and not constant:
         _to_register(code, destination, f"cvt_{to}_{of}", type_width(to), [value], 0)
         return
@@ -174,7 +174,7 @@ def _float_to_integer(code: Assembler, instruction: Instruction, match: re.Match
 
 
 def _pack(code: Assembler, instruction: Instruction, match: re.Match) -> None:
-    """Two f32, or a pair of f16 or bf16, to a pair of a narrower type."""
+    """Emits cvt of two f32, or of a pair of f16 or bf16, to a pair of a narrower type."""
     destination, *operands = instruction.operands
     to, of, rounding = match.group("to"), match.group("type"), match.group("rounding")
     constant = _constant_of(match.group("modifiers") or "") | DIRECTIONS[rounding] << DIRECTION

@@ -20,7 +20,7 @@ _PIXEL_MODES = ("im2col", "im2col_no_offs")
 
 
 def _tile_load(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """[dst], [map, {c}], [mbar]{, {im2col offsets}}{, mask}{, cache hint}"""
+    """Emits the load [dst], [map, {c}], [mbar]{, {im2col offsets}}{, mask}{, cache hint}."""
     destination, tensor_map, barrier, *options = instruction.operands
     mode = _mode(code, tensor_map, match)
     coordinates = _coordinates(code, tensor_map, options, match)
@@ -84,7 +84,7 @@ def _mode(code: Code, tensor_map: Address, match: re.Match) -> Mode:
 
 
 def _coordinates(code: Code, tensor_map: Address, options: list, match: re.Match) -> str:
-    """Coordinates, behind them the im2col offsets, which are taken out of the options; stores have zeros."""
+    """The coordinates as text, then the im2col offsets, which are taken out of `options`; stores have zeros."""
     items = tensor_map.coordinates or ()
     for item in items:
         code.fits(item, "s32")
@@ -102,7 +102,7 @@ def _coordinates(code: Code, tensor_map: Address, options: list, match: re.Match
 
 
 def _tile_store(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """[map, {c}], [src]{, cache hint}"""
+    """Emits the store [map, {c}], [src]{, cache hint}."""
     tensor_map, source, *options = instruction.operands
     mode = _mode(code, tensor_map, match)
     _options(code, options, match)
@@ -113,7 +113,7 @@ def _tile_store(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 
 def _tile_prefetch(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """[map, {c}]{, {im2col offsets}}{, cache hint}"""
+    """Emits the prefetch [map, {c}]{, {im2col offsets}}{, cache hint}."""
     tensor_map, *options = instruction.operands
     mode = _mode(code, tensor_map, match)
     operands = f"({code.address(tensor_map)}, {_coordinates(code, tensor_map, options, match)})"
@@ -122,7 +122,7 @@ def _tile_prefetch(code: Code, instruction: Instruction, match: re.Match) -> Non
 
 
 def _bulk_load(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """[dst], [src], size, [mbar]{, mask}{, cache hint}"""
+    """Emits the load [dst], [src], size, [mbar]{, mask}{, cache hint}."""
     destination, source, size, barrier, *options = instruction.operands
     options = _options(code, options, match)
     multicast = code.single(options[0], 16) if match.group("multicast") else "None"
@@ -132,7 +132,7 @@ def _bulk_load(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 
 def _bulk_store(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """[dst], [src], size{, cache hint}{, byte mask}"""
+    """Emits the store [dst], [src], size{, cache hint}{, byte mask}."""
     destination, source, size, *options = instruction.operands
     options = _options(code, options, match)
     kept = code.value(options[-1], 16) if match.groupdict().get("kept") else "None"
@@ -142,7 +142,7 @@ def _bulk_store(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 
 def _bulk_shared(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """[dst], [src], size, [mbar]"""
+    """Emits the copy [dst], [src], size, [mbar]."""
     destination, source, size, barrier = instruction.operands
     places = f"{code.address(destination)}, {code.address(source)}, {code.value(size)}, {code.address(barrier)}"
     reduction = _reduction(code, match, "shared::cluster")

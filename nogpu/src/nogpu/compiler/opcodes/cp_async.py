@@ -12,7 +12,7 @@ _SIZES = {"ca": (4, 8, 16), "cg": (16,)}
 
 
 def _copy(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """[dst], [src], cp-size{, src-size or ignore-src}{, cache policy}"""
+    """Emits cp.async [dst], [src], cp-size{, src-size or ignore-src}{, cache policy}."""
     destination, source, size, *options = instruction.operands
     sizes, hinted = _SIZES[match.group("level")], ".L2::cache_hint" in instruction.opcode
     if size.value not in sizes:

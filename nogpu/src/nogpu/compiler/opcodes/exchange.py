@@ -30,12 +30,12 @@ def _elect(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 
 def _one_membermask(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
-    """One result for the warp, or one for the lanes of each membermask."""
+    """The kind of a result that the lanes of a membermask share: uniform if the membermask is, else a row."""
     return "uniform" if kind_of(instruction.operands[-1]) == "uniform" else "lanes"
 
 
 def _is_broadcast(instruction: Instruction, kind_of: KindOf) -> bool:
-    """shfl.sync.idx of one lane's value to the whole warp."""
+    """True for a shfl.sync.idx of one lane's value to the whole warp."""
     if not instruction.opcode.startswith("shfl.sync.idx"):
         return False
     lane, clamp, membermask = instruction.operands[2:5]
@@ -89,7 +89,7 @@ def _shuffle_kernels(code: Assembler, instruction: Instruction, match: re.Match)
 
 
 def _members(membermask: object) -> int:
-    """A membermask that is a literal."""
+    """The value of a membermask. Raises Unsupported unless it is a literal."""
     if not isinstance(membermask, Immediate):
         raise Unsupported
     return literal_bits(membermask, "b32")

@@ -29,7 +29,7 @@ _MODIFIERS = {"ftz": 1, "sat": 2, "relu": 4, "nan": 8, "xorsign": 16, "abs": 32,
 _ROUNDINGS = ("rn", "rz", "rm", "rp")
 _ROUNDING_SHIFT = 8
 _PLAIN_TOO = ("add", "sub", "mul", "fma", "div", "rcp", "sqrt")
-"""Operations that have a kernel without modifiers, one with (`_m`), and one for roundings but to nearest (`_r`)."""
+"""Operations that have a kernel without modifiers, one with (`_m`), one for roundings not to nearest (`_r`)."""
 
 
 def _constant(groups: dict[str, str | None]) -> int:
@@ -61,7 +61,7 @@ def _widened(code: Assembler, operand: object, of: str, to: str) -> Source:
 
 
 def _extreme(operation: str) -> Kernels:
-    """The kernels of a row of min or max: one pair of sources after the other."""
+    """The kernels of a row of min or max, which combine the sources one after the other."""
 
     def kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
         groups, (destination, *operands) = match.groupdict(), instruction.operands
@@ -80,12 +80,12 @@ def _extreme(operation: str) -> Kernels:
 def float_row(
     operation: str, types: str, count: int, sources: tuple[str | None, ...] = (), kernel: str | None = None
 ) -> Row:
-    """A row of arithmetic of `count` sources. A NaN is the canonical one, or of f64 the first source that is one.
+    """A row of arithmetic of `count` sources. A NaN result is canonical, or in f64 the first source that is a NaN.
 
     operation: the opcode before its type, as a pattern with groups `rounding`, `ftz`, `sat`, `relu` and `oob` for the
     modifiers of these names. types: the legal types, separated by spaces.
     sources: types of the sources if they differ from the result's; None for the last type in the opcode.
-    kernel: the operation's name; by default the opcode's letters.
+    kernel: name of the kernel; by default the first word of `operation`.
     """
     ending = r"\.(?P<of>f16|bf16)" if sources else ""
     name = kernel or re.split(r"\W", operation)[0]

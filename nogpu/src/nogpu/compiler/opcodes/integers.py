@@ -88,7 +88,7 @@ BIT_FIELDS = [
 
 
 def _logic(code: Assembler, instruction: Instruction, match: re.Match) -> None:
-    """lop3, with or without a Boolean operation."""
+    """Emits lop3, with or without a Boolean operation."""
     destination, *operands = instruction.operands
     sources = [code.source(operand, "b32") for operand in operands[:3]]
     table = operands[3].value & 0xFF

@@ -44,7 +44,7 @@ _EXCLUSIVE = (  # pairs of classes that exclude each other
     ("device", "vector"),
     ("device", "nc"),
 )
-# Classes for global and generic addresses only.
+# Classes of modifiers for global and generic addresses only.
 _OF_GLOBAL = ("level1", "level2", "hint", "prefetch", "nc", "device")
 _ORDERED = ("relaxed", "acquire", "release")
 
@@ -122,7 +122,7 @@ def _items(code: Code, operand: object, count: int, width: int, sinks: bool) -> 
 
 
 def _check_address(code: Code, operand: object, space: str | None) -> None:
-    """Raises EmulatorError for what is no address, and for a parameter's address outside of .param."""
+    """Raises EmulatorError unless an operand is an address that an access to `space` may have."""
     code.address(operand)
     assert isinstance(operand, Address)
     if operand.coordinates is not None:
@@ -173,7 +173,7 @@ def _load(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 
 def _kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
-    """The kernel of a weak access. Its modifiers are legal: the call has been written."""
+    """Emits the kernel of a weak access. Its modifiers are legal: the call, written before, has checked them."""
     store = match.group("name") == "st"
     parts = match.group("modifiers")[1:].split(".")
     found = {kind: part for part in parts for kind, names in _CLASSES[match.group("name")].items() if part in names}
@@ -186,8 +186,8 @@ def _kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None
 
 
 def _load_kind(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
-    """A row for local memory, which differs from lane to lane, and for generic addresses, which may be local; for other
-    memory uniform if the address is.
+    """The kind of a load's result: a row for local memory, which differs from lane to lane, and for generic addresses,
+    which may be local; for other memory uniform if the address is.
     """
     parts = set(instruction.opcode.split("."))
     elsewhere = parts & {space for space in _LOAD["space"] if space != "local"}

@@ -20,14 +20,14 @@ def _check(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 
 def _load(form: str, function: str, operand: str) -> Row:
-    """ldmatrix. operand: the last but one of the function in `ops.matrices`."""
+    """A row for ldmatrix. operand: the last argument but one of the function in `ops.matrices`."""
     template = f"matrices.{function}(g, {{m}}, {{1:x}}, {{count}}, {operand}, {{issuer}})"
     pattern = rf"(?P<name>ldmatrix)\.sync\.aligned\.{form}"
     return called(pattern, template, check=_check, parts=True, kind=always_lanes, takes="b32* []")
 
 
 def _store(form: str, function: str, operands: str) -> Row:
-    """stmatrix. operands: of the function in `ops.matrices` behind the values."""
+    """A row for stmatrix. operands: arguments of the function in `ops.matrices` behind the values."""
     template = f"matrices.{function}(g, {{m}}, {{0:x}}, {{1:s}}, {operands})"
     return called(rf"(?P<name>stmatrix)\.sync\.aligned\.{form}", template, check=_check, writes=0, takes="[] b32*")
 

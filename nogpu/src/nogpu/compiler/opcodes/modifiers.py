@@ -12,7 +12,7 @@ HINT = ("L2::cache_hint",)
 
 
 def classified(code: Code, name: str, text: str, classes: dict[str, tuple[str, ...]]) -> dict[str, str]:
-    """ ".global.v2.b32" -> {"space": "global", "vector": "v2", "type": "b32"}.
+    """Modifiers by class: ".global.v2.b32" -> {"space": "global", "vector": "v2", "type": "b32"}.
 
     classes: class -> its modifiers. Raises EmulatorError for a modifier of no class, for a second modifier of a class,
     and without a type.

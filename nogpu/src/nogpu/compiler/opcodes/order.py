@@ -1,7 +1,7 @@
 """The order of an opcode's modifiers.
 
-The PTX ISA writes them in one order; ptxas takes them in any, and shipped PTX uses that. Only modifiers of one class,
-two types or two state spaces, mean different things by their order.
+The PTX ISA writes them in one order; ptxas takes them in any, and shipped PTX relies on that. Only modifiers of one
+class, two types or two state spaces, mean different things by their order.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
-FREE_LIMIT = 8  # modifiers whose orders are tried
+FREE_LIMIT = 8  # most modifiers whose orders are tried
 
 _NAMES = {
     "bar": "warp sync arrive red",
@@ -46,7 +46,7 @@ _CLASS = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _CLAS
 
 
 def _name_length(parts: list[str]) -> int:
-    """Parts of an opcode that are its instruction's name; 0 if one of them stands apart."""
+    """Number of leading parts that are the instruction's name; 0 if another of its parts stands behind a modifier."""
     if parts[0] == "tcgen05":
         return 2
     following = _NAMES.get(parts[0], "").split()
@@ -55,7 +55,7 @@ def _name_length(parts: list[str]) -> int:
 
 
 def orders(opcode: str) -> Iterator[str]:
-    """The opcodes of the same meaning, modifiers in other orders; none if there are more than FREE_LIMIT."""
+    """The opcode with its modifiers in each order that means the same; none for more than FREE_LIMIT modifiers."""
     parts = opcode.split(".")
     length = _name_length(parts)
     name, modifiers = parts[:length], parts[length:]

@@ -2,8 +2,7 @@
 
 A row matches whole opcodes by a regular expression. It emits an instruction as kernels (`rowcode.assembler`), as a call
 of Python (`code.Code`), or as both: then kernels call Python for what they leave out and for errors. In the text of a
-call an operand is a Python integer if it is uniform, else a NumPy row of 32 lanes. What is not legal is refused by
-either.
+call an operand is a Python integer if it is uniform, else a NumPy row of 32 lanes. Both ways refuse what is not legal.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Kind = Callable[[Instruction, int, KindOf], str]
 """(instruction, number of its destinations, kinds of operands) -> the kind of its result."""
 Emit = Callable[["Code", Instruction, re.Match[str]], None]
 Kernels = Callable[["Assembler", Instruction, re.Match[str]], None]
-"""Raises Unsupported for what it leaves to the call, if there is one."""
+"""Emits an instruction as kernels. Raises Unsupported for what it leaves to the row's call, if there is one."""
 
 
 def same_as_sources(instruction: Instruction, writes: int, kind_of: KindOf) -> str:
@@ -59,7 +58,7 @@ class Row:
     flow: str = ""
     """"branch", "exit", "wait" (may have to wait; the first instruction of a segment), or "" for none of these."""
     operands: frozenset[int] | None = None
-    """Legal numbers of operands, destinations included; None if they are unpacked, and any other number so refused."""
+    """Legal numbers of operands, destinations included; None if the row unpacks them, which refuses other numbers."""
     carry: frozenset[str] = frozenset()
     """Use of the carry flag: "in" if the instruction reads it, "out" if it writes it (see `compiler.carry`)."""
     takes: str = ""
@@ -67,7 +66,7 @@ class Row:
     kernels: Kernels | None = None
     """Emits the instruction as kernels; None if there are none."""
     refuses: bool = False
-    """The row only says why an instruction is not modelled."""
+    """True if the row only says why an instruction is not modelled."""
 
     def refusal(self, instruction: Instruction, match: re.Match[str]) -> str | None:
         """The reason why the row does not take an instruction of its opcode, or None."""
@@ -79,7 +78,7 @@ class Row:
 
 
 def row(pattern: str, emit: Emit | None = None, operands: int | tuple[int, ...] | None = None, **options: Any) -> Row:
-    """operands: the legal number of operands, or the legal numbers; by default those of `takes`, if it is given.
+    """A row. operands: the legal number of operands, or the legal numbers; by default those of `takes`, if given.
 
     options: other attributes of the row.
     """
@@ -99,7 +98,7 @@ def computed(
     constant: int = 0,
     **options: Any,
 ) -> Row:
-    """An instruction `d = f(a, b, ...)` that is one kernel.
+    """A row for `d = f(a, b, ...)` that is one kernel.
 
     pattern, ending: the opcode before and after its type. types: the legal types, separated by spaces.
     kernel, constant: name of the kernel and the constant for it, as `rowcode.assembler.Assembler.compute` has them.
@@ -120,7 +119,7 @@ def computed(
 
 
 def by_lane(pattern: str, kernels: Kernels, **options: Any) -> Row:
-    """An instruction that kernels compute for each lane, even where all lanes hold the same. options: as for `row`."""
+    """A row that kernels compute for each lane, even where all lanes hold the same. options: as for `row`."""
     return row(pattern, kernels=kernels, kind=always_lanes, **options)
 
 
@@ -132,7 +131,7 @@ def called(
     parts: bool = False,
     **options: Any,
 ) -> Row:
-    """An instruction that is one call, written as a template of `code.Code.call`, which has parts, too.
+    """A row for an instruction that is one call. template, parts: as in `code.Code.call`.
 
     operands: as in `row`; by default those that `takes` or, without it, the template names. check: raises EmulatorError
     for what `takes` does not refuse.
@@ -150,7 +149,7 @@ def called(
 
 
 def ignored(pattern: str, takes: str = "") -> Row:
-    """An instruction without an effect in the model: a hint. takes: as in `Row`; none if it has no operands."""
+    """A row for a hint, which has no effect in the model. takes: as in `Row`; empty if there are no operands."""
 
     def nothing(code: object, instruction: Instruction, match: re.Match) -> None: ...
 
@@ -158,7 +157,7 @@ def ignored(pattern: str, takes: str = "") -> Row:
 
 
 def refused(pattern: str, reason: str) -> Row:
-    """Instructions that are not modelled, with the reason."""
+    """A row for instructions that are not modelled, with the reason."""
 
     def emit(code: Code, instruction: Instruction, match: re.Match) -> None:
         raise code.fail(f"instruction {instruction.opcode} is not modelled: {reason}")

@@ -26,7 +26,7 @@ def _tensor_memory_store(code: Code, instruction: Instruction, match: re.Match) 
 
 
 def _form(code: Code, operands: list, match: re.Match) -> tuple[str, int, bool, int]:
-    """Modifiers as `ops.tmem` takes them. operands: those that may hold the split offset."""
+    """The modifiers as `ops.tmem` takes them. operands: the split offset, if there is one."""
     needed = match.group("shape") == "16x32bx2"
     if needed != (len(operands) == 1) or (needed and not isinstance(operands[0], Immediate)):
         raise code.fail("an immediate split offset goes with shape 16x32bx2 only")
@@ -35,7 +35,7 @@ def _form(code: Code, operands: list, match: re.Match) -> tuple[str, int, bool, 
 
 
 def _mma(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """[d], a, b, idesc, {[sfa], [sfb],} {disable-output-lane,} enable-input-d {, scale-input-d}
+    """Emits tcgen05.mma [d], a, b, idesc, {[sfa], [sfb],} {disable-output-lane,} enable-input-d {, scale-input-d}.
 
     a: a descriptor in a 64-bit register, or an address in tensor memory.
     """

@@ -16,7 +16,7 @@ _FETCH = headers.packer("native/textures.c", "Fetch")
 (AXES,) = headers.constants("native/textures.h", "AXES")
 
 _AXES = {"1d": ((1,), 1), "2d": ((2,), 2), "3d": ((4,), 3)}
-"""Geometry -> (legal numbers of coordinates, those that count)."""
+"""Geometry -> (legal numbers of coordinates, number of those that count)."""
 _NOT_MODELLED = "of the textures, 1D, 2D and 3D ones without layers, faces, samples and mipmaps are"
 
 
@@ -73,7 +73,7 @@ def _items(code: Code, operand: object, count: int) -> tuple:
 
 
 def _surface(code: Code, address: object, match: re.Match) -> tuple[int, str]:
-    """(number of values, text of the first arguments)."""
+    """(number of values, text of the first arguments) of a surface access."""
     form = (_dimensions(match), int(match.group("bits")), match.group("outside"))
     count = int((match.group("vector") or "v1")[1:])
     if form[1] * count > 128:
@@ -127,7 +127,7 @@ _ACCESS = rf"\.b\.{_GEOMETRY}(?:\.(?P<vector>v2|v4))?\.b(?P<bits>8|16|32|64)\.(?
 
 ROWS: list[Row] = [
     row(rf"tex\.{_GEOMETRY}{_RESULT}\.(?P<coordinates>s32|f32)", _fetch, kind=always_lanes, takes="b32* [,]"),
-    # Textures have one level: whichever is asked for, or chosen by gradients, is that.
+    # A texture has one level, which every level operand and every gradient selects.
     row(rf"tex\.level\.{_GEOMETRY}{_RESULT}\.(?P<coordinates>f32)", _fetch, kind=always_lanes, takes="b32* [,] f32"),
     row(
         rf"tex\.grad\.{_GEOMETRY}{_RESULT}\.(?P<coordinates>f32)",

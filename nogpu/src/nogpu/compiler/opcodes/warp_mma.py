@@ -1,7 +1,7 @@
 """Rows of the opcode table: mma.sync (PTX ISA, "Warp-level Matrix Instructions: mma").
 
-Not modelled are block scaling and .kind::f8f6f4, which other chips have, and what nobody compiles for this one:
-single-bit operands, m8n8k4 of f16.
+Block scaling and .kind::f8f6f4, which other chips have, are not modelled, nor are forms that nobody compiles for this
+chip: single-bit operands, m8n8k4 of f16.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _FORMS: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     **dict.fromkeys(_NIBBLES, (_NIBBLES, ("s32",), ("m8n8k32", "m16n8k32", "m16n8k64"))),
 }
 _BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4, "u4": 4}
-_KINDS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "s4", "u4")  # as native/warp_mma.c numbers them
+_KINDS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "s4", "u4")  # in the order of native/warp_mma.c
 _RESULTS = ("f32", "f16", "s32")
 _MMA, _DOUBLE_MMA = (headers.packer("native/warp_mma.c", name) for name in ("WarpMma", "DoubleMma"))
 _MOST, _MOST_F64 = (4, 2, 4, 4), (8, 4, 4, 4)  # registers of A, B, C and D
-_ONE = 1 << 30  # of a slot that holds one value for all lanes
+_ONE = 1 << 30  # flag of a slot with one value for all lanes
 
 
 def _parsed(code: Assembler, instruction: Instruction, match: re.Match) -> tuple[int, list[tuple[object, ...]]]:
-    """(m, registers of D, A, B and C). Raises EmulatorError for what is no form of mma."""
+    """(m, registers of D, A, B and C). Raises EmulatorError for any form that is not modelled."""
     m, k = int(match.group("m")), int(match.group("k"))
     result, of_a, of_b = match.group("d"), match.group("a"), match.group("b")
     second, results, shapes = _FORMS[of_a]

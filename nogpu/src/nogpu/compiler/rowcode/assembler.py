@@ -1,4 +1,4 @@
-"""Operations of a program, written instruction by instruction; rows of the opcode table use it for their kernels."""
+"""Assembler of a program's operations, with which rows of the opcode table emit the kernels of an instruction."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from nogpu.ptx.literals import literal_bits
 from nogpu.ptx.types import type_width
 
 KEEPS, TO_ROW = headers.constants("native/engine.h", "KEEPS", "TO_ROW")
-FOURTH = 32  # flag of an operation with four sources, of which x is the last one's slot: that is one value
+FOURTH = 32  # flag of an operation with four sources: the last one's slot, x, holds one value for all lanes
 _BASES = {"shared": SHARED_BASE, "param": PARAMETERS}
 
 
 class Unsupported(Exception):
-    """No kernel does what the instruction says: Python is called instead."""
+    """Raised where no kernel does what the instruction says: Python is called instead."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class Assembler:
         self.pc = 0
         """Index of the current instruction."""
         self.kind = "uniform"
-        """Kind of its result (`compiler.flow`)."""
+        """Kind of the instruction's result (`compiler.flow`)."""
         self.guarded = False
-        """Whether only lanes in which its guard holds execute it."""
+        """True if only lanes in which a guard holds execute the instruction."""
         self.waits = False
-        """Whether it may have to wait."""
+        """True if the instruction may have to wait."""
         self._ops: list[tuple[int, int, int, int, int, int, int, int]] = []
         self._kernels: dict[str, int] = {}
         self._descriptions = bytearray()
@@ -57,7 +57,7 @@ class Assembler:
         self._constants: dict[int, Source] = {}
         self._temporaries = 0
         self.clocks: dict[int, list[tuple[int, str]]] = {}
-        """Instruction -> (slot, special register) of each clock that it reads; Python is called where C has none."""
+        """Instruction -> (slot, special register) of each clock that it reads, for Python where C has no clock."""
 
     def __len__(self) -> int:
         return len(self._ops)
@@ -72,17 +72,17 @@ class Assembler:
         return len(self._ops) - 1
 
     def emit_described(self, kernel: str, description: bytes) -> None:
-        """Adds an operation whose x is the address of a description, a multiple of 8 bytes."""
+        """Adds an operation whose x is the address of a description, which is a multiple of 8 bytes long."""
         self.emit(kernel, x=self.described(description))
 
     def described(self, description: bytes) -> int:
-        """The x of the next operation: it becomes the address of a description, a multiple of 8 bytes."""
+        """Adds a description, a multiple of 8 bytes long. Returns the next operation's x, which becomes its address."""
         self._described.append(len(self._ops))
         self._descriptions += description
         return len(self._descriptions) - len(description)
 
     def patch(self, index: int, target: int | None = None) -> None:
-        """The jump at `index` leads to the operation `target`; None: to the next one."""
+        """Makes the jump at `index` lead to the operation `target`; None: to the next one."""
         op = self._ops[index]
         self._ops[index] = (*op[:7], (len(self._ops) if target is None else target) - index)
 
@@ -92,7 +92,7 @@ class Assembler:
         self._described = [index for index in self._described if index < count]
 
     def assembled(self) -> dict[str, Any]:
-        """The fields of `Image` that say what the operations are."""
+        """The fields of `Image` that describe the operations."""
         return {
             "kernels": list(self._kernels),
             "ops": np.array(self._ops, OP).tobytes(),
@@ -122,13 +122,13 @@ class Assembler:
         return EmulatorError(reason)
 
     def fits(self, operand: object, type_name: str) -> None:
-        """Raises EmulatorError for a register of another width than the type's, and for what is no value of it."""
+        """Raises EmulatorError unless an operand is a register of the type's width or a value of the type."""
         reason = misfit(operand, type_name)
         if reason is not None:
             raise self.fail(reason)
 
     def source(self, operand: object, type_name: str) -> Source:
-        """An operand of a type. Raises EmulatorError for what is none."""
+        """The slot of an operand of a type. Raises EmulatorError for any other operand."""
         self.fits(operand, type_name)
         if isinstance(operand, Register):
             return Source(self.slots[operand.name].offset, self.is_row(operand))
@@ -143,7 +143,7 @@ class Assembler:
         return result
 
     def _special(self, name: str, width: int) -> Source:
-        """A special register, cut off or with zeros above."""
+        """The slot of a special register, cut off or with zeros above."""
         if width == 1:
             raise self.fail(f"operand {name} is no predicate")
         if name in CLOCKS:
@@ -163,7 +163,7 @@ class Assembler:
     def place(self, operand: object, type_name: str, space: str | None = None) -> Source:
         """The address of a variable or parameter, "v" or "v+4", or an operand of a type.
 
-        space: that of the variable, None for any. Raises EmulatorError for what is none, and for too few bits.
+        space: that of the variable, None for any. Raises EmulatorError for other operands, and for too few bits.
         """
         symbol = operand.base if isinstance(operand, Address) and operand.direct else operand
         if not isinstance(symbol, Symbol):
@@ -206,7 +206,7 @@ class Assembler:
 
     @property
     def parameter_bytes(self) -> Source:
-        """The size of the parameters."""
+        """The size of the parameters in bytes."""
         if PARAMETER_BYTES not in self.slots:
             self.slots.add_special(PARAMETER_BYTES, 64)
         return Source(self.slots[PARAMETER_BYTES].offset, False)
@@ -223,7 +223,7 @@ class Assembler:
     # Operations
 
     def operation(self, kernel: str, destination: object, sources: Sequence[Source], x: int = 0) -> None:
-        """`destination = kernel(sources)`: the kernel for rows, or with _s the one for values that all lanes share."""
+        """Emits `destination = kernel(sources)`. For values that all lanes share the kernel's name ends in _s."""
         if destination == SINK:
             return
         if not isinstance(destination, Register):
@@ -237,7 +237,7 @@ class Assembler:
     def shared_result(
         self, kernel: str, destination: object, source: Source | None = None, b: int = 0, c: int = 0, x: int = 0
     ) -> None:
-        """Adds an operation whose one result all lanes share; the destination may be a row, or `_`. source: a."""
+        """Adds an operation whose result all lanes share; the destination may be a row, or `_`. source: operand a."""
         a, flags = (0, 0) if source is None else (source.offset, int(not source.row))
         if destination == SINK:
             self._emit(kernel, (self.temporary(64, row=False).offset, a, b, c), flags, x)
@@ -250,7 +250,7 @@ class Assembler:
         self._emit(kernel, (self.slots[destination.name].offset, a, b, c), flags, x)
 
     def intermediate(self, kernel: str, width: int, sources: Sequence[Source], x: int = 0, row: bool = False) -> Source:
-        """`kernel(sources)` in a new slot. width: bits of the result. row: a row in any case."""
+        """Emits `kernel(sources)` to a new slot. width: bits of the result. row: a row in any case."""
         row = row or any(source.row for source in sources)
         result = self.temporary(width, row)
         self._operation(kernel, result.offset, row, sources, 0, x)
@@ -274,9 +274,9 @@ class Assembler:
         x: int = 0,
         result: str | None = None,
     ) -> None:
-        """`d = kernel(a, b, ...)`; sources and result as in `opcodes.rows.computed`.
+        """Emits `d = kernel(a, b, ...)`; sources and result as in `opcodes.rows.computed`.
 
-        kernel: names the type's width {w}, width and sign {t}, and name {f}. x: its constant.
+        kernel: a name in which {w} is the type's width, {t} its sign and width, {f} its name. x: the kernel's constant.
         """
         destination, *operands = instruction.operands
         width = type_width(type_name)

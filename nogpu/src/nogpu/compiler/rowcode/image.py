@@ -1,4 +1,4 @@
-"""Row code as plain data, and its way into a process."""
+"""Row code as plain data, to which a process adds addresses."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ OP = np.dtype(headers.structure("native/engine.h", "Op"))
 
 @cache
 def address_of(kernel: str) -> int:
-    """The address of a kernel by its name. AttributeError if there is none."""
+    """The address of a kernel by its name. Raises AttributeError if there is none."""
     return ctypes.cast(getattr(library(), f"k_{kernel}"), ctypes.c_void_p).value or 0
 
 
 @dataclass(frozen=True)
 class Image:
-    """A program's row code. Nothing depends on the CPU, and only addresses of global variables on the process."""
+    """A program's row code. Nothing in it depends on the CPU, only addresses of global variables on the process."""
 
     name: str
-    """Of the kernel."""
+    """Name of the PTX kernel."""
     kernels: list[str]
     """The C kernels that it uses (native/*.c)."""
     ops: bytes
-    """OPs. `run` is an index of `kernels`; `x` of those in `described` is an offset in `descriptions`."""
+    """Items of type OP. `run` is an index of `kernels`; `x` of those in `described` is an offset in `descriptions`."""
     described: list[int]
     descriptions: bytes
     starts: dict[int, int]
@@ -39,17 +39,17 @@ class Image:
     registers: bytes
     """The register file as every warp starts with it."""
     specials: list[tuple[int, int, bool, str]]
-    """As `Slots.special_places`."""
+    """Result of `Slots.special_places`."""
     texts: dict[int, str]
     """Instruction -> its Python row."""
     without_kernel: list[int]
     """Instructions that only their Python rows execute."""
     destinations: dict[int, list[int]]
-    """As `PythonTexts.destinations`."""
+    """Result of `PythonTexts.destinations`."""
     first_uses: dict[int, list[int]]
-    """As `Plan.first_uses`."""
+    """`Plan.first_uses`, with sorted lists."""
     live_words: dict[int, bytes]
-    """Place where a group can stand -> int32s: 64-bit words of the register file that it may read."""
+    """Place where a group can stand -> int32s: indices of 64-bit words of the register file that it may read."""
     static_shared: int
     dynamic_shared_offset: int
     local_bytes: int

@@ -21,7 +21,7 @@ from nogpu.hardware.native import ALIGNMENT, LANES
 from nogpu.ptx.ir import Entry, Special
 
 WORD = 8  # bytes of a slot that holds no row
-POISON = 0xFFFFFFFFFFFFFFFF  # what registers hold before they are written
+POISON = 0xFFFFFFFFFFFFFFFF  # value of a register before it is written
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class Slot:
 
     offset: int  # bytes
     width: int  # bits of the register
-    row: bool  # 32 words, else one
+    row: bool  # true for 32 words, false for one
     predicate: bool
 
     @property
     def words(self) -> range:
-        """The 64-bit words of the file that it occupies."""
+        """Indices of the 64-bit words of the register file that the slot occupies."""
         return range(self.offset // WORD, (self.offset + self._nbytes + WORD - 1) // WORD)
 
     @property
@@ -56,7 +56,7 @@ class Slots:
     """Bytes of all slots."""
 
     def add(self, name: str, width: int, row: bool) -> Slot:
-        """A new slot. width: bits. A row of predicates is a mask."""
+        """Adds a slot. width: bits. A row of predicates is a mask."""
         row = row and width > 1
         nbytes, alignment = (LANES * width // 8, ALIGNMENT) if row else (WORD, WORD)
         offset = -(-self.size // alignment) * alignment
@@ -82,7 +82,7 @@ class Slots:
         return initial.tobytes()
 
     def add_special(self, name: str, width: int) -> None:
-        """A slot for one of `operands.VALUES`."""
+        """Adds a slot for one of `operands.VALUES`."""
         self.add(name, width, row=name in LANE_SPECIALS)
         self.specials.append(name)
 
@@ -92,7 +92,7 @@ class Slots:
         return [(slot.offset, slot.width, slot.row, name) for slot, name in found]
 
     def words_of(self, registers: Iterable[str]) -> bytes:
-        """int32s: the words of these registers' slots, in order."""
+        """Indices, as int32s, of the words of these registers' slots, sorted by name."""
         return array("i", [word for name in sorted(registers) for word in self.by_name[name].words]).tobytes()
 
 
