@@ -48,7 +48,7 @@ def ptx(wrapper: int) -> str:
 
 
 def read(address: int) -> bytes:
-    """The block at an address."""
+    """The block at an address. Raises EmulatorError where there is none."""
     magic, _, header, size = _BLOCK.unpack(ctypes.string_at(address, _BLOCK.size))
     if magic != BLOCK_MAGIC:
         raise EmulatorError(f"the fat binary's block has magic number {magic:#x}, {BLOCK_MAGIC:#x} expected")
@@ -71,7 +71,7 @@ def images(block: bytes) -> Iterator[Image]:
 
 
 def choose(found: list[Image]) -> str:
-    """The text of the best PTX among images."""
+    """The PTX for the newest architecture that the device runs. Raises EmulatorError where there is none."""
     refuse_rubin("CUDA C++")
     texts = [image for image in found if image.kind == PTX and image.architecture <= BEST]
     if not texts:
@@ -93,7 +93,7 @@ def _decompressed(data: bytes, flags: int, size: int) -> bytes:
 
 
 def lz4(data: bytes, size: int) -> bytes:
-    """A decompressed block (github.com/lz4/lz4, doc/lz4_Block_format.md)."""
+    """The `size` bytes of a compressed block (github.com/lz4/lz4, doc/lz4_Block_format.md)."""
     out, place = bytearray(), 0
 
     def length(first: int) -> int:
@@ -123,7 +123,7 @@ def lz4(data: bytes, size: int) -> bytes:
 
 
 def zstd(data: bytes, size: int) -> bytes:
-    """Decompressed by the system's libzstd, Python 3.14 or the package zstandard, whichever there is."""
+    """The data decompressed, by the system's libzstd, Python 3.14 or the package zstandard, whichever there is."""
     try:
         library = ctypes.CDLL("libzstd.so.1")
     except OSError:

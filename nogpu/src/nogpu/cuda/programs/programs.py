@@ -25,7 +25,7 @@ _INSIDE = "from nogpu.cuda.programs import programs; programs.run_library()"
 
 
 def is_program(path: str) -> bool:
-    """True if a file is a .cu file, or an executable or library of the system; or the name of our nvcc."""
+    """True for the path of a .cu file or of an ELF executable or library, and for the name of our nvcc."""
     if path.endswith(".cu") or path == NVCC:
         return True
     try:
@@ -60,7 +60,7 @@ def command(program: list[str], variables: dict[str, str]) -> tuple[list[str], d
 
 
 def _check(path: Path) -> None:
-    """Raises EmulatorError for an executable whose CUDA calls cannot be led here."""
+    """Raises EmulatorError for an executable whose CUDA calls cannot reach runtime/."""
     contents = path.read_bytes()
     for runtime in (b"libcudart.so.11", b"libcudart.so.12"):
         if runtime + b"\0" in contents:
@@ -76,7 +76,7 @@ def _check(path: Path) -> None:
 
 
 def _symbol_names(file: bytes) -> set[bytes]:
-    """The names in the symbol tables of an executable of 64-bit ELF (man 5 elf); of any other file none."""
+    """The names in the symbol tables of an executable of 64-bit ELF (man 5 elf); none of any other file."""
     names: set[bytes] = set()
     try:
         sections, size, count = struct.unpack_from("<Q10xHH", file, 0x28)
@@ -95,7 +95,7 @@ def _environment(path: Path, variables: dict[str, str]) -> dict[str, str]:
     from nogpu.cuda.programs import toolkit
 
     ours = library(PROGRAM)
-    names = store.root() / f"{ours.stem}-names"  # under which programs look for the libraries
+    names = store.root() / f"{ours.stem}-names"  # names by which programs look for the libraries
     names.mkdir(exist_ok=True)
     for name in ("libcuda.so.1", "libcudart.so.13"):
         if not (names / name).exists():
@@ -138,7 +138,7 @@ def compiled(source: Path, shared: bool = False) -> Path:
 
 
 def run_library() -> None:
-    """Run the `main` of the library that the arguments of this process name, with the others; exit with its result."""
+    """Run the `main` of the library that the first argument names, with all arguments; exit with its result."""
     from nogpu.cuda.programs import connection
 
     connection.connect()

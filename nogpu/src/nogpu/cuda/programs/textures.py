@@ -81,7 +81,7 @@ def create_texture(result: int, resource: int, description: int, view: int) -> N
 
 
 def _texture(resource: Resource, description: Description) -> textures.Texture:
-    """Raises Refused for what CUDA refuses, and for what is not modelled."""
+    """The texture of a resource. Raises Refused or Fault for what CUDA refuses, Refused for what is not modelled."""
     if not isinstance(current(), Emulated):
         raise status.Refused(status.NOT_SUPPORTED, "texture objects are not modelled on a Hopper GPU")
     if description.is_srgb or description.anisotropy > 1:
