@@ -97,7 +97,7 @@ def tensor_map(array: Any, box: Sequence[int], **options: Any) -> bytes:
 def array(data: ArrayLike) -> np.ndarray:
     """A copy of `data` (anything that NumPy makes an array of) in device memory, 256-byte aligned, for `load_ptx`.
 
-    Raises EmulatorError for what is no array, for Python objects and for a foreign byte order.
+    Raises EmulatorError for data that is no array, for Python objects and for a foreign byte order.
     """
     from nogpu.cuda import arrays
 

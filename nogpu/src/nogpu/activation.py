@@ -37,7 +37,7 @@ def environment(device: str = "b200", **values: object) -> dict[str, str]:
         # Workers share the cores already. NumPy's library reads the variable once, when it is loaded.
         variables["OPENBLAS_NUM_THREADS"] = "1"
         variables.setdefault("OMP_WAIT_POLICY", "passive")  # torch's threads would spin on cores that workers need
-        variables.setdefault(PROCESS, str(os.getpid()))  # not a child that asks first
+        variables.setdefault(PROCESS, str(os.getpid()))  # else a child that asks first would show progress
     return variables
 
 

@@ -1,8 +1,8 @@
 """The emulator's time per operation on this CPU: nogpu bench [--json FILE] [--repeats N] [--only TEXT]
 
 Each operation is in the loop of a small PTX kernel, which is launched with few and with many iterations. The
-difference, less that of an empty loop, is the time of the operations. One process and thread, one CTA or one pair,
-schedule "late". The times say nothing about a GPU.
+difference, less that of an empty loop, is the time of the operations. One thread of one process runs one CTA
+or one pair, under schedule "late". The times say nothing about a GPU.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def _program() -> str:
 class EmulatorError(RuntimeError):
     """A broken rule in an emulated kernel with its place, or a launch or call that is refused.
 
-    All attributes but `reason` are None where they are not known: a launch that was refused has no warp.
+    An attribute that is not known is None: a launch that was refused has no warp.
     """
 
     def __init__(

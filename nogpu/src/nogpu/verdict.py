@@ -31,7 +31,7 @@ Note = dict[str, Any]
 
 
 def judged(command: str, program: list[str], json_file: str | None, start: Callable[[], None]) -> NoReturn:
-    """Run a program in a child, which `start` replaces by the program; report the verdict, and exit with its code.
+    """Run a program in a child, which `start` replaces by it; report the verdict, and end with its code or signal.
 
     json_file: "-" is standard output, and the program's own output goes to standard error.
     """

@@ -1,7 +1,7 @@
 """Puts a Python process on the emulated device.
 
-`nogpu run` puts this folder on PYTHONPATH and sets NOGPU; child processes inherit both. This module
-imports none of nogpu at its start: hooks wait for the modules that need the device.
+`nogpu run` puts this folder on PYTHONPATH and sets NOGPU; child processes inherit both. Its import loads
+no other module of nogpu: hooks wait for the modules that need the device.
 """
 
 from __future__ import annotations

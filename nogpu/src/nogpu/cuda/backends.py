@@ -24,7 +24,7 @@ from nogpu.hardware.variables import module_memory
 from nogpu.hardware.words import misaligned
 from nogpu.ptx.ir import Entry, Module
 
-ALIGNMENT = 512  # bytes, of device allocations
+ALIGNMENT = 512  # alignment of device allocations in bytes
 WITHIN_DEVICE = 3  # cudaMemcpyDeviceToDevice
 _COPY_KINDS = ((False, False), (False, True), (True, False), (True, True), (False, False))
 """cudaMemcpyKind -> (source, destination), True for device memory; the last kind leaves it to the addresses."""
@@ -72,7 +72,7 @@ class Emulated:
     def _launch(self, entry: Entry, config: LaunchConfig, values: list[bytes], queue: int, event: int) -> None:
         Device.current().launch(entry, config, values, queue=queue)
         if event:
-            # On a GPU it may be recorded once every CTA has begun. Waiting for the launch's end is safe: it is later.
+            # On a GPU the event may be recorded once every CTA has begun. The launch's end is later, so it is safe.
             events.record(event, queue)
 
     def synchronize(self, queue: int | None = None, event: int | None = None) -> None:
@@ -111,7 +111,7 @@ class Emulated:
 
     def allocate(self, size: object, on_host: bool = False, queue: int | None = None, name: str = "") -> int:
         """Allocate device memory, or host memory that kernels may access too, as work of a queue if one is named. The
-        result is its address. name: the allocation's in messages. Raises Fault.
+        result is its address. name: the allocation's in messages. Raises Fault for a size that does not fit.
         """
         device = Device.current()
         nbytes = integer(size, "size", 1, device.properties.total_memory)
@@ -209,7 +209,7 @@ class Emulated:
             words.data[address - words.start :][:nbytes].view(_WORDS[size])[:] = filler
 
     def variable(self, module: Module, name: str) -> tuple[int, int]:
-        """Address and size of a variable of a module. Raises KeyError."""
+        """(address, bytes) of a variable of a module. Raises KeyError if there is none."""
         memory = module_memory(module.scope)
         address = memory.addresses[name]
         memory.register(Device.current().memory)
@@ -220,7 +220,7 @@ class Emulated:
         return device_attributes.attribute(number, self.properties())
 
     def properties(self) -> DeviceProperties:
-        """The limits that launches are checked against."""
+        """The device's properties, against which launches are checked."""
         return Device.current().properties
 
     def memory(self) -> tuple[int, int]:

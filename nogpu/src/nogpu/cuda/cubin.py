@@ -1,7 +1,7 @@
 """A kernel's resources as ptxas has recorded them in a cubin: the attributes of its section .nv.info.
 
 A cubin is an ELF64 file (System V ABI, "ELF Header", "Sections"). Each attribute of .nv.info is a format, a number and
-a size; those of NUMBERS hold the symbol of a function and a count. `cuobjdump -elf` prints them as EIATTR_REGCOUNT and
+a size; those read here hold the symbol of a function and a count. `cuobjdump -elf` prints them as EIATTR_REGCOUNT and
 EIATTR_FRAME_SIZE.
 """
 

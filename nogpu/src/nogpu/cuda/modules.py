@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Record = str | os.PathLike[str] | Callable[[Trace], None] | Recording | None
 
 MOST_REGISTERS = 255  # of a thread: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"
-NAMES_SHOWN = 5  # of a module's kernels or variables, where one is not among them
+NAMES_SHOWN = 5  # kernels or variables that a message on a missing one lists
 
 
 class Module:
@@ -183,8 +183,8 @@ class Kernel:
         True turns broken rules of order into warnings, False turns doubts into errors, None leaves it to the module,
         and without a choice there to NOGPU_LENIENT (docs/rules.md).
 
-        record: what takes the launch's trace: a function, a folder, or a Recording; None leaves it to the device. The
-        launch then runs on its own and under schedule "late".
+        record: the function, folder or Recording for the launch's trace; None leaves it to the device. A recorded launch
+        runs on its own and under schedule "late".
 
         queue: a handle of the CUDA driver's or runtime's, such as of cudaStreamCreate or torch's `Stream.cuda_stream`.
 

@@ -15,7 +15,7 @@ _warned: list[object] = []  # the first model, after the warning
 
 
 def compile(model: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """Answers torch.compile, also as a decorator with options, by the model itself."""
+    """Answers torch.compile, also as a decorator with options, with the model itself."""
     if model is None:
         return functools.partial(compile, **options)
     by_torch = sys._getframe(1).f_globals.get("__name__", "").startswith("torch.")  # flex_attention's own call

@@ -20,7 +20,7 @@ from nogpu.execution.device import Device, run_pending
 
 
 class MemoryInUse:
-    """Bytes of live device allocations, and their peak."""
+    """The number of bytes of live device allocations, and its peak."""
 
     def __init__(self) -> None:
         self.now = self.peak = 0

@@ -135,7 +135,7 @@ def _from_dlpack(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _record_stream(tensor: Tensor, stream: torch_queues.Stream) -> None:
-    """Answers Tensor.record_stream."""
+    """Answers Tensor.record_stream by `record_queue`."""
     record_queue(tensor, stream.cuda_stream)
 
 
@@ -225,7 +225,7 @@ def install_tvm_ffi() -> None:
 
     @functools.wraps(original)
     def from_dlpack(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        # The faster way takes tensors that require gradients.
+        # Unlike `Tensor.__dlpack__`, the faster way takes tensors that require gradients.
         return original(tensor.detach() if isinstance(tensor, Tensor) else tensor, *args, **kwargs)
 
     tvm_ffi.from_dlpack = from_dlpack

@@ -1,7 +1,7 @@
 """Operations whose kernels Python registers for CUDA (torch.library): tensors of the device reach them.
 
 To torch's dispatcher tensors of the device are on the CPU. So an operation, torch's own ("aten") included, gets a
-kernel for the CPU that calls the program's for CUDA if an argument is on the device, else what there was for the CPU.
+kernel for the CPU that calls the program's for CUDA if an argument is on the device, else the one before for the CPU.
 """
 
 from __future__ import annotations

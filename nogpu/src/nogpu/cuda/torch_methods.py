@@ -1,4 +1,4 @@
-"""Answers of torch's functions, methods and properties that depend on the device.
+"""Answers to calls of torch's functions, methods and properties that depend on the device.
 
 Every answer takes the function mode, the function that was called, and its arguments. The mode is off in answers.
 """

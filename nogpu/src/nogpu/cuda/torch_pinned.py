@@ -25,7 +25,7 @@ def pinned(tensor: Tensor) -> Tensor:
 
 
 def pin(tensor: Tensor) -> Tensor:
-    """The tensor, new on the host, whose memory is pinned by the call."""
+    """Pins the memory of a new tensor on the host. Returns the tensor."""
     storage = storage_of(tensor)
     if storage is not None and storage.nbytes() and not tensor.is_meta:
         address, nbytes = storage.data_ptr(), storage.nbytes()

@@ -33,7 +33,7 @@ class Stream:
     """torch.cuda.Stream: a queue of the device."""
 
     def __init__(self, device: object = None, priority: int = 0, **kwargs: Any):
-        """kwargs: stream_id of an existing Stream, as torch takes it, or stream_ptr, the handle of any queue."""
+        """kwargs: stream_id of an existing Stream, as in torch, or stream_ptr, the handle of any queue."""
         self.device = torch.device("cuda", 0)
         self.priority = priority
         self.device_index, self.device_type = 0, 1
@@ -96,13 +96,13 @@ _known: dict[int, Stream] = {queues.LEGACY: DEFAULT}
 
 
 def current(device: object = None) -> Stream:
-    """Answers torch.cuda.current_stream."""
+    """torch.cuda.current_stream: the queue of this thread."""
     handle = current_queue.get()
     return _known.get(handle) or Stream(stream_ptr=handle)
 
 
 def choose(stream: Stream | None) -> None:
-    """Answers torch.cuda.set_stream."""
+    """torch.cuda.set_stream: choose the queue of this thread."""
     if stream is not None:
         _known[stream.cuda_stream] = stream
         current_queue.choose(stream.cuda_stream)
@@ -110,7 +110,7 @@ def choose(stream: Stream | None) -> None:
 
 @contextlib.contextmanager
 def chosen(stream: Stream | None) -> Iterator[None]:
-    """Answers torch.cuda.stream: a context whose work goes to a queue."""
+    """torch.cuda.stream: a context whose work goes to a queue."""
     before = current()
     choose(stream)
     try:
@@ -130,7 +130,7 @@ def graph(
     capture_error_mode: str = "global",
     **kwargs: Any,
 ) -> Iterator[None]:
-    """Answers torch.cuda.graph: a context whose work is captured."""
+    """torch.cuda.graph: a context whose work is captured."""
     if stream is None:
         _capturing[:] = _capturing or [Stream()]
     emulated().synchronize()

@@ -213,7 +213,7 @@ class CudaUtils:
 
     @staticmethod
     def fill_tma_descriptor_tiled(address: int, swizzle: int, *arguments: Any) -> TensorMap:
-        """A tensor map. block, shape, strides: in elements, the contiguous dimension last."""
+        """A tensor map for tiles. block, shape, strides: in elements, the contiguous dimension last."""
         element_bytes, element_type, block, shape, strides, padding = arguments
         rank = len(block)
         if not rank == len(shape) == len(strides):
@@ -237,7 +237,7 @@ class CudaUtils:
 
     @staticmethod
     def fill_tma_descriptor_im2col(address: int, swizzle: int, *arguments: Any) -> TensorMap:
-        """A tensor map for im2col copies. shape, strides, corners: the contiguous dimension last."""
+        """A tensor map for im2col copies. shape, strides, lower, upper: the contiguous dimension last."""
         element_bytes, element_type, _, shape, strides, padding, lower, upper, channels, pixels, steps = arguments
         if not len(shape) == len(strides) == len(steps) == len(lower) + 2 == len(upper) + 2:
             raise RuntimeError("Rank mismatch")
@@ -262,7 +262,7 @@ class CudaUtils:
 
     @staticmethod
     def get_device_properties(device: int) -> dict[str, int | None]:
-        """{Triton's name: value} of properties; sizes in bytes, clock rates in kHz. The device has no SM clock."""
+        """{Triton's name: value} of properties; sizes in bytes, clock rates in kHz. That of the SMs is None."""
         attribute = current().attribute
         return {
             "max_shared_mem": attribute(_SHARED_OPTIN),

@@ -44,7 +44,7 @@ _KNOWN = "1, 2 or 4 alike, integers of 8, 16 or 32 bits or floats of 16 or 32, a
 
 
 class Extent(ctypes.Structure):
-    """cudaExtent: elements."""
+    """cudaExtent: sizes in elements."""
 
     _fields_ = [("width", ctypes.c_size_t), ("height", ctypes.c_size_t), ("depth", ctypes.c_size_t)]
 
@@ -57,7 +57,7 @@ class Pitched(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Array:
-    """A cudaArray_t."""
+    """The description and memory of a cudaArray_t."""
 
     channels: Channels
     extent: tuple[int, int, int]

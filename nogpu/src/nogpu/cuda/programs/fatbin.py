@@ -1,6 +1,6 @@
-"""PTX out of the fat binaries that nvcc embeds in host code.
+"""PTX from the fat binaries that nvcc embeds in host code.
 
-The format is not documented. This is what `fatbinary` of CUDA 12 and 13 writes, little endian: a wrapper (u32 magic,
+The format is not documented. `fatbinary` of CUDA 12 and 13 writes, little endian: a wrapper (u32 magic,
 u32 version, u64 address of the data), whose data is a sequence of blocks (u32 magic, u16 version, u16 header bytes, u64
 bytes behind the header), each with images: u16 kind, u16 version, u32 header bytes, u64 bytes behind the header, u32
 bytes of compressed data, 8 bytes that do not matter here, u32 architecture, 8 bytes, u64 flags, 8 bytes, u64 bytes

@@ -31,7 +31,7 @@ _executables: dict[int, Executable] = {}
 
 
 class KernelParameters(ctypes.Structure):
-    """cudaKernelNodeParams."""
+    """cudaKernelNodeParams: the launch of a node."""
 
     _fields_ = [
         ("kernel", ctypes.c_size_t),
@@ -44,7 +44,7 @@ class KernelParameters(ctypes.Structure):
 
 
 class FillParameters(ctypes.Structure):
-    """cudaMemsetParams."""
+    """cudaMemsetParams: a fill of rows."""
 
     _fields_ = [
         ("pointer", ctypes.c_size_t),
@@ -66,7 +66,7 @@ class Node:
 
 
 class Graph:
-    """A cudaGraph_t."""
+    """The nodes of a cudaGraph_t."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []

@@ -31,7 +31,7 @@ _Callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_
 
 
 class Attribute(ctypes.Structure):
-    """cudaLaunchAttribute, CUlaunchAttribute."""
+    """cudaLaunchAttribute or CUlaunchAttribute: number and value."""
 
     _fields_ = [("id", ctypes.c_int32), ("padding", ctypes.c_int32), ("words", ctypes.c_uint32 * 16)]
 
@@ -48,13 +48,13 @@ def _configuration_fields(shared: Any) -> list[tuple[str, Any]]:
 
 
 class Config(ctypes.Structure):
-    """cudaLaunchConfig_t."""
+    """cudaLaunchConfig_t: a launch by the runtime."""
 
     _fields_ = _configuration_fields(ctypes.c_size_t)
 
 
 class DriverConfig(ctypes.Structure):
-    """CUlaunchConfig."""
+    """CUlaunchConfig: a launch by the driver."""
 
     _fields_ = _configuration_fields(ctypes.c_uint32)
 
@@ -69,7 +69,7 @@ def _attributes(kernel: Kernel, config: Config | DriverConfig) -> dict[int, Any]
 
 
 def requested(kernel: Kernel, config: Config | DriverConfig) -> tuple[LaunchConfig, int]:
-    """The launch that a configuration asks for, and the event that it records or 0. Raises as `_attributes` does."""
+    """(launch, event to record or 0) of a configuration. Raises EmulatorError for an attribute that is not modelled."""
     given = _attributes(kernel, config)
     events = [words[0] | words[1] << 32 for number, words in given.items() if number in _EVENTS]
     launch = LaunchConfig(

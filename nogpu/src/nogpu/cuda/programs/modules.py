@@ -108,7 +108,7 @@ def managed() -> list[tuple[int, Variable]]:
 
 
 def load(image: int) -> int:
-    """Load PTX text, or a fat binary with or without its wrapper, at an address. Returns a handle."""
+    """Load PTX text, or a fat binary, at an address. Returns a handle. Raises Refused for machine code."""
     if not image:
         raise status.Refused(status.INVALID_VALUE, "a null pointer for a module")
     magic = ctypes.c_uint32.from_address(image).value

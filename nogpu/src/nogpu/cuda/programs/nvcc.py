@@ -140,7 +140,7 @@ def _digest(path: str) -> str | None:
 
 
 def _identity(command: list[str], output: Path) -> str:
-    """A hash of what decides an object but headers: compiler, options without names of outputs, variables, source."""
+    """A hash of all that decides an object but headers: compiler, options but names of outputs, variables, source."""
     options = ["-" if a in (str(output), f"{output}.d") else a for a in command]
     source = next(a for a in command if a.endswith(_SUFFIXES))
     compiler = toolkit.version() if command[0] == str(toolkit.nvcc()) else _version(command[0])

@@ -80,7 +80,7 @@ def _symbol_names(file: bytes) -> set[bytes]:
     names: set[bytes] = set()
     try:
         sections, size, count = struct.unpack_from("<Q10xHH", file, 0x28)
-        # type, place, size, link
+        # section headers: type, place, size, link
         headers = [struct.unpack_from("<4xI16xQQI", file, sections + size * i) for i in range(count)]
     except struct.error:
         return names
@@ -102,7 +102,7 @@ def _environment(path: Path, variables: dict[str, str]) -> dict[str, str]:
             scratch = names / f"{name}-{os.getpid()}"
             scratch.symlink_to(ours)
             os.replace(scratch, names / name)
-    # A space separates names in LD_PRELOAD: a path that has one is found by the name's link.
+    # A space separates names in LD_PRELOAD, so that a path with one is found by the name of a link.
     loaded = str(ours) if " " not in str(ours) else "libcudart.so.13"
     return {
         "LD_PRELOAD": ":".join(filter(None, (loaded, variables.get("LD_PRELOAD")))),
@@ -126,7 +126,7 @@ def compiled(source: Path, shared: bool = False) -> Path:
     result = folder / f"{source.stem}-{key}{'.so' if shared else ''}"
     with store.scratch(folder) as scratch:
         object_, made = scratch / "program.o", scratch / result.name
-        compile_ = [*options, "-c", "-o", str(object_), str(source)]  # cached by the headers' contents, too
+        compile_ = [*options, "-c", "-o", str(object_), str(source)]  # kept by bin/nvcc, by headers' contents too
         nvcc = home / "bin" / "nvcc"
         with toolchain.telling(f"compiling {source.name} with nvcc; the result is kept"):
             for arguments in (compile_, [*options, "-o", str(made), str(object_)]):

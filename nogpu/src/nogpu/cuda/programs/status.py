@@ -144,7 +144,7 @@ _REFUSED = (INVALID_VALUE, INVALID_CONFIGURATION, INVALID_HANDLE, TOO_LARGE, INV
 
 
 class Refused(Exception):
-    """A call that returns an error code. The reason, if it has one, is printed."""
+    """Raised in an entry point that returns an error code. The reason, if there is one, is printed."""
 
     def __init__(self, code: int, reason: str = ""):
         super().__init__(reason)
@@ -232,7 +232,7 @@ def keep(error: BaseException) -> None:
 def raise_failure() -> None:
     """Raise the exception that is kept, if there is one."""
     found, _state.failure = _state.failure, None
-    if isinstance(found, EmulatorError):  # its place in the kernel counts, that in the emulator helps nobody
+    if isinstance(found, EmulatorError):  # the place in the kernel counts, not that in the emulator
         raise found.with_traceback(None) from None
     if found is not None:
         raise found

@@ -59,11 +59,11 @@ _MOVES = (
         f"{_REST.format(device='other.device()')}memory_format);",
     ),
 )
-"""The calls in the overloads of at::Tensor::to that name a device, and what takes their place."""
+"""The calls in the overloads of at::Tensor::to that name a device, and their replacements."""
 
 
 def patched() -> dict[str, str]:
-    """Names of headers of torch's ATen/core and their text; none if torch is not installed or has CUDA.
+    """{name: new text} of headers of torch's ATen/core; empty if torch is not installed or has CUDA.
 
     Raises EmulatorError for a torch whose headers do not have the methods that are replaced here.
     """

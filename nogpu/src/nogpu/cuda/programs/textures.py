@@ -41,13 +41,13 @@ class _Place(ctypes.Union):
 
 
 class Resource(ctypes.Structure):
-    """cudaResourceDesc."""
+    """cudaResourceDesc: the memory of a texture or surface."""
 
     _fields_ = [("kind", ctypes.c_int32), ("place", _Place), ("flags", ctypes.c_uint32)]
 
 
 class Description(ctypes.Structure):
-    """cudaTextureDesc."""
+    """cudaTextureDesc: how a texture is read."""
 
     _fields_ = [
         ("modes", ctypes.c_int32 * 3),

@@ -72,7 +72,7 @@ def version() -> str:
 
 @functools.cache
 def home() -> Path:
-    """The toolkit's folder, made by the first call, without NVIDIA's compiler too."""
+    """The toolkit's folder, made by the first call, also where NVIDIA's compiler is missing."""
     libraries = library(LINKED), library(PROGRAM)
     try:
         include: Path | None = nvcc().parents[1] / "include"
@@ -109,7 +109,7 @@ def _files(libraries: tuple[Path, Path], include: Path | None, torch: dict[str, 
         files["include"] = include
     for name in ("libcudart.so", "libcuda.so"):
         files[f"lib64/{name}"], files[f"lib64/program/{name}"] = linked, program
-    for name in ("libc10_cuda.so", "libtorch_cuda.so"):  # scripts of the linker
+    for name in ("libc10_cuda.so", "libtorch_cuda.so"):  # linker scripts
         files[f"lib64/{name}"] = "INPUT(-lcudart)\n"
     return files | {f"torch/ATen/core/{name}": text for name, text in torch.items()}
 
