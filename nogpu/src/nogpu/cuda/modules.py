@@ -183,8 +183,8 @@ class Kernel:
         True turns broken rules of order into warnings, False turns doubts into errors, None leaves it to the module,
         and without a choice there to NOGPU_LENIENT (docs/rules.md).
 
-        record: the function, folder or Recording for the launch's trace; None leaves it to the device. A recorded launch
-        runs on its own and under schedule "late".
+        record: the function, folder or Recording for the launch's trace; None leaves it to the device. A recorded
+        launch runs on its own and under schedule "late".
 
         queue: a handle of the CUDA driver's or runtime's, such as of cudaStreamCreate or torch's `Stream.cuda_stream`.
 
