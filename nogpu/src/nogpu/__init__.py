@@ -56,7 +56,7 @@ __getattr__ = lazy.names(
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """`%load_ext nogpu` of a notebook."""
+    """Puts a notebook on the emulated device; IPython calls it for `%load_ext nogpu`."""
     from nogpu import notebook
 
     notebook.load(shell)
@@ -75,7 +75,7 @@ def preload() -> None:
 def load_ptx(text: str, schedule: str | None = None, lenient: bool | None = None) -> Module:
     """A module of PTX text: `load_ptx(text)["kernel"].launch(grid, block, args, shared=..., cluster=...)`.
 
-    Arguments as for `cuda.modules.Kernel.launch`; schedule and lenient are those of launches that name none. Raises
+    launch takes what `cuda.modules.Kernel.launch` takes; schedule and lenient apply to launches that name none. Raises
     EmulatorError for anything but text, and with the line of text that is not understood.
     """
     from nogpu.cuda import loader
@@ -97,7 +97,7 @@ def tensor_map(array: Any, box: Sequence[int], **options: Any) -> bytes:
 def array(data: ArrayLike) -> np.ndarray:
     """A copy of `data` (anything that NumPy makes an array of) in device memory, 256-byte aligned, for `load_ptx`.
 
-    Raises EmulatorError for what is no array, for Python objects and for a foreign byte order.
+    Raises EmulatorError for data that is no array, for Python objects and for a foreign byte order.
     """
     from nogpu.cuda import arrays
 
@@ -105,7 +105,7 @@ def array(data: ArrayLike) -> np.ndarray:
 
 
 def synchronize() -> None:
-    """Returns when no launch of this process is pending. Raises the EmulatorError of one that fails."""
+    """Runs the pending launches of this process. Raises the EmulatorError of one that fails."""
     from nogpu.execution.device import Device
 
     Device.current().synchronize()

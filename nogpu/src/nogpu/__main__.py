@@ -1,4 +1,4 @@
-"""nogpu COMMAND [OPTIONS] PROGRAM ARGS...: restart this process as the program, on the emulated device."""
+"""nogpu COMMAND [OPTIONS] PROGRAM ARGS...: restarts this process as the program, on the emulated device."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def interpreter_options() -> list[str]:
 
 
 def prepare(device: str) -> None:
-    """Make the libraries that programs on the device load. Raises RuntimeError as `toolchain.build`."""
+    """Make the libraries that programs on the device load. Raises RuntimeError as `toolchain.build` does."""
     libraries.library(libraries.CUTE_DSL)
     for source in () if device == "hopper" else ("cuda/align.c", "native"):
         toolchain.build(source)
 
 
 def main() -> None:
-    """The command line. Ends the process, or replaces it by Python running the program."""
+    """Runs the command that the command line names. Ends the process, or replaces it by the program."""
     arguments = sys.argv[1:]
     try:
         if not arguments:
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def start(arguments: list[str]) -> None:
-    """Replace this process by Python running the program, or run it in a child and judge it."""
+    """Replace this process by the program, or run the program in a child and judge it."""
     options = commands.parse(arguments)
     values = {name: getattr(options, name, None) for name in settings.SETTINGS}
     try:
@@ -70,7 +70,7 @@ def start(arguments: list[str]) -> None:
 
 
 def replace(program: list[str], device: str, values: dict[str, object]) -> None:
-    """Replace this process by the program on a device, with these settings."""
+    """Replace this process by the program on a device, with these settings. Exits if that cannot be prepared."""
     try:
         prepare(device)
     except RuntimeError as error:

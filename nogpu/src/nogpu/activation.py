@@ -24,8 +24,8 @@ DEVICES = {"b200": "1", "rubin": "rubin", "hopper": "hopper"}
 def environment(device: str = "b200", **values: object) -> dict[str, str]:
     """The environment of a process on the device; its child processes inherit it.
 
-    device: a name of DEVICES, "b200" and "rubin" (software) or "hopper" (a Hopper GPU, nogpu/hopper). values: of
-    settings by their names (settings.SETTINGS), None for none; they are not checked.
+    device: a name of DEVICES, "b200" and "rubin" (software) or "hopper" (a Hopper GPU, nogpu/hopper). values:
+    settings by their names (settings.SETTINGS); None leaves one as it is. They are not checked.
     """
     variables = dict(os.environ)
     path = [str(BOOTSTRAP)]
@@ -37,7 +37,7 @@ def environment(device: str = "b200", **values: object) -> dict[str, str]:
         # Workers share the cores already. NumPy's library reads the variable once, when it is loaded.
         variables["OPENBLAS_NUM_THREADS"] = "1"
         variables.setdefault("OMP_WAIT_POLICY", "passive")  # torch's threads would spin on cores that workers need
-        variables.setdefault(PROCESS, str(os.getpid()))  # not a child that starts first
+        variables.setdefault(PROCESS, str(os.getpid()))  # else a child that asks first would show progress
     return variables
 
 
@@ -51,7 +51,7 @@ def activate(
     `nogpu run` by their names: schedule, workers, max_instructions, lenient (True as --lenient, False turns
     doubts into errors (errors.doubt)), sanitize, explore; None for their defaults.
 
-    For test sessions; `nogpu run` does it for whole programs. A process on the device stays as it is. Raises
+    It is for test sessions; `nogpu run` is for whole programs. A process on the device stays as it is. Raises
     EmulatorError for settings that are not legal, and where the emulator would come too late: cutlass has been
     imported, torch uses a GPU already, or a kernel has been launched.
     """
@@ -82,7 +82,7 @@ def activate(
 
 
 def _too_late() -> str | None:
-    """The event that should not come before the process is on the device but has come, or None."""
+    """The event that has come too early for `activate` to work, for a message, or None."""
     if "cutlass" in sys.modules:
         return "the import of cutlass, which has read the environment"
     torch, device = (sys.modules.get(name) for name in ("torch", "nogpu.execution.device"))
@@ -94,7 +94,7 @@ def _too_late() -> str | None:
 
 
 def _check(name: str, value: object) -> None:
-    """Raise TypeError for a setting that there is not, EmulatorError for a value that is not legal."""
+    """Raise TypeError for an unknown setting, EmulatorError for a value that is not legal."""
     setting = settings.SETTINGS.get(name)
     if setting is None:
         raise TypeError(f"nogpu.activate() has no setting {name!r}: it takes record, {', '.join(settings.SETTINGS)}")

@@ -1,8 +1,8 @@
 """The emulator's time per operation on this CPU: nogpu bench [--json FILE] [--repeats N] [--only TEXT]
 
 Each operation is in the loop of a small PTX kernel, which is launched with few and with many iterations. The
-difference, less that of an empty loop, is the time of the operations. One process and thread, one CTA or one pair,
-schedule "late". The times say nothing about a GPU.
+difference, less that of an empty loop, is the time of the operations. One thread of one process runs one CTA
+or one pair, under schedule "late". The times say nothing about a GPU.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Runner:
         self.launch(1)
 
     def launch(self, iterations: int) -> float:
-        """The seconds of a launch."""
+        """Launch the kernel; the result is the time of the launch in seconds."""
         args = (self._memory, self._map, ctypes.c_uint32(iterations))
         ctas = self.case.cluster
         started = time.perf_counter()
@@ -70,13 +70,13 @@ class Runner:
         return max(2, int(count * seconds / taken))
 
     def slopes(self, seconds: float, repeats: int) -> list[float]:
-        """The seconds per iteration, one figure per repeat."""
+        """The seconds per iteration, one figure per repeat. seconds: approximate time of a launch."""
         many = self.iterations(seconds)
         return [(self.launch(many + 1) - self.launch(1)) / many for _ in range(repeats)]
 
 
 def _launches(repeats: int) -> list[float]:
-    """The seconds of a launch of an empty kernel after its translation."""
+    """The seconds of each launch of an empty kernel after its translation."""
     text = ".version 8.8\n.target sm_100a\n.address_size 64\n.visible .entry k() { ret; }"
     kernel = nogpu.load_ptx(text)["k"]
     taken = []
@@ -88,7 +88,7 @@ def _launches(repeats: int) -> list[float]:
 
 
 def _translations(repeats: int) -> list[float]:
-    """The seconds to parse and translate a line of PTX.
+    """The seconds to parse and translate a line of PTX, one figure per repeat.
 
     The kernel has 64 copies of every warp instruction among the cases, a statement per line. Its second launch is
     subtracted from its loading and first launch.
@@ -157,7 +157,7 @@ def processor() -> str:
 
 
 def time_text(seconds: float) -> str:
-    """1.234e-06 -> "1.23 us"."""
+    """The text of a time, with the unit that fits: 1.234e-06 -> "1.23 us"."""
     for scale, unit in ((1, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")):
         if seconds >= scale or unit == "ns":
             return f"{seconds / scale:.3g} {unit}"
@@ -165,7 +165,7 @@ def time_text(seconds: float) -> str:
 
 
 def rate_text(result: Result) -> str:
-    """The rate of a result, per byte or per 10**12 operations of an MMA."""
+    """The text of a result's rate, per byte or per 10**12 FLOP; "" if it has none."""
     if result.rate is None:
         return ""
     return f"{result.rate * 1e12:.3g} s per TFLOP" if result.unit == "FLOP" else f"{result.rate * 1e9:.2f} ns per byte"

@@ -44,13 +44,13 @@ class Case:
 
 
 def _descriptor(offset: int, swizzle: int = 128) -> int:
-    """Shared memory descriptor of K-major groups of 8 rows: rows of 128 bytes, swizzled by 128, or rows of 16 bytes."""
+    """Shared memory descriptor of K-major groups of 8 rows, of 128 bytes each with 128-byte swizzle, else of 16."""
     stride, mode = (1024, 2) if swizzle else (128, 0)
     return (START + offset) >> 4 | 1 << 16 | (stride >> 4) << 32 | 1 << 46 | mode << 61
 
 
 def _mma(kind: str, m: int, n: int, k: int, group: int) -> Case:
-    """Accumulating MMAs of one thread. TMEM columns of the scale factors: A's 4 from 384, B's 8 from 448."""
+    """Accumulating MMAs of one thread. The scale factors' TMEM columns begin at 384 (A: 4) and 448 (B: 8)."""
     block = "" if kind == "f16" else ".block_scale.block16"
     scales = "" if kind == "f16" else "[%r91], [%r92], "
     types = 1 << 4 if kind == "f16" else 1 << 7 | 1 << 10
@@ -84,13 +84,13 @@ _WORDS = ", ".join(f"%r{20 + i}" for i in range(32))
 
 
 def _load(copy: str) -> str:
-    """A bulk load of TILE_BYTES by one thread, and the wait of its warp."""
+    """PTX of a bulk load of TILE_BYTES by one thread, and of the wait of its warp."""
     arrive = f"@!%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%bar], {TILE_BYTES};"
     return f"{arrive} @!%p1 cp.async.bulk.{copy}, [%bar];{WAIT}"
 
 
 def _copy(name: str, operation: str, setup: str = "", free: str = "loop") -> Case:
-    """A copy of TILE_BYTES."""
+    """The case of a copy of TILE_BYTES."""
     return Case("copy", name, operation, setup, work=TILE_BYTES, unit="byte", free=free)
 
 
@@ -165,9 +165,10 @@ CASES = [
 
 
 def ptx(case: Case) -> str:
-    """The kernel `k` of a case.
+    """The PTX of a case: a module with the kernel `k`.
 
-    Its parameters: memory, the device address of TILE_BYTES; map, a tensor map of these as 128 x 128 bytes; iterations.
+    Its parameters are memory, the device address of TILE_BYTES; map, a tensor map of these as 128 x 128 bytes; and
+    iterations.
     """
     operations = "\n".join(case.operation.format(at=i) for i in range(case.per_loop))
     return f"""

@@ -16,7 +16,7 @@ from nogpu.errors import EXIT_CODES
 
 EXIT_USAGE, EXIT_SETUP, EXIT_NOTHING, EXIT_INTERRUPTED = 2, 3, 103, 130
 EXPLORED = 100  # runs of a launch, unless --runs names another number
-RANDOM_SECONDS = 60  # of a process, unless --random names another number
+RANDOM_SECONDS = 60  # time of a process for random schedules, unless --random names another
 
 
 class Command(NamedTuple):
@@ -24,8 +24,8 @@ class Command(NamedTuple):
 
     summary: str
     description: str
-    fixed: dict[str, object] = {}  # settings that it makes, unless an option does
-    is_judged: bool = False  # it ends with a line about the whole program
+    fixed: dict[str, object] = {}  # settings of the command, unless an option has another value
+    is_judged: bool = False  # True: it ends with the verdict on the whole program
 
 
 PROGRAM = """PROGRAM is a Python script, -m MODULE or -c CODE, as for python; a .cu file, which is compiled first; or an
@@ -93,7 +93,7 @@ def overview() -> str:
 
 
 def checked(name: str) -> Callable[[str], str]:
-    """The type of a setting's option: its text, checked. It raises argparse.ArgumentTypeError."""
+    """The argparse type of a setting's option: checks the text and returns it. Raises argparse.ArgumentTypeError."""
 
     def check(text: str) -> str:
         try:
@@ -135,7 +135,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
 
 
 def wrong_usage(command: str, reason: str) -> NoReturn:
-    """End with a reason on standard error."""
+    """Exits with 2, and with usage and reason on standard error."""
     _parser(command).error(reason)
 
 
@@ -200,7 +200,7 @@ def _check_together(parser: argparse.ArgumentParser, options: argparse.Namespace
 
 
 def version() -> str:
-    """The version that is installed."""
+    """The version of nogpu that is installed, "unknown" if none is."""
     try:
         return importlib.metadata.version("nogpu")
     except importlib.metadata.PackageNotFoundError:  # a checkout's folder on the path
@@ -210,4 +210,4 @@ def version() -> str:
 VERDICTS = {0: "right", EXIT_USAGE: "wrong usage", EXIT_SETUP: "set-up missing", EXIT_NOTHING: "nothing launched"} | {
     code: kind for kind, code in EXIT_CODES.items()
 }
-"""Exit code of a command -> its verdict; others: "failed"."""
+"""Exit code of a command -> its verdict; any other code is "failed"."""

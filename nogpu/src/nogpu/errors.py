@@ -31,25 +31,25 @@ class Fault(Exception):
     """A broken rule without its place. The reason names value, limit, rule and, for hardware, the PTX ISA's section."""
 
     def __init__(self, reason: str, place: tuple[tuple[int, int, int], int, int] | None = None):
-        """place: index of the CTA, of the warp, of the instruction; None: the warp is at it."""
+        """place: index of the CTA, the warp and the instruction; None: those of the warp that runs."""
         super().__init__(reason)
         self.reason, self.place = reason, place
 
 
 class UnknownHandle(Fault):
-    """A handle of no queue or event."""
+    """The fault of a handle that no queue and no event has."""
 
 
 def _program() -> str:
-    """The program that runs, as a command line has it."""
+    """The script that runs with its arguments, quoted for a shell; "PROGRAM" where it is no script."""
     name, *arguments = sys.argv or [""]
     return shlex.join([name, *arguments]) if name.endswith(".py") else "PROGRAM"
 
 
 class EmulatorError(RuntimeError):
-    """A broken rule in an emulated kernel, and its place.
+    """A broken rule in an emulated kernel with its place, or a launch or call that is refused.
 
-    All attributes but `reason` are None where they are not known: a launch that was refused has no warp.
+    An attribute that is not known is None: a launch that was refused has no warp.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class EmulatorError(RuntimeError):
         self.ptx_line = ptx_line  # 1-based line of the PTX text
         self.ptx_text = ptx_text  # the statement
         self.source = source  # "file.py:line", if the PTX has line information
-        self.schedule: str | None = None  # under which it happened; others before it ran to their end
+        self.schedule: str | None = None  # schedule of the run that failed
         self.passed: tuple[str, ...] = ()  # schedules under which the launch had run to its end before
-        self.shape: str | None = None  # of the launch: its grid, block and cluster
+        self.shape: str | None = None  # grid, block and cluster of the launch
         self.is_noted = False
         super().__init__(reason)
 
@@ -86,7 +86,7 @@ class EmulatorError(RuntimeError):
         return "refused"
 
     def note(self) -> None:
-        """Leave a note, once."""
+        """Adds the error to the program's notes (`notes.note`), once."""
         if not self.is_noted:
             self.is_noted = True
             file, _, line = (self.source or "").rpartition(":")
@@ -141,7 +141,7 @@ _chosen: list[bool | None] = []  # choices of `leniency`, the innermost last
 
 @contextmanager
 def leniency(lenient: bool | None) -> Iterator[None]:
-    """Inside, `lenient` decides as NOGPU_LENIENT does: True as 1, False as 0. None leaves it as it is."""
+    """A context in which `lenient` stands for NOGPU_LENIENT: True for 1, False for 0. None changes nothing."""
     _chosen.append(is_lenient() if lenient is None else lenient)
     try:
         yield
@@ -155,7 +155,7 @@ def is_lenient() -> bool | None:
 
 
 def ordering_fault(reason: str, place: tuple) -> None:
-    """Reports a broken rule of order that a GPU does not check and that may do no harm: a missing fence.
+    """Reports a broken rule of order that a GPU does not check and that may do no harm, such as a missing fence.
 
     Raises Fault; with NOGPU_LENIENT=1 in the environment it warns instead, once for each `place` (any hashable
     tuple).
@@ -165,7 +165,7 @@ def ordering_fault(reason: str, place: tuple) -> None:
 
 
 def doubt(reason: str, place: tuple) -> None:
-    """Reports what the PTX ISA does not allow or leaves open, and what kernels that run on B200s do all the same.
+    """Reports a use that the PTX ISA forbids or leaves open, although kernels with it run on B200s.
 
     Warns, once for each `place` (any hashable tuple); with NOGPU_LENIENT=0 in the environment it raises Fault.
     """

@@ -75,12 +75,12 @@ def constants(source: str, *names: str) -> tuple[int, ...]:
 
 
 def enumerators(source: str, tag: str) -> tuple[str, ...]:
-    """Names in an enumeration of a C file."""
+    """Names of an enumeration of a C file, in order."""
     return _source(source).enumerations[tag]
 
 
 def _fields(source: str, name: str) -> list[tuple[str, Any]]:
-    """The fields of a struct, as ctypes has them. Pointers are addresses, but for those to text."""
+    """(name, ctypes type) of each field of a struct. A pointer is an address, but a `char *` is a c_char_p."""
     found = _source(source)
     fields: list[tuple[str, Any]] = []
     for declaration in filter(None, map(str.strip, found.structs[name].split(";"))):
@@ -110,12 +110,12 @@ def _matched(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
 
 @cache
 def structure(source: str, name: str) -> type[ctypes.Structure]:
-    """A struct of a C file."""
+    """A ctypes class with the fields of a struct of a C file."""
     return type(name, (ctypes.Structure,), {"_fields_": _fields(source, name)})
 
 
 def packer(source: str, name: str, first: str | None = None, last: str | None = None) -> struct.Struct:
-    """Packs a struct of a C file, or its fields from one to another: numbers and addresses, one after another."""
+    """A packer of a struct of a C file, or of its fields from first to last, all numbers and addresses."""
     fields = _fields(source, name)
     names = [field for field, _ in fields]
     chosen = fields[names.index(first) if first else 0 : names.index(last) + 1 if last else None]
@@ -131,7 +131,7 @@ def _codes(kind: Any) -> str:
 def mirrors(source: str, name: str = "", **types: type) -> Callable[[Mirror], Mirror]:
     """A decorator that gives a class the fields of a struct of a C file.
 
-    name: the struct's, by default the class's. types: of fields that are something else in Python.
+    name: the struct's, by default the class's. types: ctypes types of fields, by name, in place of the C file's.
     """
 
     def decorated(mirror: Mirror) -> Mirror:

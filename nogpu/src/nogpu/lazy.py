@@ -1,4 +1,4 @@
-"""Public names of a package that come from its modules when they are first asked for: imports are dear."""
+"""Loads public names of a package from its modules when they are first used, since imports are slow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def names(package: str, **modules: str) -> Callable[[str], Any]:
-    """The __getattr__ of a package. modules: the names that each has, with blanks between; "_" stands for a dot."""
+    """The __getattr__ of a package. modules: module ("_" for a dot) -> its names, with blanks between."""
     places = {name: module.replace("_", ".") for module, found in modules.items() for name in found.split()}
 
     def attribute(name: str) -> Any:

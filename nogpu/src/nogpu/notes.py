@@ -1,4 +1,4 @@
-"""Notes of the processes of a program for the command that has started it: lines of JSON in the file NOGPU_REPORT."""
+"""Notes of a program's processes for the command that started it: lines of JSON in the file that NOGPU_REPORT names."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ REPORT = "NOGPU_REPORT"
 
 
 def wanted() -> bool:
-    """True if somebody reads notes."""
+    """True if a command reads the notes."""
     return bool(os.environ.get(REPORT))
 
 
 def note(kind: str, /, **fields: object) -> None:
-    """Add a line, at once and whole, if somebody reads it and it can be written."""
+    """Appends a note in one write, if a command reads notes and the file can be written."""
     path = os.environ.get(REPORT)
     if path:
         line = json.dumps({"note": kind, "process": os.getpid(), **fields}) + "\n"
-        with suppress(OSError):  # a process that is kept from the file
+        with suppress(OSError):  # a process without access to the file
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             try:
                 os.write(descriptor, line.encode())

@@ -59,7 +59,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Runs a test under its marker's settings, and the launches that it leaves pending, whose errors are its own."""
+    """Runs a test under its marker's settings, then the launches that it leaves pending: their errors fail it."""
     if not item.config.option.nogpu:
         return (yield)
     marker = item.get_closest_marker("nogpu")
@@ -73,7 +73,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 @contextmanager
 def _settings(schedule: str | None = None, sanitize: bool | None = None, lenient: bool | None = None) -> Iterator[None]:
-    """Settings of the launches inside. Raises EmulatorError or TypeError for those that are not legal."""
+    """A context with settings of its launches. Raises EmulatorError or TypeError for those that are not legal."""
     if schedule is None and sanitize is None and lenient is None:
         yield
         return

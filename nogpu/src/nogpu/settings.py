@@ -14,21 +14,21 @@ from nogpu.hopper import MODES
 
 
 def switch(text: str) -> bool:
-    """A thing that is on or off. Raises ValueError, as the functions below."""
+    """True for "1", False for "0". Raises ValueError, as the functions below do."""
     if text not in ("0", "1"):
         raise ValueError(f"{text!r} is neither 0 nor 1")
     return text == "1"
 
 
 def chip(text: str) -> object:
-    """A chip profile's name or file."""
+    """The profile of a chip, from its name or file."""
     from nogpu.clock.chip import profile
 
     return profile(text)
 
 
 def rules(text: str) -> list[str]:
-    """Rules of the sanitizer, as `waivers.parse` takes each, separated by commas."""
+    """Rules of the sanitizer, with commas between, each as `waivers.parse` takes it."""
     from nogpu.sanitizer.rules import RULES
     from nogpu.sanitizer.waivers import parse
 
@@ -36,7 +36,7 @@ def rules(text: str) -> list[str]:
 
 
 def mode(text: str) -> str:
-    """A way to run tensor-core work on a Hopper GPU."""
+    """A mode of tensor-core work on a Hopper GPU (`hopper.MODES`)."""
     if text not in MODES:
         raise ValueError(f"{text!r} is no mode: {', '.join(MODES)} expected")
     return text
@@ -50,7 +50,7 @@ def folder(text: str) -> str:
 
 
 def file(text: str) -> str:
-    """A file to write, which may be missing, in a folder that may not."""
+    """A file to write, which may be missing, in a folder that exists."""
     if os.path.isdir(text) or not os.path.isdir(os.path.dirname(os.path.abspath(text))):
         raise ValueError(f"{text!r} cannot be written: it is a folder, or there is no folder for it")
     return text
@@ -67,15 +67,15 @@ def process(text: str) -> int:
 class Setting:
     """A setting: its variable is NOGPU_NAME, and `activate` takes it by its name."""
 
-    read: Callable[[str], object]  # of its text; raises ValueError for what is not legal
+    read: Callable[[str], object]  # parser of its text; raises ValueError for what is not legal
     help: str = ""
-    value: str | None = None  # of the option; None: a switch
-    option: str | None = None  # its name if it is not the setting's; "": none, a variable only
+    value: str | None = None  # name of the option's value; None: a switch
+    option: str | None = None  # option's name if it is not the setting's; "": no option
     is_file: bool = False  # a path, which a process in another folder must find
-    commands: tuple[str, ...] = ("run", "check", "time", "explore")  # that have the option
+    commands: tuple[str, ...] = ("run", "check", "time", "explore")  # commands that have the option
 
     def flag(self, name: str) -> str:
-        """The option, "" if there is none."""
+        """The option of the setting with this name; "" if there is none."""
         named = name.replace("_", "-") if self.option is None else self.option
         return named and f"--{named}"
 
@@ -140,12 +140,12 @@ SETTINGS = {
 
 
 def variable(name: str) -> str:
-    """The environment variable of a setting. An empty one is none."""
+    """The environment variable of a setting. An empty one counts as unset."""
     return f"NOGPU_{name.upper()}"
 
 
 def texts(values: Mapping[str, object]) -> dict[str, str]:
-    """{variable: text} of settings, without those that are None."""
+    """{variable: text} of settings, without those that are None; paths are absolute."""
     found = {}
     for name, value in values.items():
         if value is None:

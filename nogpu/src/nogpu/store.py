@@ -1,7 +1,7 @@
 """The user's cache: entries on disk that save a process from repeating another's work. Entries are executed.
 
-An entry's name says what decides its content, so that no entry is ever out of date. A digest follows its content,
-and it is put in place whole. A process that still finds a damaged entry makes it anew, with a line of notice.
+An entry's name says what decides its content, so that no entry is ever out of date. An entry ends with the digest of
+its content and is put in place whole. A process that still finds a damaged entry makes it anew, with a line of notice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _is_used = True
 
 
 class SetupError(RuntimeError):
-    """A lack of the machine: no working C compiler, or no folder. The text says what is missing, and how to get it."""
+    """The lack of a C compiler that works, or of a folder. The text says what is missing, and how to get it."""
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def _made(place: Path) -> bool:
 
 
 def nowhere() -> SetupError:
-    """The error for a machine without any place."""
+    """The error for a machine without any place for the cache."""
     return SetupError(
         f"the emulator needs a folder for its cache that is yours and that you, and no others, can write to "
         f"({' or '.join(map(str, _places())) or 'there is neither a home nor a temporary folder'} is none): name one "
@@ -119,7 +119,7 @@ def scratch(place: Path) -> Iterator[Path]:
 
 
 def notice(text: str) -> None:
-    """Write a line to standard error, if it exists."""
+    """Write a line to standard error, unless that is closed or missing."""
     with suppress(OSError, ValueError, AttributeError):  # closed, or missing
         print(f"nogpu: {text}", file=sys.stderr, flush=True)
 
@@ -145,7 +145,7 @@ def read(entry: Path) -> bytes | None:
 
 
 def put(entry: Path, data: bytes) -> None:
-    """Put an entry in place, whole. Raises OSError."""
+    """Put an entry in place, whole. Raises OSError where that fails."""
     descriptor, name = tempfile.mkstemp(dir=entry.parent)
     try:
         with open(descriptor, "wb") as file:

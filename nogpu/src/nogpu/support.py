@@ -1,7 +1,7 @@
 """The list of what is supported, from the tables that decide it: PTX instructions, functions of CUDA, torch.cuda.
 
-nogpu support [TEXT]       lines with this text; of a whole opcode whether it runs
-nogpu support --markdown   docs/support.md
+nogpu support [TEXT]       lines with this text; for a whole opcode, whether it runs
+nogpu support --markdown   the page docs/support.md
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ the PTX ISA excludes, are refused by name: [what is modelled](manual.md#what-is-
 
 def readable(pattern: str) -> str:
     """A pattern of opcodes as PTX documentation writes it: {a,b} for alternatives, [.c] for what may be left out."""
-    stack: list[list[str]] = [[""]]  # of groups: their alternatives
-    last = ""  # what a ? or * behind it makes optional
+    stack: list[list[str]] = [[""]]  # alternatives of each open group
+    last = ""  # the part that a ? or * behind it makes optional
     for token in _TOKEN.finditer(pattern):
         kind = token.lastgroup
         if kind == "open":
@@ -61,7 +61,7 @@ def readable(pattern: str) -> str:
 
 
 def instructions(refused: bool = False) -> dict[str, list[str]]:
-    """Name of a PTX instruction -> its forms, in the table's order. refused: those that are refused with a reason."""
+    """Name of a PTX instruction -> its forms, in the table's order. refused: of those refused with a reason."""
     found: dict[str, list[str]] = {}
     for row in TABLE:
         for form in _forms(readable(row.pattern.pattern)) if row.refuses == refused else ():
@@ -70,7 +70,7 @@ def instructions(refused: bool = False) -> dict[str, list[str]]:
 
 
 def _forms(form: str) -> list[str]:
-    """A form for each instruction that it begins with: "{add,sub}.u32" is two."""
+    """A form, split by the instructions that it begins with: "{add,sub}.u32" becomes two forms."""
     if not form.startswith("{"):
         return [form]
     names, _, rest = form[1:].partition("}")
@@ -78,7 +78,7 @@ def _forms(form: str) -> list[str]:
 
 
 def functions() -> dict[str, list[str]]:
-    """ "answered" and "refused" functions of the CUDA runtime and driver, without those of per-thread queues."""
+    """Names of the "answered" and "refused" functions of CUDA's runtime and driver, without per-thread queues' own."""
     text = (HERE / "cuda" / "programs" / "runtime" / "entries.h").read_text()
     found: dict[str, set[str]] = {"answered": set(), "refused": set()}
     for kind, name in _ENTRY.findall(text):
@@ -88,7 +88,7 @@ def functions() -> dict[str, list[str]]:
 
 
 def torch_names() -> list[str] | None:
-    """Names of torch's modules that the device answers; None without torch."""
+    """Names in torch's modules that the device answers, with their modules; None without torch."""
     if importlib.util.find_spec("torch") is None:
         return None
     from nogpu.cuda import torch_cuda
@@ -129,7 +129,7 @@ def lines() -> list[str]:
 
 
 def main(arguments: list[str]) -> None:
-    """`nogpu support`. Exits with 1 where nothing has the text."""
+    """Runs `nogpu support` with the arguments. Exits with 1 where nothing has the text."""
     parser = argparse.ArgumentParser(prog="nogpu support", description="List what is supported.")
     parser.add_argument("--markdown", action="store_true", help="print docs/support.md")
     parser.add_argument("text", nargs="?", default="", help="a part of a name, or a whole opcode with its modifiers")

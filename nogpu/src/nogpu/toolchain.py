@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from nogpu import store
 from nogpu.store import SetupError
 
-FOLDER, OBJECTS = "libraries", "library_objects"  # of the cache
+FOLDER, OBJECTS = "libraries", "library_objects"  # folders of the cache
 _MOST_OBJECTS = 400
 HERE = Path(__file__).resolve().parent
 CPU_DESCRIPTION = Path("/proc/cpuinfo")
@@ -91,7 +91,7 @@ def show(text: str) -> None:
 
 @contextmanager
 def telling(text: str, delay_s: float = 2.0) -> Iterator[None]:
-    """Shows by `show` what is under way, and for how many seconds, once it has taken longer than the delay."""
+    """A context that shows (`show`) the text and the seconds so far, once it has lasted longer than the delay."""
     began, ended = time.monotonic(), threading.Event()
 
     def tell() -> None:
@@ -115,7 +115,7 @@ def telling(text: str, delay_s: float = 2.0) -> Iterator[None]:
 def _run_together(commands: list[list[str]], scratch: Path, ended: Callable[[int], None] = lambda number: None) -> None:
     """Runs compilers at the same time. Raises RuntimeError with the messages of the first that fails.
 
-    scratch: a folder for their own files. ended: called with the number of each that has succeeded.
+    scratch: a folder for their temporary files. ended: called with the index of each command that has succeeded.
     """
     environment = {**os.environ, "TMPDIR": str(scratch), "LC_ALL": "C"}
     options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
@@ -158,7 +158,7 @@ def _key(*decides: object) -> str:
 def _compiled(files: list[Path], options: tuple[str, ...], machine: tuple, scratch: Path, shown: bool) -> list[str]:
     """The object files of C files, in the scratch folder: the cache's, or new ones. Raises RuntimeError as `build`.
 
-    machine: what decides them beside options and texts. shown: a terminal shows how many are done.
+    machine: all that decides the objects beside options and texts. shown: a terminal shows how many are done.
     """
     cache = next(store.folders(OBJECTS), None)
     objects = [scratch / f"{path.stem}.o" for path in files]
@@ -214,8 +214,8 @@ def build(source: str, link: tuple[str, ...] = ()) -> Path:
     """The shared library of a C file ("a/b.c") or of all C files of a folder ("native"), relative to the package.
 
     link: further options for the linker. A file is compiled for any CPU of its architecture, a folder for this one.
-    Raises SetupError if there is no compiler that works or no folder for its output, and RuntimeError with its messages
-    where it refuses a file.
+    Raises SetupError if there is no compiler that works or no folder for its output, and RuntimeError with the
+    compiler's messages where it refuses a file.
     """
     compiler, place = _compiler(), HERE / source
     whole = place.is_dir()
@@ -257,9 +257,9 @@ def _is_full(reasons: list[str]) -> bool:
 
 @cache
 def load(source: str) -> ctypes.CDLL:
-    """The library of `build`, loaded into this process. A folder's functions keep Python's lock: they may call it.
+    """The library of `build`, loaded into this process. A folder's functions keep Python's lock: they may call Python.
 
-    Raises SetupError where the system refuses it, beside what `build` raises.
+    Raises SetupError where the system refuses the library, beside what `build` raises.
     """
     return opened(build(source), ctypes.PyDLL if (HERE / source).is_dir() else ctypes.CDLL)
 

@@ -1,4 +1,4 @@
-"""The verdict on a program: it runs in a child, whose processes leave notes; a line and a document of JSON say how."""
+"""The verdict on a program, which runs in a child whose processes leave notes: a line, and a document of JSON."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Note = dict[str, Any]
 
 
 def judged(command: str, program: list[str], json_file: str | None, start: Callable[[], None]) -> NoReturn:
-    """Run a program by `start`, which replaces the process, in a child; say how it was, and end as it has ended.
+    """Run a program in a child, which `start` replaces by it; report the verdict, and end with its code or signal.
 
     json_file: "-" is standard output, and the program's own output goes to standard error.
     """
@@ -59,18 +59,18 @@ def judged(command: str, program: list[str], json_file: str | None, start: Calla
 
 
 def _run(start: Callable[[], None], moves_output: bool) -> int:
-    """The exit status of a child that runs `start`, negative for a signal. It gets this process's signals."""
+    """The exit status of a child that runs `start`, negative for a signal. This process's signals go to the child."""
     parent = os.getpid()
     child = os.fork()
     if child == 0:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it has ended before
+        if os.getppid() != parent:  # the parent has ended before
             os._exit(commands.EXIT_INTERRUPTED)
         if moves_output:
             os.dup2(2, 1)
         try:
             start()
-        except SystemExit as end:  # what stands above on this process's stack is its parent's to do
+        except SystemExit as end:  # the callers on the stack go on in the parent only
             sys.stderr.flush()
             os._exit(end.code if isinstance(end.code, int) else 1)
     signal.signal(signal.SIGINT, lambda number, frame: None)  # a terminal sends it to the child as well
@@ -80,7 +80,7 @@ def _run(start: Callable[[], None], moves_output: bool) -> int:
 
 
 def document(command: str, program: list[str], status: int, notes: list[Note]) -> Note:
-    """The verdict and all that the notes say. status: the program's, negative for a signal."""
+    """The verdict and all that the notes say. status: exit status of the program, negative for a signal."""
     by_kind: dict[str, list[Note]] = {"launch": [], "fault": [], "doubt": [], "time": [], "exploration": []}
     for note in notes:
         by_kind[note["note"]].append({key: value for key, value in note.items() if key not in ("note", "process")})
@@ -131,7 +131,7 @@ def sentence(found: Note) -> str:
 
 
 def _schedules(launches: list[Note]) -> str:
-    """The schedules of launches, and of how many each was, if not of all."""
+    """The text of the launches' schedules, each with the number of its launches unless all have it."""
     counts = Counter(name for launch in launches for name in launch["schedules"])
     of_all = all(count == len(launches) for count in counts.values())
     return "under " + ", ".join(name if of_all else f"{name} ({count})" for name, count in counts.items())

@@ -1,7 +1,7 @@
 """Puts a Python process on the emulated device.
 
-`nogpu run` puts this folder on PYTHONPATH and sets NOGPU; child processes inherit both. No module of the
-nogpu is imported here: hooks wait for the modules that need the device.
+`nogpu run` puts this folder on PYTHONPATH and sets NOGPU; child processes inherit both. Its import loads
+no other module of nogpu: hooks wait for the modules that need the device.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ LARGE = ("torch", "cutlass")
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """A context that exempts new objects from garbage collection, also at the process's end: half of torch's import."""
+    """A context that exempts new objects for good from garbage collection, which is half the time of torch's import."""
     if not gc.isenabled():
         yield
         return
@@ -89,7 +89,7 @@ def uncollected() -> Iterator[None]:
 
 
 class HookedLoader:
-    """A wrapper of a module's loader with calls before and after."""
+    """A wrapper of a module's loader that calls a function before and one after the module is executed."""
 
     def __init__(self, loader: Any, module: str, before: str | None, after: str | None) -> None:
         self._loader, self._module, self._before, self._after = loader, module, before, after
@@ -117,7 +117,7 @@ class HookedLoader:
 
 
 class Finder:
-    """Finds the emulator without a path entry, and hooks modules."""
+    """A finder of sys.meta_path that finds the emulator without a path entry, and hooks modules."""
 
     def __init__(self, hooks: Mapping[str, Hook]) -> None:
         self.hooks = hooks
@@ -142,7 +142,7 @@ class Finder:
 
 
 class ContestFinder:
-    """Finds the contest's module `utils`, for a submission that has none beside it."""
+    """A finder of the contest's module `utils`, for a submission that has none beside it."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
@@ -155,9 +155,9 @@ EXIT_SETUP = 3
 
 
 def say_how_it_ends(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """sys.excepthook that names the extra of a missing package, and gives the emulator's errors exit codes of theirs.
+    """The sys.excepthook: it names the extra of a missing package, and gives the emulator's errors their exit codes.
 
-    Their traceback ends with the program's own line. Raises SystemExit, from which Python takes the code.
+    An emulator error's traceback ends with the program's own line. Raises SystemExit, from which Python takes the code.
     """
     package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     errors, store = (sys.modules.get(name) for name in ("nogpu.errors", "nogpu.store"))
@@ -178,7 +178,7 @@ def say_how_it_ends(kind: type[BaseException], error: BaseException, trace: Trac
 
 
 def own_frames(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback up to the last frame of the program's own."""
+    """The traceback up to the last frame of the program itself."""
     frames = []
     while trace is not None:
         frames.append(trace)
@@ -201,7 +201,7 @@ def chain() -> None:
 
 
 def install() -> None:
-    """Hook the modules of the device that NOGPU names, those that are imported already, too."""
+    """Hook the modules for the device that NOGPU names, also those that are imported already."""
     hooks = HOPPER_HOOKS if os.environ.get("NOGPU") == "hopper" else HOOKS
     if os.environ.get("NOGPU_RECORD"):
         hooks = hooks | RECORDING_HOOKS

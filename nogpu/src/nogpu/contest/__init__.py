@@ -1,1 +1,1 @@
-"""Modules that the contests of GPU MODE lay beside a submission: what a program imports as `utils`."""
+"""Modules that the contests of GPU MODE place beside a submission, which imports `utils`."""

@@ -1,4 +1,4 @@
-"""The contest's module `utils`, as far as submissions import it; the names and results are the contest's."""
+"""The contest's module `utils`, as far as submissions import it, with the contest's names and results."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _reasons(received: torch.Tensor, expected: torch.Tensor, differs: torch.Tens
 def match_reference(
     data: Any, output: Any, reference: Callable[[Any], Any], rtol: float = 1e-5, atol: float = 1e-8
 ) -> tuple[bool, str]:
-    """(whether an output is close to the reference's, the reasons why not)."""
+    """(True if an output is close to the reference's, the text of the reasons why not)."""
     expected = reference(data)
     pairs = [(output, expected)] if isinstance(expected, torch.Tensor) else list(zip(output, expected, strict=True))
     reasons = [reason for a, b in pairs for reason in verbose_allclose(a, b, rtol, atol)]

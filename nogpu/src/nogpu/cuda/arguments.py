@@ -34,7 +34,7 @@ def _is_integer(value: object) -> bool:
 
 
 def sizes(what: str, value: Any) -> tuple[int, int, int]:
-    """(x, y, z) of a size or of one to three of them in a list, tuple, range or NumPy array."""
+    """(x, y, z) from one size, or from one to three in a list, tuple, range or NumPy array; a missing one is 1."""
     given = (value,) if _is_integer(value) else value
     if isinstance(given, np.ndarray) and given.ndim == 1:
         given = given.tolist()
@@ -47,7 +47,7 @@ def sizes(what: str, value: Any) -> tuple[int, int, int]:
 
 
 def count(what: str, value: Any) -> int:
-    """An integer from 0 to 2^63 - 1."""
+    """An argument that is an integer from 0 to 2^63 - 1."""
     if not _is_integer(value):
         raise TypeError(f"{what} {shown(value)}: an integer is expected")
     if not 0 <= int(value) < 1 << 63:
@@ -56,14 +56,14 @@ def count(what: str, value: Any) -> int:
 
 
 def flag(what: str, value: Any) -> bool:
-    """True or False."""
+    """An argument that is True or False."""
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{what} {shown(value)}: True or False is expected")
     return bool(value)
 
 
 def choice(what: str, value: Any) -> bool | None:
-    """True, False or None."""
+    """An argument that is True, False or None."""
     return None if value is None else flag(what, value)
 
 

@@ -22,7 +22,7 @@ _arrays: dict[int, weakref.ref] = {}
 def array(data: npt.ArrayLike) -> np.ndarray:
     """A copy of `data` in device memory: a NumPy array, 256-byte aligned, that kernels may access while it lives.
 
-    Raises EmulatorError for what NumPy makes no array of, and for types that are no device memory (`check_type`).
+    Raises EmulatorError for data of which NumPy makes no array, and for types that `check_type` refuses.
     """
     try:
         source = np.asarray(data)
@@ -49,7 +49,7 @@ def check_type(dtype: np.dtype) -> None:
 def address_of(value: Any) -> int:
     """The device address of an array or tensor; an array's memory becomes device memory.
 
-    Raises ValueError or TypeError for what has none.
+    Raises ValueError or TypeError for an object that has none.
     """
     if hasattr(value, "data_ptr"):
         try:

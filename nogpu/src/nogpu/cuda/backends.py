@@ -24,10 +24,10 @@ from nogpu.hardware.variables import module_memory
 from nogpu.hardware.words import misaligned
 from nogpu.ptx.ir import Entry, Module
 
-ALIGNMENT = 512  # bytes, of device allocations
+ALIGNMENT = 512  # alignment of device allocations in bytes
 WITHIN_DEVICE = 3  # cudaMemcpyDeviceToDevice
 _COPY_KINDS = ((False, False), (False, True), (True, False), (True, True), (False, False))
-"""cudaMemcpyKind -> whether (source, destination) are device memory; the last one leaves it to the addresses."""
+"""cudaMemcpyKind -> (source, destination), True for device memory; the last kind leaves it to the addresses."""
 _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 
@@ -43,7 +43,7 @@ def integer(value: Any, what: str, low: int = 0, high: int = (1 << 64) - 1) -> i
 
 
 class Guard(NamedTuple):
-    """Functions that keep the host's code off device memory: of (address, bytes), and of the address."""
+    """Functions that keep the host's code off device memory; begin takes (address, bytes), end the address."""
 
     begin: Callable[[int, int], None]
     end: Callable[[int], None]
@@ -53,7 +53,7 @@ class Emulated:
     """The emulated B200. Pointers and handles may be those of cuda.bindings."""
 
     guard: Guard | None = None
-    """Guard of allocations that are not the host's; with one, nothing else lies in their last page."""
+    """Guard of device memory that `allocate` returns; under a guard, nothing else lies in an allocation's last page."""
 
     def __init__(self) -> None:
         self._buffers: dict[int, tuple[np.ndarray, int]] = {}
@@ -64,7 +64,7 @@ class Emulated:
     ) -> None:
         """Launch an entry of a PTX module on a queue, and record an event behind it. values: bytes of each parameter.
 
-        While a graph is captured, that is added to the graph.
+        While a graph is captured, the launch is added to the graph.
         """
         launch = functools.partial(self._launch, entry, config, values, queue, event)
         graphs.submit(launch, queue, graphs.KERNEL)
@@ -72,12 +72,12 @@ class Emulated:
     def _launch(self, entry: Entry, config: LaunchConfig, values: list[bytes], queue: int, event: int) -> None:
         Device.current().launch(entry, config, values, queue=queue)
         if event:
-            # On a GPU it may be recorded once every CTA has begun. Waiting for the launch's end is safe: it is later.
+            # On a GPU the event may be recorded once every CTA has begun. The launch's end is later, so it is safe.
             events.record(event, queue)
 
     def synchronize(self, queue: int | None = None, event: int | None = None) -> None:
-        """Return when all work is done; of a queue or up to an event, if one is named. Raises EmulatorError for a
-        kernel that has failed.
+        """Return when all work is done, or that of a queue or up to an event if one is named. Raises EmulatorError for
+        a kernel that has failed.
         """
         if event is not None:
             run_pending()
@@ -89,7 +89,7 @@ class Emulated:
             wait_for_all()
 
     def is_over(self, queue: int | None = None, event: int | None = None) -> bool:
-        """True if a query of a queue, or of an event, says that its work is over; then the host has waited for it."""
+        """True if a query of a queue or an event says that its work is over, which counts as a wait of the host."""
         run_pending()
         over = events.answers(event) if event is not None else queue is None or queues.answers(queue)
         if over:
@@ -97,7 +97,7 @@ class Emulated:
         return over
 
     def finish(self) -> None:
-        """Do all work so far, for which the host does not wait."""
+        """Do all work so far, without a wait of the host."""
         run_pending()
 
     def wait(self, queue: int, event: int) -> None:
@@ -110,8 +110,8 @@ class Emulated:
         events.record(event, queue)
 
     def allocate(self, size: object, on_host: bool = False, queue: int | None = None, name: str = "") -> int:
-        """The address of device memory, or of host memory that kernels may access too; as work of a queue, if one is
-        named. name: of the allocation in messages. Raises Fault.
+        """Allocate device memory, or host memory that kernels may access too, as work of a queue if one is named. The
+        result is its address. name: the allocation's in messages. Raises Fault for a size that does not fit.
         """
         device = Device.current()
         nbytes = integer(size, "size", 1, device.properties.total_memory)
@@ -132,9 +132,9 @@ class Emulated:
         return address
 
     def free(self, pointer: SupportsInt, queue: int | None = None) -> None:
-        """Free an allocation; a null pointer is none. The host waits for the device, or (queue) it is work of a queue.
+        """Free an allocation, as work of a queue, or without one after a wait of the host. A null pointer is ignored.
 
-        Raises Fault for anything else.
+        Raises Fault for any other address.
         """
         run_pending()
         address = integer(pointer, "pointer")
@@ -152,7 +152,7 @@ class Emulated:
             del self._buffers[address]
 
     def share(self, address: int, nbytes: int) -> None:
-        """Let kernels access host memory of the program."""
+        """Let kernels access host memory of the program. Raises Fault for memory that is registered already."""
         try:
             Device.current().memory.register(address, nbytes, f"cudaHostRegister({nbytes})")
         except ValueError as error:
@@ -160,7 +160,7 @@ class Emulated:
         self._shared.add(address)
 
     def unshare(self, address: int) -> None:
-        """End `share`."""
+        """End the effect of `share`. Raises Fault for an address that has not been shared."""
         if address not in self._shared:
             raise Fault(f"{address:#x} has not been registered")
         self.synchronize()
@@ -175,8 +175,8 @@ class Emulated:
     def copy(
         self, target: SupportsInt, source: SupportsInt, count: int, kind: object, queue: int | None = None
     ) -> None:
-        """cudaMemcpy, or (queue) cudaMemcpyAsync. Device addresses are checked; host addresses must be good, as on any
-        machine.
+        """Copy as cudaMemcpy, or with a queue as cudaMemcpyAsync. Device addresses are checked; host addresses must be
+        good, as on any machine.
 
         The host waits for copies from and to its memory, asynchronous ones to pageable memory among them (CUDA Runtime
         API, "API synchronization behavior").
@@ -209,22 +209,22 @@ class Emulated:
             words.data[address - words.start :][:nbytes].view(_WORDS[size])[:] = filler
 
     def variable(self, module: Module, name: str) -> tuple[int, int]:
-        """Address and size of a variable of a module. Raises KeyError."""
+        """(address, bytes) of a variable of a module. Raises KeyError if there is none."""
         memory = module_memory(module.scope)
         address = memory.addresses[name]
         memory.register(Device.current().memory)
         return address, memory.variables[name].size
 
     def attribute(self, number: object) -> int:
-        """A CUdevice_attribute. Raises EmulatorError for one that is not known."""
+        """The value of a CUdevice_attribute. Raises EmulatorError for one that is not known."""
         return device_attributes.attribute(number, self.properties())
 
     def properties(self) -> DeviceProperties:
-        """The limits that launches are checked against."""
+        """The device's properties, against which launches are checked."""
         return Device.current().properties
 
     def memory(self) -> tuple[int, int]:
-        """Free and total bytes."""
+        """(free, total) bytes of device memory."""
         total = self.properties().total_memory
         return total - Device.current().memory.writable_bytes, total
 
@@ -261,7 +261,7 @@ class Hopper:
         self.synchronize()
 
     def wait(self, queue: int, event: int) -> None:
-        """All queues are one."""
+        """Does nothing, since all queues are one."""
 
     def record(self, event: int, queue: int) -> None:
         self.synchronize()

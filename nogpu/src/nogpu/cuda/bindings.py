@@ -17,16 +17,16 @@ from nogpu.errors import EmulatorError, Fault
 from nogpu.execution.device import Device, run_pending
 from nogpu.hardware.properties import DeviceProperties, ctas_per_sm, shared_per_cta
 
-CUDA_VERSION = 13000  # of the driver interface that the answers follow
+CUDA_VERSION = 13000  # version of the driver interface that the answers follow
 
 
 def _fill_low_byte(pointer: SupportsInt, value: int, count: int, queue: int = queues.LEGACY) -> None:
-    """cudaMemset: the value is an int, of which the low byte counts."""
+    """Answers cudaMemset, whose value is an int of which the low byte counts."""
     emulated().fill(pointer, integer(value, "value", -(1 << 31), (1 << 31) - 1) & 0xFF, count, 1, queue)
 
 
 def _filling(size: int) -> Callable[..., None]:
-    """cuMemsetD8 and its like, for values of `size` bytes."""
+    """A function that answers cuMemsetD8, or its like for values of `size` bytes."""
     return lambda pointer, value, count, queue=queues.LEGACY: emulated().fill(pointer, value, count, size, queue)
 
 
@@ -55,7 +55,7 @@ def _destroy_queue(queue: object) -> None:
 
 
 def _in_queue(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with a queue for its last argument."""
+    """A function that takes the queue as its last argument, however many come before."""
     return lambda *arguments: function(*arguments[:-1], queue=_queue(arguments[-1]))
 
 
@@ -97,7 +97,7 @@ def _query_event(event: object) -> int | None:
 
 
 def _of_queues_and_events(prefix: str) -> dict[str, Callable[..., Any]]:
-    """The functions that the driver ("cu") and the runtime ("cuda") have alike."""
+    """The functions of queues and events that the driver ("cu") and the runtime ("cuda") have alike."""
     functions: dict[str, Callable[..., Any]] = {
         "StreamDestroy": _destroy_queue,
         "StreamSynchronize": _synchronize_queue,
@@ -113,7 +113,7 @@ def _of_queues_and_events(prefix: str) -> dict[str, Callable[..., Any]]:
 
 def _replace(module: ModuleType, success: Any, functions: dict[str, Callable[..., Any]]) -> None:
     """Give a module of cuda.bindings functions in its convention: they return a tuple of the status and the result, if
-    there is one. Instead of another status they raise EmulatorError, which says what is wrong.
+    there is one. Where CUDA returns another status they raise EmulatorError, which says what is wrong.
     """
 
     def answering(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -139,7 +139,7 @@ def max_active_clusters(threads: int, shared_bytes: int, size: int) -> int:
 
 
 def _max_active_clusters(kernel: object, config: Any) -> int:
-    """max_active_clusters of a CUlaunchConfig."""
+    """The result of `max_active_clusters` for a CUlaunchConfig."""
     if not hasattr(config, "blockDimX"):
         raise Fault(f"config {config!r}: a CUlaunchConfig is expected")
     threads = _threads(config.blockDimX * config.blockDimY * config.blockDimZ)

@@ -1,7 +1,7 @@
 """A kernel's resources as ptxas has recorded them in a cubin: the attributes of its section .nv.info.
 
 A cubin is an ELF64 file (System V ABI, "ELF Header", "Sections"). Each attribute of .nv.info is a format, a number and
-a size; those of NUMBERS hold the symbol of a function and a count. `cuobjdump -elf` prints them as EIATTR_REGCOUNT and
+a size; those read here hold the symbol of a function and a count. `cuobjdump -elf` prints them as EIATTR_REGCOUNT and
 EIATTR_FRAME_SIZE.
 """
 
@@ -15,7 +15,7 @@ _REGCOUNT, _FRAME_SIZE = 0x2F, 0x11
 
 
 class Resources(NamedTuple):
-    """Per thread: registers, and bytes of local memory."""
+    """Registers of a thread, and its bytes of local memory."""
 
     registers: int
     local_bytes: int
@@ -39,7 +39,7 @@ def _sections(image: bytes) -> list[_Section]:
 
 
 def resources(image: bytes, kernel: str) -> Resources | None:
-    """The resources of a kernel; None where the image does not say."""
+    """The resources of a kernel of a cubin; None where the image does not say."""
     if image[:4] != b"\x7fELF":
         return None
     sections = {section.name: section for section in _sections(image)}

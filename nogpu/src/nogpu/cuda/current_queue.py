@@ -13,10 +13,10 @@ _state = _State()
 
 
 def get() -> int:
-    """Its handle."""
+    """The queue's handle."""
     return _state.handle
 
 
 def choose(handle: int) -> None:
-    """Work of this thread that names no queue goes to this one."""
+    """Choose the queue for work of this thread that names none."""
     _state.handle = handle

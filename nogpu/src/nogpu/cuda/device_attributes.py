@@ -31,7 +31,7 @@ _MODELLED: dict[int, Callable[[DeviceProperties], int]] = {
     106: lambda p: p.max_blocks_per_sm,
     111: lambda p: p.shared_memory_reserved_per_block,
 }
-_FIXED = {  # a B200's, but for those that name a place: PCI bus, device and domain
+_FIXED = {  # values of a B200, but for the place: PCI bus, device and domain
     9: 64 << 10,  # constant memory
     11: 2**31 - 1,  # pitch
     13: 1_965_000,  # kHz of the SM clock at most
@@ -58,7 +58,7 @@ _FIXED = {  # a B200's, but for those that name a place: PCI bus, device and dom
 
 
 def attribute(number: object, properties: DeviceProperties) -> int:
-    """An attribute. Raises EmulatorError with the number for one that is not modelled."""
+    """The value of an attribute. Raises EmulatorError with the number of one that is not modelled."""
     if isinstance(number, int) and number in _MODELLED:
         return _MODELLED[number](properties)
     if isinstance(number, int) and number in _FIXED:

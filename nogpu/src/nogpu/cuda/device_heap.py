@@ -1,4 +1,4 @@
-"""malloc, free and what C++ makes of them in device code: a heap in each module that calls them.
+"""A heap in each module whose device code calls malloc and free, directly or by C++'s new and delete.
 
 The functions are PTX at the end of the module, so that lines keep their numbers. A place is taken at the heap's end;
 the heap is empty again when all of its places have been freed.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 
 limit = 8 << 20
-"""Bytes of a heap: cudaLimitMallocHeapSize, of modules that are read from now on."""
+"""Bytes of the heap of modules that are read from now on: cudaLimitMallocHeapSize."""
 
-_MOST = (1 << 40) - 1  # bytes: the word of the state has the heap's end below bit 40 and the number of places above
+_MOST = (1 << 40) - 1  # bytes; the state's word has the heap's end below bit 40 and the number of places above
 _DECLARED = re.compile(r"\.extern\s+\.func\s+(?:\([^()]*\)\s*malloc|free)\b")
 _PTX = """
 .global .align 8 .u64 nogpu_heap_state;

@@ -22,7 +22,7 @@ def create() -> int:
 
 
 def record(handle: int, queue: int = 0) -> None:
-    """Set the event's time to now. queue: handle of a queue; the event is behind the work that it has so far."""
+    """Set the event's time to now. queue: handle of a queue; the event is behind the queue's work so far."""
     _recorded[handle] = time.perf_counter()
     graphs.recorded(handle, queue)
     order = queue_order()
@@ -52,7 +52,7 @@ def answers(handle: int) -> bool:
 
 
 def milliseconds(start: int, end: int) -> float:
-    """Time between two recorded events. Raises UnknownHandle for an event that is not recorded."""
+    """Milliseconds between two recorded events. Raises UnknownHandle for an event that is not recorded."""
     for handle in (start, end):
         if handle not in _recorded:
             raise UnknownHandle(f"event {handle} has not been recorded")

@@ -31,7 +31,7 @@ class _Capture:
     def __init__(self, queue: int | None) -> None:
         self.work: list[Work] = []
         self.queues = None if queue is None else {queue}
-        """None for all."""
+        """Queues that are captured; None for all."""
         self.events: set[int] = set()
 
 
@@ -40,7 +40,7 @@ _numbers = itertools.count()
 
 
 def capturing(queue: int | None = None) -> bool:
-    """True if a graph is being captured, from this queue if one is named."""
+    """True if a graph is being captured, and from the queue if one is named."""
     return _capture is not None and (queue is None or _capture.queues is None or queue in _capture.queues)
 
 
@@ -76,7 +76,7 @@ def submit(work: Callable[[], None], queue: int, kind: int | None = None) -> Non
 
 
 def recorded(event: int, queue: int) -> None:
-    """Note that an event is recorded in a queue. If that queue is captured, so are those that wait for the event."""
+    """Note that an event is recorded in a queue. If that queue is captured, so are queues that wait for the event."""
     if _capture is not None:
         (_capture.events.add if capturing(queue) else _capture.events.discard)(event)
 
@@ -112,7 +112,9 @@ class CUDAGraph:
         self._kept = [owner() for owner in device.memory_owners]
 
     def replay(self, queue: int | None = None) -> None:
-        """Do the work, as that of a queue: torch's current one if none is named."""
+        """Do the graph's work as work of a queue, torch's current one if none is named. Raises RuntimeError without a
+        capture.
+        """
         if self.work is None:
             raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
         order = queue_order()

@@ -1,4 +1,4 @@
-"""Handles of modules and kernels in CUDA's interfaces: numbers, of a kernel also its stub's address on the host."""
+"""Handles of modules and kernels in CUDA's interfaces: numbers, for a kernel also the host address of its stub."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def of_kernel(kernel: Kernel) -> int:
 
 
 def forget_module(handle: int) -> None:
-    """Forget a module, if there is one of this handle, and its kernels."""
+    """Forget the module with this handle, if there is one, and its kernels."""
     module = modules.pop(handle, None)
     for number in [number for number, kernel in kernels.items() if kernel.module is module]:
         del kernels[number]

@@ -14,12 +14,12 @@ _CHIPS = {90: "Hopper", 103: "B300", 107: "Rubin", 110: "Thor", 120: "RTX Blackw
 
 
 def load_ptx(text: str, schedule: str | None = None, lenient: bool | None = None) -> Module:
-    """Parse PTX for sm_100a or a target whose PTX runs there. schedule, lenient: of its kernels' launches, as
-    `Kernel.launch` takes them.
+    """Parse PTX for sm_100a or a target whose PTX runs there. schedule, lenient: settings of its kernels' launches,
+    as `Kernel.launch` takes them.
 
     Raises EmulatorError with the line for syntax that is not understood outside of functions, and for anything but
-    text. The first launch of a kernel raises it for what is not understood of it or of the functions that it calls, and
-    for an instruction that is not modelled; `Kernel.check` does so without a launch.
+    text. The first launch of a kernel raises it for a statement of the kernel or of a function that it calls that is
+    not understood or not modelled; `Kernel.check` does so without a launch.
     """
     if not isinstance(text, str):
         hint = ": decode it" if isinstance(text, bytes | bytearray | memoryview) else ""

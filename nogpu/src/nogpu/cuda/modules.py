@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     Record = str | os.PathLike[str] | Callable[[Trace], None] | Recording | None
 
 MOST_REGISTERS = 255  # of a thread: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"
-NAMES_SHOWN = 5  # of a module's kernels or variables, where one is not among them
+NAMES_SHOWN = 5  # kernels or variables that a message on a missing one lists
 
 
 class Module:
     """A loaded PTX module: `module["name"]` is a kernel; iteration gives the kernels' names."""
 
     def __init__(self, text: str | Callable[[], str], schedule: str | None = None, lenient: bool | None = None):
-        """text: PTX, or a function that reads it when it is first needed. schedule, lenient: of launches that do not
-        name their own.
+        """text: PTX, or a function that reads it when it is first needed. schedule, lenient: settings of launches that
+        do not name their own.
         """
         self._text, self.schedule, self.lenient = text, schedule, lenient
         self._kernels: dict[str, Kernel] = {}
@@ -76,7 +76,7 @@ def _parsed_once(text: str) -> ir.Module:
 
 
 def of_compilation(text: str) -> Module:
-    """A module that a compiler in this process has made, and may make again: the same text is translated once."""
+    """A module that a compiler in this process has made, and may make again: equal texts are parsed once."""
     module = Module(text)
     module.parsed = _parsed_once(text)
     return module
@@ -93,7 +93,7 @@ class Kernel:
 
     @functools.cached_property
     def entry(self) -> ir.Entry:
-        """Raises EmulatorError if the module's PTX has no such entry."""
+        """The parsed entry. Raises EmulatorError if the module's PTX has none of the kernel's name."""
         entries = self.module.parsed.entries
         if self.name not in entries:
             raise EmulatorError(f"the module's PTX has no entry of this name: {', '.join(entries)}", kernel=self.name)
@@ -120,7 +120,7 @@ class Kernel:
 
     @functools.cached_property
     def static_shared_bytes(self) -> int:
-        """Bytes of its shared variables, of its module and the functions that it calls included."""
+        """Bytes of the kernel's shared variables, with those of its module and of the functions that it calls."""
         return static_shared_bytes(self.entry if isinstance(self.entry, stored.StoredEntry) else link(self.entry))
 
     @property
@@ -142,7 +142,7 @@ class Kernel:
         """Launch on the device that NOGPU names, or add the launch to the graph that is being captured.
 
         values: bytes of each parameter, in order. queue: its handle. event: the handle of an event to record, or 0.
-        Raises EmulatorError for a queue that does not exist; a Hopper's driver checks its own.
+        Raises EmulatorError for a queue that does not exist; on a Hopper GPU the driver checks it.
         """
         if os.environ.get("NOGPU") != "hopper":
             try:
@@ -179,16 +179,16 @@ class Kernel:
           parameter's size;
         - for an array of bytes (structures, tensor maps), bytes, an array of as many bytes or a ctypes structure.
 
-        schedule: those of this launch, "late,random:1"; None for the module's, and without one the device's. lenient:
+        schedule: the launch's schedules, "late,random:1"; None for the module's, and without one the device's. lenient:
         True turns broken rules of order into warnings, False turns doubts into errors, None leaves it to the module,
         and without a choice there to NOGPU_LENIENT (docs/rules.md).
 
-        record: what takes the launch's trace: a function, a folder, or a Recording; None leaves it to the device. The
-        launch then runs on its own and under schedule "late".
+        record: the function, folder or Recording for the launch's trace; None leaves it to the device. A recorded
+        launch runs on its own and under schedule "late".
 
         queue: a handle of the CUDA driver's or runtime's, such as of cudaStreamCreate or torch's `Stream.cuda_stream`.
 
-        wait: whether the launch has ended when this returns. Without it, the launch may run later, beside the
+        wait: True if the launch has ended when this returns. With False the launch may run later, beside the
         `programmatic` launches that follow. While a CUDA graph is captured, the launch becomes a part of it.
 
         Raises EmulatorError for arguments that do not fit, for a launch that the device refuses and for a rule that the
@@ -228,7 +228,7 @@ class Kernel:
     def _recording(self, record: Record) -> Recording | None:
         if record is None:
             return None
-        from nogpu.clock.record import Recording  # needed by few launches
+        from nogpu.clock.record import Recording  # few launches need the import
 
         if isinstance(record, Recording):
             return record

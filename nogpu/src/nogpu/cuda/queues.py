@@ -1,5 +1,5 @@
 """Queues of the device (cudaStream_t, CUstream). Work runs in the order of the calls; the sanitizer, if there is one,
-hears what queues, events and waits of the host order of it.
+is told which work queues, events and waits of the host order.
 
 Callers run the pending launches before they say that the host waits, or that memory is accessed.
 """
@@ -42,12 +42,12 @@ def check(handle: int) -> None:
 
 
 def resolved(handle: int) -> int:
-    """The handle of a queue, for that of torch's current one, too."""
+    """The handle of a queue, with that of torch's current queue in place of CURRENT."""
     return current_queue.get() if handle == CURRENT else handle
 
 
 def destroy(handle: int) -> None:
-    """Forget a queue. Raises UnknownHandle for the handle of none, and for the default queues."""
+    """Forget a queue. Raises UnknownHandle for an unknown handle and for the default queues."""
     if handle in _DEFAULTS:
         raise UnknownHandle(f"queue {handle:#x}: a default queue cannot be destroyed")
     check(handle)
@@ -55,7 +55,7 @@ def destroy(handle: int) -> None:
 
 
 def waited(queue: int) -> None:
-    """The host has waited for a queue."""
+    """Note that the host has waited for a queue."""
     order = queue_order()
     if order is not None:
         order.host_waits(queue)
@@ -68,22 +68,22 @@ def answers(queue: int) -> bool:
 
 
 def join(queue: int, other: int) -> None:
-    """Work that follows in a queue is behind what another has."""
+    """Order later work of a queue behind another's work so far."""
     order = queue_order()
     if order is not None:
         graphs.submit(lambda: order.joins(queue, other), queue)
 
 
 def run_of(address: int, nbytes: int) -> Box:
-    """Bytes in a row."""
+    """The Box of `nbytes` contiguous bytes."""
     return address, (nbytes,), (1,)
 
 
 def accessed(queue: int, what: str, reads: Iterable[Box] = (), writes: Iterable[Box] = ()) -> Any:
-    """Work of a queue that is no launch, and bytes of device memory that it accesses; others do not count. The
-    sanitizer's node for it, if there is one.
+    """Note work of a queue that is no launch, with the device memory that it accesses; host memory does not count.
+    Returns the sanitizer's node for it, if there is one.
 
-    what: in words. Raises EmulatorError for what is not ordered behind other work.
+    what: the work in words. Raises EmulatorError for an access that is not ordered behind other work.
     """
     order = queue_order()
     if order is None:

@@ -37,7 +37,7 @@ def _block_scales(scales: torch.Tensor, shapes: Sequence[tuple[int, int]]) -> li
 
 
 def _row_scales(scales: torch.Tensor, shapes: Sequence[tuple[int, int]], own: bool) -> list[torch.Tensor]:
-    """(rows, 1) float64 of each group; own: whether each group has its rows' scales, as 2-D operands split along K."""
+    """(rows, 1) float64 of each group. own: True if each group has scales of its own, as 2-D operands split along K."""
     if scales.dim() == 2:
         return [one.double()[:, None] for one in scales]
     total = sum(rows for rows, _ in shapes)
@@ -47,7 +47,7 @@ def _row_scales(scales: torch.Tensor, shapes: Sequence[tuple[int, int]], own: bo
 
 
 def _values(groups: Sequence[torch.Tensor], scales: Sequence[torch.Tensor], own: bool) -> list[torch.Tensor]:
-    """(rows, K) float64 of each group of an operand with its scales: row or block scales, then one for each group."""
+    """(rows, K) float64 of each group, scaled. scales: those of rows or blocks, then others with one for each group."""
     values = [scaled_mm.values_of(group) for group in groups]
     first = scales[0]
     block = BLOCKS.get(first.dtype)
@@ -111,7 +111,7 @@ def scaled_grouped_mm(
 ) -> torch.Tensor:
     """torch._scaled_grouped_mm: (M, K) or (G, M, K) by (K, N) or (G, K, N), rounded once.
 
-    scale_a, scale_b: float32 for each row or column, or blocks of scales (scaled_mm.unblock). Rows and columns behind
+    scale_a, scale_b: float32 for each row or column, or atoms of scales (scaled_mm.unblock). Rows and columns behind
     the last group are 0. Raises RuntimeError for operands that do not fit.
     """
     return _grouped(a, b, [scale_a], [scale_b], offs, bias, out_dtype)
@@ -132,8 +132,8 @@ def scaled_grouped_mm_v2(
     *rest: Any,
     **kwargs: Any,
 ) -> torch.Tensor:
-    """The same behind torch.nn.functional.scaled_grouped_mm, which adds a float32 scale for each group.
+    """The function behind torch.nn.functional.scaled_grouped_mm: `scaled_grouped_mm` with a float32 scale per group.
 
-    The dtypes of the scales say what the recipes say.
+    The recipes are not read: the scales' dtypes say the same.
     """
     return _grouped(a, b, scale_a, scale_b, offs, bias, out_dtype)

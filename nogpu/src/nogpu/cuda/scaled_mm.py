@@ -8,7 +8,7 @@ import torch
 
 from nogpu.arithmetic import numerics
 
-ATOM_ROWS, ATOM_SCALES = 128, 4  # of an atom of scales, 512 bytes
+ATOM_ROWS, ATOM_SCALES = 128, 4  # rows and scales per row of an atom, 512 bytes
 
 
 def unblock(scales: torch.Tensor, rows: int, columns: int) -> torch.Tensor:

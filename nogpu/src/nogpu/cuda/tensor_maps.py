@@ -1,4 +1,4 @@
-"""Tensor maps for kernels of PTX text: cuTensorMapEncodeTiled with names, and with what an array says by itself."""
+"""Tensor maps for kernels of PTX text: cuTensorMapEncodeTiled with names, and with defaults from an array."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def tensor_map(
     array: a NumPy array or a torch tensor on device "cuda", as `Kernel.launch` takes them, or an address. box: elements
     of a tile. element: a key of ELEMENTS, by default the array's type. dims: elements, strides: bytes of the dimensions
     from 1 on, both by default the array's. element_strides: by default 1. All start with dimension 0, the contiguous
-    one, which is an array's last. swizzle, interleave, l2_promotion, fill: keys of the tables above. Types of less than
-    8 bits are named: then dims counts elements, and an array of bytes says neither dims nor strides. Raises
+    one, which is an array's last. swizzle, interleave, l2_promotion, fill: keys of the tables above. A type of less
+    than 8 bits needs element, dims (in elements) and strides, since an array of bytes does not say them. Raises
     EmulatorError for what the driver refuses, and for an array whose last dimension is not contiguous.
     """
     try:

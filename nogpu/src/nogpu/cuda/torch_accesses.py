@@ -1,8 +1,8 @@
-"""Reads and writes of device memory by torch's operations, as work of torch's current queue, for the sanitizer.
+"""Reports reads and writes of device memory by torch's operations to the sanitizer, as work of torch's current queue.
 
 An operation writes the tensors whose version it changes, and results in memory of their own; it reads its other
-tensors, unless its results are views of them. The host waits for an operation whose result it gets: a number, a tensor
-on the CPU, a size, and for one that it gives a tensor of the CPU (CUDA semantics of torch, "Asynchronous execution").
+tensors, unless its results are views of them. The host waits for an operation that returns a number, a size or a tensor
+of the CPU, or that takes a tensor of the CPU (CUDA semantics of torch, "Asynchronous execution").
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _READS_TO_HOST = {
     *(getattr(Tensor, name) for name in ("__contains__", "__repr__", "__format__", "equal", "allclose", "is_nonzero")),
     *(torch.equal, torch.allclose, torch.is_nonzero),
 }
-"""Their result is the host's."""
+"""Operations whose result is the host's."""
 
 _SIZES = {
     *(getattr(Tensor, name) for name in ("nonzero", "masked_select", "unique", "unique_consecutive")),
     *(torch.nonzero, torch.masked_select, torch.unique, torch.unique_consecutive, torch.argwhere, Tensor.argwhere),
     *(torch.bincount, Tensor.bincount, torch.combinations),
 }
-"""The host learns the size of their result."""
+"""Operations of whose result the host learns the size."""
 
 _REPEATS = torch.repeat_interleave, Tensor.repeat_interleave
 _MASKS = torch.bool, torch.uint8
 
 _MOVES = {Tensor.to, Tensor.cuda, Tensor.cpu, Tensor.copy_, torch.tensor, torch.as_tensor, torch.asarray}
-"""The host waits for those that move data from it or to it, unless they are called with non_blocking."""
+"""Operations for which the host waits if they move data from it or to it, unless called with non_blocking."""
 
 
 def _box(tensor: Tensor) -> queues.Box:
@@ -53,7 +53,10 @@ def _version(tensor: Tensor) -> int | None:
 
 
 def follow(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], call: Callable[[], Any], empty: bool) -> Any:
-    """The result of a call of torch's, which may use data. empty: nobody writes the result."""
+    """Run a call of torch's that may use data, and report its accesses; the result is the call's.
+
+    empty: True if the call leaves its result unwritten.
+    """
     sources = [*tensors(args), *tensors(kwargs.values())]
     given = [source for source in sources if on_device(source)]
     versions = [_version(source) for source in given]
@@ -93,7 +96,7 @@ def _on_host(result: Any) -> list[Tensor]:
 
 
 def _part(tensor: Tensor, index: Any) -> list[Tensor]:
-    """The tensor that an assignment to items of a tensor writes: all of it, if the index is no slice."""
+    """The tensor that an assignment to items writes: a view of the part, or the whole tensor if no view is the part."""
     try:
         part = tensor.detach()[index]
     except (IndexError, TypeError, RuntimeError):
@@ -102,7 +105,7 @@ def _part(tensor: Tensor, index: Any) -> list[Tensor]:
 
 
 def _host_learns(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """True if the host waits because of its arguments: their values decide a size or a place, or are moved first."""
+    """True if the host waits because of a call's arguments: values decide a size or a place, or are moved first."""
     if func is Tensor.__getitem__:
         return _index_waits(*args)
     if func is Tensor.__setitem__:
@@ -138,7 +141,7 @@ def _is_non_blocking(func: Function, args: tuple[Any, ...], kwargs: dict[str, An
 def _accessed(
     func: Function, reads: Iterable[Tensor], writes: Iterable[Tensor], copied: Iterable[tuple[Tensor, bool]]
 ) -> None:
-    """Tells of an operation. copied: tensors of the host, and True for each that it writes."""
+    """Reports an operation on the device. copied: tensors of the host, each with True if the operation writes it."""
     boxes = [[_box(tensor) for tensor in of if storage_of(tensor) is not None] for of in (reads, writes)]
     node, pinned = queues.accessed(current_queue.get(), f"torch's {func.__name__}", *boxes), _pinned(copied)
     if pinned:
@@ -151,8 +154,8 @@ def _pinned(accesses: Iterable[tuple[Tensor, bool]]) -> list[tuple[Allocation, t
 
 
 def _accessed_by_host(func: Function, sources: list[tuple[Tensor, bool]], makes: bool) -> None:
-    """Tells of an operation on the host. sources: its tensors, and True for each that it has written. makes: its result
-    has memory of its own. Views are no access, nor is what needs a tensor's form only.
+    """Reports an operation on the host. sources: its tensors, each with True if it has been written. makes: the result
+    has memory of its own. Views are no access, nor are operations that need a tensor's form only.
     """
     is_form = func.__name__.endswith("_like") or func.__name__.startswith("new_")
     if func in _READS_TO_HOST or any(is_write for _, is_write in sources) or (makes and not is_form):

@@ -16,8 +16,8 @@ import torch
 
 Cast = Callable[[list[torch.Tensor]], torch.dtype]
 
-# ATen/autocast_mode.h: operations in the narrow type, in float32, and in the widest type among their operands, which
-# CPU autocast leaves alone.
+# Operations that CUDA's autocast (ATen/autocast_mode.h) runs in the narrow type, in float32, and in the widest type
+# among their operands. CPU autocast leaves them alone.
 NARROW = (
     *("_convolution", "convolution", "addmv", "addr", "einsum", "mv", "chain_matmul", "linalg_multi_dot"),
     *("_thnn_fused_lstm_cell", "_thnn_fused_gru_cell", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"),
@@ -38,13 +38,13 @@ WIDEST = ("addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "vdot", "in
 CUDNN = ("cudnn_convolution", "cudnn_convolution_transpose")
 """Operations of CUDA's list that no CPU tensor reaches."""
 ALIKE = {"cat", "stack", "conv1d", "conv2d", "conv3d", "cross_entropy_loss"}
-"""Operations of the CPU's list alone whose results are those of CUDA: they promote anyway, or call others."""
+"""Operations of the CPU's list alone whose results are those of CUDA, as they promote anyway or call others."""
 OTHERWISE = {"binary_cross_entropy", "grid_sampler"}
-"""Operations of both lists that have different types."""
+"""Operations of both lists, which cast them to different types."""
 
 
 class _State(threading.local):
-    on_device = False  # whether a call on tensors of the device is under way
+    on_device = False  # True while a call on tensors of the device autocasts as CUDA's
 
 
 _state = _State()
@@ -64,7 +64,7 @@ def _widest(tensors: list[torch.Tensor]) -> torch.dtype:
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    """Operands that autocast may cast."""
+    """The operands among values that autocast may cast."""
     if isinstance(value, torch.Tensor):
         if value.is_floating_point() and value.dtype != torch.float64:
             yield value
@@ -96,7 +96,7 @@ def _kernel(name: str, choose: Cast) -> Callable[..., Any]:
 
 @functools.cache
 def _library() -> torch.library.Library:
-    """The kernels of CPU autocast that CUDA's list needs, registered once there is use for them."""
+    """The kernels of CPU autocast that CUDA's list needs, registered by the first call."""
     library = torch.library.Library("aten", "IMPL")
     for names, choose in ((NARROW, _narrow), (WIDE, _wide), (WIDEST, _widest)):
         for name in names:
@@ -123,9 +123,9 @@ def differs() -> bool:
 
 @contextlib.contextmanager
 def as_on_device(name: str = "") -> Iterator[None]:
-    """Within the context, torch's operations on CPU tensors autocast as CUDA's do.
+    """A context in which torch's operations on CPU tensors autocast as CUDA's do.
 
-    name: of the function that is called. Raises NotImplementedError for one that autocast would run in another type.
+    name: the called function's. Raises NotImplementedError for one that CPU autocast would run in another type.
     """
     enabled, dtype = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
     if enabled:

@@ -1,8 +1,8 @@
 """Gradients on the emulated device.
 
 The autograd engine calls functions written in Python with torch's function modes as they were when it was started, and
-with gradients that C++ has made: plain CPU tensors. So the device's mode is on while the engine runs, and gradients are
-put on the device where Python sees them: a gradient is on the device of the tensor that it belongs to.
+with gradients that C++ has made: plain CPU tensors. So the device's mode is on while the engine runs, and a gradient is
+put on the device of the tensor that it belongs to where Python sees it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Function = Callable[..., Any]
 
 
 def _on(gradient: Any, cuda: bool) -> Any:
-    """A gradient on the device, or on the host."""
+    """The gradient, put on the device, or on the host."""
     if not isinstance(gradient, Tensor):
         return gradient
     with torch._C.DisableTorchFunction():  # the mode may be on
@@ -27,19 +27,19 @@ def _on(gradient: Any, cuda: bool) -> Any:
 
 
 def plain(mode: Any, func: Function, *args: Any, **kwargs: Any) -> Any:
-    """Tensor.backward, torch.autograd.backward: as torch has it. The engine switches the mode on again."""
+    """Answers Tensor.backward and torch.autograd.backward by torch's own, whose engine switches the mode on again."""
     return func(*args, **kwargs)
 
 
 def gradients(mode: Any, func: Function, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-    """torch.autograd.grad: each gradient on its input's device."""
+    """Answers torch.autograd.grad, with each gradient on its input's device."""
     sources = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     results = func(outputs, inputs, *args, **kwargs)
     return tuple(_on(result, on_device(source)) for result, source in zip(results, sources))
 
 
 def gradient_of(mode: Any, func: Function, tensor: Tensor) -> Tensor | None:
-    """Tensor.grad, on the tensor's device."""
+    """Answers Tensor.grad, with the gradient on the tensor's device."""
     gradient = func(tensor)
     if gradient is None or on_device(gradient) == on_device(tensor):
         return gradient
@@ -50,7 +50,7 @@ def gradient_of(mode: Any, func: Function, tensor: Tensor) -> Tensor | None:
 
 
 def register_hook(mode: Any, func: Function, tensor: Tensor, hook: Function) -> Any:
-    """Tensor.register_hook: the hook sees the gradient on the tensor's device."""
+    """Answers Tensor.register_hook: the hook sees the gradient on the tensor's device."""
     cuda = on_device(tensor)
 
     @functools.wraps(hook, updated=())
@@ -61,7 +61,7 @@ def register_hook(mode: Any, func: Function, tensor: Tensor, hook: Function) -> 
 
 
 def _remembering(original: Function) -> Function:
-    """autograd.Function.apply that keeps, with the node of the graph, which of the results are on the device."""
+    """autograd.Function.apply that notes, in the node of the graph, which of the results are on the device."""
 
     @functools.wraps(original)
     def apply(kind: type, *args: Any, **kwargs: Any) -> Any:
@@ -77,7 +77,7 @@ def _remembering(original: Function) -> Function:
 
 
 def _placing(original: Function) -> Function:
-    """BackwardCFunction.apply and apply_boxed, which get a gradient for each result of the function."""
+    """BackwardCFunction.apply or apply_boxed, with the gradient of each result on that result's device."""
 
     @functools.wraps(original)
     def apply(node: Any, *gradients: Any) -> Any:
@@ -96,7 +96,7 @@ def _placing(original: Function) -> Function:
 
 
 def _on_device(original: Function, mode: Any) -> Function:
-    """The start of the engine, for functions that see the device."""
+    """The start of the engine, under the device's mode, so that functions in Python see the device."""
 
     @functools.wraps(original)
     def run(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""torch.compile on the emulated device: what it is given runs uncompiled, operation by operation, with one warning."""
+"""torch.compile on the emulated device: functions and modules run uncompiled, with one warning."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 UNCOMPILED = "torch.compile: the emulated device runs {name} uncompiled, and all else that is to be compiled"
-_warned: list[object] = []  # what the program has been told of
+_warned: list[object] = []  # the first model, after the warning
 
 
 def compile(model: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """torch.compile, also as a decorator with options."""
+    """Answers torch.compile, also as a decorator with options, with the model itself."""
     if model is None:
         return functools.partial(compile, **options)
     by_torch = sys._getframe(1).f_globals.get("__name__", "").startswith("torch.")  # flex_attention's own call

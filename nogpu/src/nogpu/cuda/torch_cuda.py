@@ -1,8 +1,8 @@
 """torch.cuda for the emulated device.
 
-Torch operations are complete when the call returns. So are launches, except those that the next launch may overlap:
-they are pending, and a call that asks a queue or an event runs them. `Event.elapsed_time` is the host's wall clock
-between two records: the time of the emulation, not of a kernel.
+Torch operations are complete when the call returns. So are launches, except those that the next launch may overlap,
+which are pending until a call asks a queue or an event. `Event.elapsed_time` is the time on the host's clock between
+two records: that of the emulation, not of a kernel.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nogpu.execution.device import Device, run_pending
 
 
 class MemoryInUse:
-    """Bytes of live device allocations, and their peak."""
+    """The number of bytes of live device allocations, and its peak."""
 
     def __init__(self) -> None:
         self.now = self.peak = 0
@@ -32,12 +32,12 @@ class MemoryInUse:
 
 memory_in_use = MemoryInUse()
 
-# as torch's functions take it: None is the current device
+# A device as torch's functions take it; None is the current one.
 DeviceLike = torch.device | str | int | None
 
 
 class Generator(torch._C.Generator):
-    """torch.Generator whose device "cuda" draws from the CPU's algorithm."""
+    """torch.Generator whose device "cuda" draws by the CPU's algorithm."""
 
     _device: torch.device
 
@@ -69,13 +69,13 @@ def _ordinal(device: DeviceLike) -> int:
 
 
 def synchronize(device: DeviceLike = None) -> None:
-    """torch.cuda.synchronize: run the pending launches."""
+    """Answers torch.cuda.synchronize: runs the pending launches."""
     _ordinal(device)
     emulated().synchronize()
 
 
 def get_device_properties(device: DeviceLike = None) -> SimpleNamespace:
-    """torch.cuda.get_device_properties: the names of torch's struct; sizes in bytes, clock rates in kHz."""
+    """Answers torch.cuda.get_device_properties with the names of torch's struct; sizes in bytes, clock rates in kHz."""
     _ordinal(device)
     properties = Device.current().properties
     return SimpleNamespace(

@@ -56,7 +56,7 @@ ALIGNMENT = 512  # bytes; torch's CUDA caching allocator rounds every block to t
 # Functions whose result may share memory with data other than tensors.
 ALIASING = {torch.as_tensor, torch.asarray}
 
-# Functions whose result nobody has written.
+# Functions whose result is memory that has not been written.
 EMPTY = {torch.empty, torch.empty_like, torch.empty_strided, torch.empty_permuted, Tensor.new_empty}
 EMPTY |= {Tensor.new_empty_strided}
 
@@ -66,7 +66,7 @@ UNFOLLOWED = {Tensor.backward, torch.autograd.backward, torch.autograd.grad, Ten
 
 
 class VirtualDevice(TorchFunctionMode):
-    """Runs torch calls on CPU tensors and keeps track of the tensors on the device."""
+    """A function mode that runs torch calls on CPU tensors and keeps track of the tensors on the device."""
 
     def __torch_function__(
         self,
@@ -93,7 +93,7 @@ class VirtualDevice(TorchFunctionMode):
 
     @staticmethod
     def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run `func` on the CPU. The result is on the device that the call names, else on that of the inputs."""
+        """Run `func` on the CPU. Its result is on the device that the call names, else on that of the inputs."""
         device = kwargs.get("device")
         if device is None and func in torch.utils._device._device_constructors():
             device = torch.utils._device.CURRENT_DEVICE
@@ -103,7 +103,7 @@ class VirtualDevice(TorchFunctionMode):
         if kwargs.get("pin_memory"):
             result = VirtualDevice.call(func, args, kwargs | {"pin_memory": False})
             return result if on_device(result) else torch_pinned.pin(result)
-        if func is torch.tensor:  # copies its argument; a list of device tensors makes a host tensor
+        if func is torch.tensor:  # It copies its argument; a list of device tensors makes a host tensor.
             sources = [source for source in args[:1] if isinstance(source, Tensor)]
         else:
             sources = [*tensors(args), *tensors(kwargs.values())]
@@ -135,7 +135,7 @@ def _from_dlpack(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _record_stream(tensor: Tensor, stream: torch_queues.Stream) -> None:
-    """Tensor.record_stream."""
+    """Answers Tensor.record_stream by `record_queue`."""
     record_queue(tensor, stream.cuda_stream)
 
 
@@ -145,7 +145,7 @@ def _to_dlpack(tensor: Tensor) -> Any:
 
 
 def _behind_pending(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, called when pending launches have run."""
+    """The function, called after the pending launches have run."""
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -156,7 +156,7 @@ def _behind_pending(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _resize(original: Callable[..., None]) -> Callable[..., None]:
-    """UntypedStorage.resize_, which moves the storage: its allocation moves with it."""
+    """UntypedStorage.resize_, which moves a storage, with its allocation moved as well."""
 
     @functools.wraps(original)
     def resize_(storage: torch.UntypedStorage, size: int) -> None:
@@ -225,7 +225,7 @@ def install_tvm_ffi() -> None:
 
     @functools.wraps(original)
     def from_dlpack(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        # The faster way takes tensors that require gradients.
+        # Unlike `Tensor.__dlpack__`, the faster way takes tensors that require gradients.
         return original(tensor.detach() if isinstance(tensor, Tensor) else tensor, *args, **kwargs)
 
     tvm_ffi.from_dlpack = from_dlpack

@@ -1,7 +1,7 @@
 """Operations whose kernels Python registers for CUDA (torch.library): tensors of the device reach them.
 
 To torch's dispatcher tensors of the device are on the CPU. So an operation, torch's own ("aten") included, gets a
-kernel for the CPU that calls the program's for CUDA if an argument is on the device, else what there was for the CPU.
+kernel for the CPU that calls the program's for CUDA if an argument is on the device, else the one before for the CPU.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _kernels: dict[str, dict[str, Kernel]] = {}
 
 
 def _plain(name: str) -> Kernel | None:
-    """The kernel of an operation for the CPU before the program's, None if there is none."""
+    """The kernel of an operation for the CPU before the program adds one, None if there is none."""
     if not torch._C._dispatch_has_computed_kernel_for_dispatch_key(name, "CPU"):
         return None
     if not hasattr(torch.library, "get_kernel"):
@@ -33,7 +33,7 @@ def _plain(name: str) -> Kernel | None:
     takes_tensor = [isinstance(argument.type, torch.TensorType) for argument in schema.arguments]
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        """The boxed kernel, which takes no Python number for a tensor, as torch's operators do."""
+        """Call the boxed kernel, which, unlike torch's operators, takes no Python number for a tensor."""
         numbers = [a if isinstance(a, Tensor) or not t else _number(a, args) for a, t in zip(args, takes_tensor)]
         return boxed(_CPU, *numbers, **kwargs)
 
@@ -51,13 +51,13 @@ def _number(value: Any, args: tuple[Any, ...]) -> Any:
 
 
 def _chooser(name: str, plain: Kernel | None, mode: Any) -> Kernel:
-    """The kernel of an operation for the CPU. plain: the one before it."""
+    """The kernel of an operation for the CPU that chooses the program's for CUDA or another. plain: the one before."""
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         registered = _kernels[name]
         device = not moves.own and any(map(on_device, tensors((*args, *kwargs.values()))))
         if device and "CUDA" in registered:
-            with mode:  # it is off while torch executes an operation
+            with mode:  # the mode is off while torch executes an operation
                 return registered["CUDA"](*args, **kwargs)
         chosen = registered.get("CPU", plain)
         if chosen is None:

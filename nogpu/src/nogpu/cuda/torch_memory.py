@@ -60,7 +60,7 @@ storage_addresses: set[int] = set()
 
 
 def live_storages() -> list[torch.UntypedStorage]:
-    """The storages on the device. A reference to them keeps their memory."""
+    """The storages on the device. A reference to one keeps its memory."""
     found = (storage() for storage in list(_storages.values()))
     return [storage for storage in found if storage is not None]
 
@@ -69,9 +69,9 @@ device.memory_owners.append(live_storages)
 
 
 def storage_of(tensor: Tensor) -> torch.UntypedStorage | None:
-    """The tensor's storage, as long as it lives the same object; None for a tensor without plain storage.
+    """The tensor's storage, the same object as long as it lives; None for a tensor without plain storage.
 
-    torch.func and torch.vmap wrap tensors: the storage is that of the wrapped one.
+    The storage of a tensor that torch.func or torch.vmap has wrapped is that of the wrapped tensor.
     """
     if tensor.layout is not torch.strided or tensor.is_quantized:
         return None
@@ -99,7 +99,7 @@ def put_on_device(tensor: Tensor) -> None:
 
 
 def put_storage_on_device(storage: torch.UntypedStorage, name: str) -> None:
-    """Make a storage a device allocation, with a name for messages if it is none yet."""
+    """Make a storage a device allocation, or update it if it is one. name: a new allocation's in messages."""
     allocation = getattr(storage, "emulated_allocation", None)
     if allocation is None:
         allocation = Allocation(name)
@@ -112,12 +112,12 @@ def put_storage_on_device(storage: torch.UntypedStorage, name: str) -> None:
 
 
 def _location(storage: Any) -> str | None:
-    """The place of a storage that torch.save writes down, None for one on the host."""
+    """The place of a storage for torch.save: the device's name, None for the host."""
     return str(DEVICE) if hasattr(storage, "emulated_allocation") else None
 
 
 def _restored(storage: Any, location: str) -> Any:
-    """A storage that torch.load has read, on the device if that is its place."""
+    """The storage that torch.load has read, put on the device, or None if its place is another."""
     if kind(location) != "cuda":
         return None
     put_storage_on_device(storage, f"storage of {storage.nbytes()} bytes from a file")
@@ -130,7 +130,7 @@ def register_with_files() -> None:
 
 
 def leave_unwritten(tensor: Tensor) -> None:
-    """Tells the sanitizer, if there is one, that nobody has written a new tensor on the device."""
+    """Tells the sanitizer, if there is one, that a new tensor on the device has not been written."""
     storage = storage_of(tensor)
     if hasattr(storage, "emulated_allocation"):
         assert storage is not None
@@ -145,7 +145,7 @@ def update_allocation(storage: torch.UntypedStorage) -> None:
 
 
 def record_queue(tensor: Tensor, queue: int) -> None:
-    """Tensor.record_stream: the memory is not given out again before what the queue has then has ended."""
+    """Tensor.record_stream: the memory is given out again only after the work that the queue has at the release."""
     allocation = getattr(storage_of(tensor), "emulated_allocation", None)
     if allocation is not None:
         allocation.used_by.add(queue)
@@ -172,7 +172,7 @@ def tensors(values: Iterable[object]) -> Iterator[Tensor]:
 
 
 def kind(device: object) -> str | None:
-    """ "cuda", "cpu" or another device type; None for an object that names no device. RuntimeError for another GPU."""
+    """ "cuda", "cpu" or another device type; None if the object names none. Raises RuntimeError for another GPU."""
     if isinstance(device, int) and not isinstance(device, bool):
         device = torch.device("cuda", device)
     elif isinstance(device, str):
@@ -187,7 +187,7 @@ def kind(device: object) -> str | None:
     return device.type
 
 
-# Moves of data. torch's CPU kernels lack them for some strides of the types WITHOUT_KERNELS.
+# Moves of data, which torch's CPU kernels lack for some strides of the types WITHOUT_KERNELS.
 MOVES = {
     Tensor.clone,
     Tensor.contiguous,
@@ -224,7 +224,7 @@ def _as_bytes(value: Any) -> Any:
 
 
 class _Moves(threading.local):
-    own = False  # True while the device itself copies: kernels that the program has for CUDA are not asked
+    own = False  # True while the emulator itself copies, by torch's kernels and not by the program's for CUDA
 
 
 moves = _Moves()
@@ -243,8 +243,8 @@ def place(
 ) -> Any:
     """The result of a call, on the device `wanted`.
 
-    A result that shares memory with an input on the other device is copied if `explicit`: the program itself named the
-    device. aliasing: the result may share memory with data other than tensors.
+    explicit: the program itself named the device; then a result that shares memory with an input on the other device is
+    copied. aliasing: the result may share memory with data other than tensors.
     """
     if isinstance(result, (list, tuple)):
         for item in result:

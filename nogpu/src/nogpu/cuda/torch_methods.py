@@ -1,4 +1,4 @@
-"""Tensor methods and properties that depend on the device, for tensors of the emulated device.
+"""Answers to calls of torch's functions, methods and properties that depend on the device.
 
 Every answer takes the function mode, the function that was called, and its arguments. The mode is off in answers.
 """
@@ -27,12 +27,12 @@ _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c
 
 
 def non_blocking(args: Iterable[object], kwargs: Mapping[str, object]) -> bool:
-    """The argument of Tensor.to, Tensor.cuda and Tensor.copy_. args: those behind the tensor."""
+    """The argument non_blocking of Tensor.to, Tensor.cuda and Tensor.copy_. args: arguments behind the tensor."""
     return bool(kwargs.get("non_blocking") or next((each for each in args if isinstance(each, bool)), False))
 
 
 def _to(mode: VirtualDevice, func: Function, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Tensor.to with all its signatures: (device, dtype, ...), (dtype, ...), (other, ...)."""
+    """Answers Tensor.to in all its signatures: (device, dtype, ...), (dtype, ...), (other, ...)."""
     target = args[0] if args else kwargs.get("device", kwargs.get("other"))
     if isinstance(target, Tensor):
         kwargs.pop("other", None)
@@ -97,7 +97,7 @@ def _layer_norm(
 ) -> Tensor:
     """Layer normalisation with sums in float32, as on a GPU; torch's CPU kernel sums gradients in the narrow type."""
     narrow = input.dtype
-    autocast = torch.is_autocast_enabled("cuda")  # then the result is float32
+    autocast = torch.is_autocast_enabled("cuda")  # the result is float32 then
     if on_device(input) and not autocast and narrow in (torch.float16, torch.bfloat16):
         weight, bias = (None if one is None else mode.call(Tensor.float, (one,), {}) for one in (weight, bias))
         wide = mode.call(func, (mode.call(Tensor.float, (input,), {}), normalized_shape, weight, bias, eps), {})
@@ -182,7 +182,7 @@ WITHOUT_DATA = {
     *(torch.device, torch.numel, torch.is_floating_point, torch.is_complex, torch.is_neg, torch.is_conj),
     *(torch.empty, torch.empty_like, torch.empty_strided),
 }
-# What uses the data of a storage; the function mode sees none of these calls.
+# Calls that use the data of a storage, none of which the function mode sees.
 STORAGE_USES = (
     *((torch.UntypedStorage, name) for name in ("__getitem__", "__setitem__", "copy_", "fill_")),
     (torch, "save"),

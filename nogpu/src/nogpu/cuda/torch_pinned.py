@@ -1,4 +1,4 @@
-"""Pinned memory of torch tensors on the host: copies that do not block go on there while the host does."""
+"""Pinned memory of torch tensors on the host, which non-blocking copies access while the host goes on."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ MEMORY = Allocations()
 
 
 def allocation_of(tensor: Tensor) -> Allocation | None:
-    """Pinned memory that a tensor has; None if it has none."""
+    """The pinned memory of a tensor; None if it has none."""
     storage = storage_of(tensor)
     return getattr(storage, "emulated_pinned", None)
 
 
 def pinned(tensor: Tensor) -> Tensor:
-    """Tensor.pin_memory: the tensor if it is pinned, else a copy that is."""
+    """Tensor.pin_memory: the tensor if it is pinned, else a copy that is. Raises RuntimeError on the device."""
     if on_device(tensor):
         raise RuntimeError(f"cannot pin 'torch.cuda.{type(tensor).__name__}' only dense CPU tensors can be pinned")
     return tensor if allocation_of(tensor) is not None else pin(call_on_cpu(Tensor.clone, (tensor,), {}))
 
 
 def pin(tensor: Tensor) -> Tensor:
-    """Makes the memory of a new tensor on the host pinned."""
+    """Pins the memory of a new tensor on the host. Returns the tensor."""
     storage = storage_of(tensor)
     if storage is not None and storage.nbytes() and not tensor.is_meta:
         address, nbytes = storage.data_ptr(), storage.nbytes()

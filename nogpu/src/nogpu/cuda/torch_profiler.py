@@ -1,6 +1,6 @@
 """torch.profiler for the emulated device, which has no activities of its own: operations are timed on the host.
 
-torch would record CUDA events through a library that is not there, and say so for every operation.
+torch would record CUDA events through a library that is missing, and warn of that for every operation.
 """
 
 from __future__ import annotations

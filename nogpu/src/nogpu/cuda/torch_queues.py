@@ -1,7 +1,7 @@
 """torch.cuda.Stream and Event: queues of the device, and points in their work.
 
-As torch's, a Stream is one of 32 queues, given out in turn, that do not wait for the legacy default queue
-(c10/cuda/CUDAStream.cpp), and there are as many of high priority.
+A Stream is, as in torch, one of 32 queues, given out in turn, that do not wait for the legacy default queue
+(c10/cuda/CUDAStream.cpp); there are 32 others of high priority.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nogpu.cuda.backends import emulated
 
 POOL = 32  # queues of a priority
 
-_pools: dict[bool, Iterator[int]] = {}  # by priority: handles
+_pools: dict[bool, Iterator[int]] = {}  # True for high priority -> handles
 
 
 def _of_pool(is_high: bool) -> int:
@@ -33,7 +33,7 @@ class Stream:
     """torch.cuda.Stream: a queue of the device."""
 
     def __init__(self, device: object = None, priority: int = 0, **kwargs: Any):
-        """kwargs: stream_id of a Stream that is there, as torch takes it, or stream_ptr, the handle of any queue."""
+        """kwargs: stream_id of an existing Stream, as in torch, or stream_ptr, the handle of any queue."""
         self.device = torch.device("cuda", 0)
         self.priority = priority
         self.device_index, self.device_type = 0, 1
@@ -96,13 +96,13 @@ _known: dict[int, Stream] = {queues.LEGACY: DEFAULT}
 
 
 def current(device: object = None) -> Stream:
-    """torch.cuda.current_stream."""
+    """torch.cuda.current_stream: the queue of this thread."""
     handle = current_queue.get()
     return _known.get(handle) or Stream(stream_ptr=handle)
 
 
 def choose(stream: Stream | None) -> None:
-    """torch.cuda.set_stream."""
+    """torch.cuda.set_stream: choose the queue of this thread."""
     if stream is not None:
         _known[stream.cuda_stream] = stream
         current_queue.choose(stream.cuda_stream)
@@ -110,7 +110,7 @@ def choose(stream: Stream | None) -> None:
 
 @contextlib.contextmanager
 def chosen(stream: Stream | None) -> Iterator[None]:
-    """torch.cuda.stream."""
+    """torch.cuda.stream: a context whose work goes to a queue."""
     before = current()
     choose(stream)
     try:
@@ -130,7 +130,7 @@ def graph(
     capture_error_mode: str = "global",
     **kwargs: Any,
 ) -> Iterator[None]:
-    """torch.cuda.graph."""
+    """torch.cuda.graph: a context whose work is captured."""
     if stream is None:
         _capturing[:] = _capturing or [Stream()]
     emulated().synchronize()
@@ -148,7 +148,7 @@ class Event:
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **kwargs: Any):
         self.enable_timing = enable_timing
         self.device = torch.device("cuda", 0)
-        self.cuda_event = 0  # the handle; 0 before the first record, as torch's
+        self.cuda_event = 0  # handle; 0 before the first record, as in torch
 
     def __del__(self) -> None:
         events.destroy(self.cuda_event)
@@ -167,7 +167,7 @@ class Event:
         return emulated().is_over(event=self.cuda_event)
 
     def elapsed_time(self, end_event: Event) -> float:
-        """Milliseconds of the host's clock between two recorded events."""
+        """Milliseconds of the host's clock between two recorded events. Raises ValueError as torch does."""
         if not (self.enable_timing and end_event.enable_timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         if not (self.cuda_event and end_event.cuda_event):

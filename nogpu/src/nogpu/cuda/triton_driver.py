@@ -1,8 +1,8 @@
-"""The C module through which Triton's driver for NVIDIA GPUs loads and launches kernels, on the device.
+"""A stand-in for the C module through which Triton's driver for NVIDIA GPUs loads and launches kernels.
 
 Triton compiles as for a B200, and its own driver class, launcher and tensor descriptors stay in use: `triton_hooks`
-gives them `CudaUtils` in place of the module that they would compile from driver.c. A kernel that is loaded is known by
-its PTX, which the compiler keeps beside the cubin.
+gives them `CudaUtils` in place of the module that they would compile from driver.c. A kernel is loaded from its PTX,
+which the compiler keeps beside the cubin.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ _LOCATION = re.compile(r"^\s*\.loc\b.*$", re.MULTILINE)
 
 
 class _State(threading.local):
-    ptx: str | None = None  # of the kernel that this thread is loading
+    ptx: str | None = None  # PTX of the kernel that this thread is loading
 
 
 _state = _State()
 
 
 def _without_locations(block: re.Match[str]) -> str:
-    """Inline assembly with the source line before it: LLVM counts the lines of the assembly as lines of the source."""
+    """Inline assembly without .loc, in which LLVM counts lines of the assembly as lines of the source."""
     return _LOCATION.sub("", block[0])
 
 
 @contextlib.contextmanager
 def loading(ptx: str) -> Iterator[None]:
-    """Within the context, the cubin that Triton loads is that of `ptx`."""
+    """A context in which the cubin that Triton loads stands for `ptx`."""
     before, _state.ptx = _state.ptx, _INLINE.sub(_without_locations, ptx)
     try:
         yield
@@ -78,14 +78,14 @@ class TensorMap:
 
 
 class KernelArgument:
-    """PyKernelArg: how the launcher treats an argument. type: a constant of CudaUtils; nested_tuple: of a tuple's."""
+    """PyKernelArg: how the launcher treats an argument. type: an ARG of CudaUtils; nested_tuple: a tuple's members."""
 
     def __init__(self, nested_tuple: Sequence[KernelArgument] | None, type: int = 0):
         self.nested_tuple, self.type = nested_tuple, type
 
 
 def _flattened(annotations: Sequence[KernelArgument], arguments: Sequence[Any]) -> Iterator[Any]:
-    """The arguments that become parameters: no constants, and the members of tuples in their place."""
+    """The arguments that become parameters: all but constants, with the members of a tuple in its place."""
     for annotation, argument in zip(annotations, arguments):
         if annotation.type == CudaUtils.ARG_TUPLE:
             yield from _flattened(annotation.nested_tuple or (), argument)
@@ -156,9 +156,10 @@ class CudaUtils:
 
     @staticmethod
     def load_binary(name: str, image: bytes, shared: int, device: int) -> tuple[int, int, int, int, int]:
-        """(module, function, registers, spilled words, threads per CTA at most) of a kernel.
+        """Load a kernel: (module, function, registers, spilled words, threads per CTA at most).
 
-        Registers and spills are those of ptxas, or the most registers that so many threads can have, and 0.
+        Registers and spills are those of ptxas; without them, the most registers that so many threads can have, and 0.
+        Raises EmulatorError for a cubin without PTX.
         """
         if _state.ptx is None:
             raise EmulatorError(
@@ -176,7 +177,7 @@ class CudaUtils:
 
     @staticmethod
     def launch(*arguments: Any) -> None:
-        """A launch, with the arguments of Triton's launcher: the kernel's may hold constants and tuples."""
+        """Launch a kernel, with the arguments of Triton's launcher: the kernel's may hold constants and tuples."""
         if len(arguments) != _LAUNCH_ARGUMENTS:
             raise unknown_interface(f"its launcher passes {len(arguments)} arguments, {_LAUNCH_ARGUMENTS} are known")
         x, y, z, queue, function, cooperative, programmatic, sizes, metadata, enter, leave, *rest = arguments
@@ -212,7 +213,7 @@ class CudaUtils:
 
     @staticmethod
     def fill_tma_descriptor_tiled(address: int, swizzle: int, *arguments: Any) -> TensorMap:
-        """A tensor map. block, shape, strides: in elements, the contiguous dimension last."""
+        """A tensor map for tiles. block, shape, strides: in elements, the contiguous dimension last."""
         element_bytes, element_type, block, shape, strides, padding = arguments
         rank = len(block)
         if not rank == len(shape) == len(strides):
@@ -236,7 +237,7 @@ class CudaUtils:
 
     @staticmethod
     def fill_tma_descriptor_im2col(address: int, swizzle: int, *arguments: Any) -> TensorMap:
-        """A tensor map for im2col copies. shape, strides, corners: the contiguous dimension last."""
+        """A tensor map for im2col copies. shape, strides, lower, upper: the contiguous dimension last."""
         element_bytes, element_type, _, shape, strides, padding, lower, upper, channels, pixels, steps = arguments
         if not len(shape) == len(strides) == len(steps) == len(lower) + 2 == len(upper) + 2:
             raise RuntimeError("Rank mismatch")
@@ -261,7 +262,7 @@ class CudaUtils:
 
     @staticmethod
     def get_device_properties(device: int) -> dict[str, int | None]:
-        """Triton's names; sizes in bytes, clock rates in kHz. The device has no SM clock."""
+        """{Triton's name: value} of properties; sizes in bytes, clock rates in kHz. That of the SMs is None."""
         attribute = current().attribute
         return {
             "max_shared_mem": attribute(_SHARED_OPTIN),
@@ -295,7 +296,7 @@ class CudaUtils:
 
     @staticmethod
     def set_printf_fifo_size(size: int) -> None:
-        """Output is not buffered."""
+        """Does nothing, since output is not buffered."""
 
     @staticmethod
     def cuOccupancyMaxActiveClusters(function: int, shared: int, ctas: int) -> int:

@@ -1,7 +1,7 @@
-"""Hooks in Triton: its driver for NVIDIA GPUs is on the device, compiles for sm_100a, and times by one run.
+"""Hooks in Triton: its driver for NVIDIA GPUs runs kernels on the device, compiles for sm_100a, and times by one run.
 
-Triton's cache stays where it is, ~/.triton/cache or TRITON_CACHE_DIR. Its entries are apart from those of a GPU: a
-choice of autotuning that is kept there would be one by the emulator's times.
+Triton's cache stays where it is, ~/.triton/cache or TRITON_CACHE_DIR. The emulator's entries are apart from those of a
+GPU, which must not take a choice that autotuning has made by the emulator's times.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _cublas(workspace: Any) -> Any:
 
 
 def _refuse(driver: Any, what: str) -> None:
-    """Make the driver raise when it is used: programs may import Triton and not use it."""
+    """Make the driver raise when it is used, not before: programs may import Triton and not use it."""
 
     def fail(*arguments: Any, **keywords: Any) -> None:
         raise triton_driver.unknown_interface(what)
@@ -117,7 +117,7 @@ def _own_hash(original: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def _without_ptxas(original: Callable[..., bytes]) -> Callable[..., bytes]:
-    """CUDABackend.make_cubin, with an empty cubin where ptxas does not start. What ptxas refuses stays refused."""
+    """CUDABackend.make_cubin, with an empty cubin where ptxas does not start. PTX that ptxas refuses stays refused."""
 
     @functools.wraps(original)
     def make_cubin(*arguments: Any, **keywords: Any) -> bytes:
@@ -164,7 +164,7 @@ def install_autotuning() -> None:
 
 
 def _counting(original: Callable[..., Any], count: int) -> Callable[..., Any]:
-    """Autotuner.prune_configs, which begins a choice."""
+    """Autotuner.prune_configs, with which a choice begins: it resets the number of candidates left."""
 
     @functools.wraps(original)
     def prune_configs(tuner: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -175,7 +175,7 @@ def _counting(original: Callable[..., Any], count: int) -> Callable[..., Any]:
 
 
 def _skipping(original: Callable[..., Any], count: int) -> Callable[..., Any]:
-    """Autotuner._bench, without the candidates behind the last one of a choice that is run."""
+    """Autotuner._bench, which runs only the first `count` candidates of a choice that work; the others take inf."""
 
     @functools.wraps(original)
     def bench(tuner: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -197,8 +197,8 @@ def one_run(
     quantiles: Sequence[float] | None = None,
     return_mode: str = "mean",
 ) -> Any:
-    """triton.testing.do_bench: milliseconds of one run in each place that is asked for, modelled ones where there is a
-    clock, else of the host's clock.
+    """triton.testing.do_bench: milliseconds of one run for each figure that is asked for, modelled if NOGPU_CLOCK is
+    set, else of the host's clock.
     """
     for tensor in grad_to_none or ():
         tensor.grad = None

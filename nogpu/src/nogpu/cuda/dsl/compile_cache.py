@@ -2,8 +2,8 @@
 
 An entry is named by what decides the result: the module, the pass pipeline, the DSL's library and settings. The places
 of operations in the source, with the paths of its files, decide nothing where the passes drop them, as they do unless
-line information is asked for: copies of a source share an entry. It holds the lowered module, with the host code, and
-the kernels' PTX, which the passes would write to a file, as the cubin where one is asked for.
+line information is asked for: copies of a source share an entry. An entry holds the lowered module, with the host code,
+and the files that the passes would write: the kernels' PTX, and the cubin where one is asked for.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 from nogpu import store
 
-MAX_ENTRIES = 1024  # of about 150 KB: the tests under two versions of the DSL need half of them
+MAX_ENTRIES = 1024  # entries of about 150 KB; the tests under two versions of the DSL need half of them
 # Options that write PATH.sm_100a.ptx and the like, and those for other files, which no entry holds.
 _PATHS = re.compile(r"dump-(ptx|cubin)-path='([^']+)'")
 _DROPS_PLACES = "preserve-line-info=false"
@@ -45,13 +45,13 @@ class Lowered:
 
     @classmethod
     def unpack(cls, data: bytes) -> Lowered:
-        """The packed result."""
+        """The result that `pack` has packed."""
         module, files = marshal.loads(data)
         return cls(files, module)
 
 
 def cached(original: Compile) -> Compile:
-    """base_dsl's Compiler.compile, which lowers a module in place and returns it, with the cache."""
+    """base_dsl's Compiler.compile, which lowers a module in place and returns it, behind the cache."""
 
     @functools.wraps(original)
     def compile(compiler: Any, module: Any, pipeline: str, *args: Any, **kwargs: Any) -> Any:
@@ -89,7 +89,7 @@ def cached(original: Compile) -> Compile:
 
 
 def _written(path: str, kinds: Iterable[str]) -> list[str]:
-    """The files that a pipeline writes."""
+    """The files of these kinds ("ptx", "cubin") that a pipeline has written to the path."""
     return [file for kind in kinds for file in glob.glob(f"{glob.escape(path)}*.{kind}")]
 
 
@@ -111,7 +111,7 @@ def _size_and_time(file: str) -> tuple[int, int]:
 
 
 def _has_places(pipeline: str, kwargs: dict[str, Any]) -> bool:
-    """True if places in the source may be seen in the result."""
+    """True if the result may depend on places in the source."""
     return _DROPS_PLACES not in pipeline or bool(kwargs.get("enable_debug_info"))
 
 
@@ -142,7 +142,7 @@ def _write(entry: Path, lowered: Lowered) -> None:
 
 
 def _replace(module: Any, bytecode: bytes) -> None:
-    """Give a module the content of another one, as passes do."""
+    """Give a module the content of another one in place, as passes do."""
     lowered = type(module).parse(bytecode, module.context)
     for operation in list(module.body.operations):
         operation.operation.erase()

@@ -1,7 +1,7 @@
 """Hooks in CuTe DSL: compiled functions use the emulator's runtime library, keep their PTX and raise its errors.
 
 The DSL links its host code against a build of programs/runtime instead of its own runtime library; runtime.py
-connects it.
+connects that build to Python.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def prepare() -> None:
 
 def install() -> None:
     """Hook the DSL's compilations and calls."""
-    if importlib.util.find_spec("cutlass.base_dsl") is None:  # another package of the same name
+    if importlib.util.find_spec("cutlass.base_dsl") is None:  # cutlass is another package of that name
         return
     from cutlass.base_dsl import compiler, jit_executor
     from cutlass.cutlass_dsl import cuda_jit_executor
@@ -62,14 +62,14 @@ def install_tvm_ffi() -> None:
 
 @functools.cache
 def _ptx_folder() -> str:
-    """The folder of the PTX files that the program did not ask for; removed when the process ends."""
+    """The folder of the PTX files that the program did not ask for, removed when the process ends."""
     folder = tempfile.mkdtemp(prefix="nogpu-ptx-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
 def _keep_ptx(original: Callable[..., None], option: type) -> Callable[..., None]:
-    """CompileOptions.apply_envar_settings with the PTX kept. (CUTE_DSL_KEEP=ptx would switch the DSL's cache off.)"""
+    """CompileOptions.apply_envar_settings that keeps the PTX; CUTE_DSL_KEEP=ptx would switch the DSL's cache off."""
 
     @functools.wraps(original)
     def apply(options: Any, environment: Any, function_name: str) -> None:
@@ -98,7 +98,7 @@ def _capture(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _loads(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A compiled function's method during which its library may be loaded."""
+    """The method of a compiled function, run so that a library it loads holds the function's PTX."""
 
     @functools.wraps(original)
     def method(compiled: Any, *args: Any, **kwargs: Any) -> Any:

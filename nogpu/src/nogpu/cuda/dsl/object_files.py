@@ -1,7 +1,7 @@
 """CuTe DSL functions in object files (export_to_c, load_module): the kernels' PTX travels behind the object.
 
-An object file holds machine code, which the emulator cannot run. What is behind its sections is ignored by linkers and
-by the DSL's loader.
+An object file holds machine code, which the emulator cannot run. Linkers and the DSL's loader ignore bytes behind its
+sections.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nogpu.cuda.dsl import runtime
 from nogpu.cuda.programs.status import raising
 
 _MAGIC, _ELF = b"emulator PTX\0\0\0\0", b"\x7fELF"
-_TRAILER = struct.Struct("<Q16s")  # bytes of PTX before it, _MAGIC
+_TRAILER = struct.Struct("<Q16s")  # number of bytes of PTX before the trailer, _MAGIC
 
 
 def add_ptx(path: str, ptx: str) -> None:
@@ -40,17 +40,17 @@ def ptx_of(path: str) -> str | None:
 
 
 def _by_path(object_file_path: str, *args: Any, **kwargs: Any) -> str:
-    """The object file that export_to_c of a function with TVM-FFI's calling convention writes."""
+    """The path of the object file that export_to_c of a function with TVM-FFI's calling convention writes."""
     return object_file_path
 
 
 def _by_name(file_path: str, file_name: str, *args: Any, **kwargs: Any) -> str:
-    """The object file that export_to_c of other functions writes, beside a header."""
+    """The path of the object file that export_to_c of another function writes, beside a header."""
     return os.path.join(file_path, f"{file_name}.o")
 
 
 def _exporting(original: Callable[..., Any], path_of: Callable[..., str]) -> Callable[..., Any]:
-    """export_to_c with the PTX of the compiled function's kernels."""
+    """export_to_c that adds the PTX of the compiled function's kernels to the object file."""
 
     @functools.wraps(original)
     def export_to_c(compiled: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,8 +1,8 @@
 """The runtime library of CuTe DSL's host code: it loads libraries, gives kernels their attributes and launches them.
 
 The host code of a compiled function (grid, cluster, shared memory, tensor maps, parameters) runs as compiled. It calls
-the entry points of nogpu.cuda.programs, by names of its own (runtime/entries.h), and exceptions of theirs raise from
-the call of the compiled function. The code image that the host code loads holds no PTX, so the PTX of the compilation
+the entry points of nogpu.cuda.programs, by names of its own (runtime/entries.h), and the call of the compiled function
+raises their exceptions. The code image that the host code loads holds no PTX, so the PTX of the compilation
 is kept: `loading` names the compiled function that a new library handle stands for. Entry names repeat between
 compilations; handles do not.
 """
@@ -21,7 +21,7 @@ from nogpu.cuda.programs import devices, driver, entries, kernels, launches, sta
 from nogpu.cuda.programs.libraries import CUTE_DSL, library
 from nogpu.errors import EmulatorError, Fault
 
-__all__ = ["devices", "driver", "kernels", "launches"]  # fill the table of entry points
+__all__ = ["devices", "driver", "kernels", "launches"]  # modules that fill the table of entry points
 
 
 class _State(threading.local):
@@ -35,7 +35,7 @@ _state = _State()
 
 @contextlib.contextmanager
 def loading(compiled: object) -> Iterator[None]:
-    """Within the context, a library that the host code loads holds the PTX of `compiled`."""
+    """A context in which a library that the host code loads holds the PTX of `compiled`."""
     before, _state.compiled = _state.compiled, compiled
     try:
         yield
@@ -53,7 +53,7 @@ def _callback(name: str, function: Callable[..., int | None]) -> Callable[..., i
             return function(*arguments) or status.SUCCESS
         except (status.Refused, Fault) as refused:
             status.keep(EmulatorError(f"{name}: {refused.reason}"))
-        except BaseException as failure:  # raised again when the host code has returned
+        except BaseException as failure:  # it is raised again when the host code has returned
             status.keep(failure)
         return status.LAUNCH_FAILURE
 

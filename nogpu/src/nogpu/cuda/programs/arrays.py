@@ -44,7 +44,7 @@ _KNOWN = "1, 2 or 4 alike, integers of 8, 16 or 32 bits or floats of 16 or 32, a
 
 
 class Extent(ctypes.Structure):
-    """cudaExtent: elements."""
+    """cudaExtent: sizes in elements."""
 
     _fields_ = [("width", ctypes.c_size_t), ("height", ctypes.c_size_t), ("depth", ctypes.c_size_t)]
 
@@ -57,11 +57,11 @@ class Pitched(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Array:
-    """A cudaArray_t."""
+    """The description and memory of a cudaArray_t."""
 
     channels: Channels
     extent: tuple[int, int, int]
-    """Width, height, depth as the program has given them: 0 for dimensions that the array has not."""
+    """Width, height, depth as the program has given them: 0 for dimensions that the array does not have."""
     flags: int
     address: int
 
@@ -76,13 +76,13 @@ class Array:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Texels, rows, planes."""
+        """(texels of a row, rows, planes)."""
         width, height, depth = self.extent
         return width, height or 1, depth or 1
 
     @property
     def strides(self) -> tuple[int, int, int]:
-        """Bytes from texel to texel, from row to row, from plane to plane."""
+        """(bytes from texel to texel, from row to row, from plane to plane)."""
         pitch = -(-self.extent[0] * self.texel_bytes // PITCH) * PITCH
         return self.texel_bytes, pitch, pitch * self.sizes[1]
 
@@ -100,7 +100,7 @@ _arrays: dict[int, Array] = {}
 
 
 def array(handle: int) -> Array:
-    """The array of a handle. Raises UnknownHandle."""
+    """The array of a handle. Raises UnknownHandle for the handle of none."""
     if handle not in _arrays:
         raise UnknownHandle(f"{handle:#x} is no CUDA array, or it has been freed")
     return _arrays[handle]
@@ -185,7 +185,7 @@ def copy_between_arrays(target: int, x: int, y: int, source: int, *rest: int) ->
 
 
 def _runs(of: Array, x: int, y: int, nbytes: int) -> list[tuple[int, Side, int]]:
-    """(bytes before it, place, bytes) of each row's part of so many bytes from a place on."""
+    """(bytes before it, place, bytes) of each row's part of `nbytes` bytes from byte x of row y on."""
     row_bytes, found, done = of.extent[0] * of.texel_bytes, [], 0
     while done < nbytes:
         part = min(nbytes - done, row_bytes - x)
@@ -229,10 +229,10 @@ def copy_box(parameters: int, *queue: int) -> None:
 
 
 def copy_given_box(box: CopyParameters, *queue: int) -> None:
-    """Copy rows of planes. Raises UnknownHandle, and Fault for a box that is not inside an array."""
+    """Copy a box. Raises UnknownHandle for an unknown array, and Fault for a box that is not inside an array."""
     width, height, depth = box.extent
     arrays = [array(handle) for handle in (box.target_array, box.source_array) if handle]
-    extent = width * (arrays[0].texel_bytes if arrays else 1), height, depth  # of an array in elements, else in bytes
+    extent = width * (arrays[0].texel_bytes if arrays else 1), height, depth  # in elements of an array, else in bytes
 
     def side(handle: int, pointer: Pitched, place: Sequence[int]) -> Side:
         x, y, z = place
@@ -247,6 +247,6 @@ def copy_given_box(box: CopyParameters, *queue: int) -> None:
 
 @entry("emulator_malloc_3d", ADDRESS, SIZE, SIZE, SIZE)
 def allocate_planes(result: int, width: int, height: int, depth: int) -> None:
-    """cudaMalloc3D: a cudaPitchedPtr, with the width in bytes."""
+    """Answers cudaMalloc3D with a cudaPitchedPtr; the width is in bytes."""
     pitch = -(-width // PITCH) * PITCH
     store(result, Pitched(current().allocate(pitch * height * depth), pitch, width, height))

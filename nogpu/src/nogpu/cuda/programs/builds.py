@@ -29,7 +29,7 @@ _QUIET = ("build_directory", "verbose")  # arguments that the result does not de
 
 
 def install() -> None:
-    """Make torch find our toolkit, say what takes so long, and build in folders apart."""
+    """Make torch find our toolkit, show when it compiles, and build each extension in a folder of its own."""
     from torch.utils import cpp_extension
 
     module: Any = cpp_extension
@@ -48,7 +48,7 @@ def install() -> None:
 
 
 def _by_our_compiler(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that builds, with the host's compiler of our toolkit. Others that run compilers keep their own."""
+    """The function, run with our toolkit's compiler for the host. Other functions that run compilers keep theirs."""
 
     @functools.wraps(original)
     def build(*arguments: Any, **keywords: Any) -> Any:
@@ -66,7 +66,7 @@ def _by_our_compiler(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _apart(original: Callable[..., Any]) -> Callable[..., Any]:
-    """load or load_inline with a build folder of its own, unless the program names one; a process at a time uses it."""
+    """load or load_inline in a build folder of its own, one process at a time, unless the program names a folder."""
     signature = inspect.signature(original)
 
     @functools.wraps(original)
@@ -97,7 +97,7 @@ def _digests(folder: Path) -> dict[str, str]:
 
 
 def _seal(folder: Path) -> None:
-    """Keeps the digests of the libraries of a build folder, which torch has built."""
+    """Keeps the digests of the libraries that torch has built in a folder."""
     with contextlib.suppress(OSError):
         store.put(folder / _SEAL, marshal.dumps(_digests(folder)))
 

@@ -33,7 +33,7 @@ __all__ = ["arrays", "connect", "devices", "driver", "graphs", "kernels", "launc
 
 @functools.cache
 def connect() -> Any:
-    """The library that the process uses, connected."""
+    """The library of runtime/ that the process uses, connected to `entries`."""
     program = os.environ.get("NOGPU_CUDA_PROGRAM")
     inside = program is not None and os.path.realpath("/proc/self/exe") == program
     found = toolchain.opened(library(PROGRAM if inside else LINKED))
@@ -50,7 +50,7 @@ def connect() -> Any:
 
 
 def _end() -> None:
-    """Run what is pending when a program ends. Its error ends the program."""
+    """Run the pending launches when a program ends. An error in one makes it exit with 1."""
     failed = False
     try:
         run_pending()
@@ -62,7 +62,7 @@ def _end() -> None:
 
         live.report()
     for output in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # closed, or nobody reads it
+        with contextlib.suppress(OSError, ValueError):  # closed, or without a reader
             output.flush()
     if failed:
         os._exit(1)

@@ -55,7 +55,7 @@ def device_properties(result: int, ordinal: int) -> None:
 
 
 def _put_text(result: int, length: int, text: str) -> None:
-    """Store a C string, cut off to so many bytes."""
+    """Store a C string, cut off to `length` bytes with its end."""
     cut = text.encode()[: max(0, length - 1)] + b"\0"
     ctypes.memmove(result, cut, len(cut))
 
@@ -92,7 +92,7 @@ def limit(result: int, number: int) -> None:
 
 @entry("cudaDeviceSetLimit", INT, SIZE)
 def set_limit(number: int, value: int) -> None:
-    """Sets the heap's, for modules that no kernel has run of; others have no effect on results."""
+    """Sets the heap's limit, for modules of which no kernel has run; other limits have no effect on results."""
     if number == _HEAP:
         device_heap.limit = value
 

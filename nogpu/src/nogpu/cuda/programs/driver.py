@@ -1,4 +1,4 @@
-"""Entry points of the driver that the runtime has no twin of: modules, libraries, tensor maps."""
+"""Entry points of the driver that have no twin in the runtime: modules, libraries, tensor maps."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The table of entry points: name -> the C function that runtime/cudart.c calls.
 
-A function here takes integers (addresses among them) and returns nothing for success, or a code. It refuses with
-status.Refused, Fault or EmulatorError.
+The Python function behind an entry point takes integers (addresses among them) and returns nothing for success, or a
+code. It refuses by raising status.Refused, Fault or EmulatorError.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Function(NamedTuple):
 
 
 FUNCTIONS: dict[str, Function] = {}
-"""Name of an entry point -> the function here."""
+"""Name of an entry point -> its Python function."""
 ENTRIES: dict[str, Any] = {}
-"""Name of an entry point -> its C function, whose exceptions become codes. They live as long as the process."""
+"""Name of an entry point -> its C function, which lives as long as the process. Exceptions in it become codes."""
 
 
 def c_function(function: Function, call: Callable[..., int]) -> Any:
@@ -85,7 +85,7 @@ def ignored(names: str, *types: Any) -> None:
 
 
 def _queue(handle: int) -> int:
-    """The handle of a queue. Raises Fault for that of none. On a Hopper GPU, they are its own driver's, too."""
+    """The handle of a queue. Raises Fault for that of none; a Hopper GPU's handles are also those of its driver."""
     if os.environ.get("NOGPU") != "hopper":
         queues.check(handle)
     return queues.resolved(handle)
@@ -136,9 +136,9 @@ def _guarded(name: str, call: Callable[..., int | None], always: bool) -> Callab
 
 
 def connect(library: Any, functions: dict[str, Any]) -> None:
-    """Let a library of runtime/ call C functions, by the names of entry points; of ENTRIES those that come later, too.
+    """Let a library of runtime/ call C functions, by the names of entry points; of ENTRIES also those added later.
 
-    Raises ValueError for a name that it does not have.
+    Raises ValueError for a name that the library does not have.
     """
     _connected.append((library, functions))
     library.emulator_connect.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
@@ -152,7 +152,7 @@ def _connect(library: Any, name: str, function: Any) -> None:
 
 
 def address_of_entry(library: Any, name: str) -> int:
-    """The address of the driver's entry point `name`, whose newest version may be meant; 0 if there is none."""
+    """The address of the driver's entry point `name`, of whatever version; 0 if there is none."""
     found = next((n for n in (name, f"{name}_v2", f"{name}_v4") if n in ENTRIES and not n.startswith("cuda")), None)
     return ctypes.cast(library[found], ctypes.c_void_p).value or 0 if found else 0
 
@@ -172,7 +172,7 @@ def store(address: int, structure: ctypes.Structure) -> None:
 
 
 def copied(kind: type[Structure], address: int) -> Structure:
-    """A structure of the program's, which may change its own when the call has returned. Raises Refused."""
+    """A copy of a structure that the program may change after the call. Raises Refused for a null pointer."""
     if not address:
         raise status.Refused(status.INVALID_VALUE, "a null pointer for a structure")
     return kind.from_buffer_copy(ctypes.string_at(address, ctypes.sizeof(kind)))

@@ -39,7 +39,7 @@ def has_storage(storage: int) -> int:
 
 
 class ExtensionCall(TorchDispatchMode):
-    """Places results of torch's operations on the device, while C++ code runs."""
+    """A dispatch mode that places results of torch's operations on the device, while C++ code runs."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -62,7 +62,7 @@ class ExtensionCall(TorchDispatchMode):
             return place(func(*args, **kwargs), wanted, sources, explicit)
 
     def _own(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """An operation of an extension: its kernel for CUDA, else that for the CPU, with this mode in force."""
+        """Run an extension's operation by its kernel for CUDA, else by that for the CPU, with this mode in force."""
         has_kernel = torch._C._dispatch_has_computed_kernel_for_dispatch_key
         key = next((key for key in ("CUDA", "CPU") if has_kernel(func.name(), key)), None)
         if key is None:
@@ -72,14 +72,14 @@ class ExtensionCall(TorchDispatchMode):
 
 
 class _Thread(threading.local):
-    inside = False  # whether a call is under way
+    inside = False  # True while a call is under way
 
 
 _mode, _thread = ExtensionCall(), _Thread()
 
 
 def on_the_device(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that runs C++ code, as one that sees the device and raises the errors of its kernels."""
+    """The function, which runs C++ code, so that it sees the device and raises the errors of its kernels."""
     raising = status.raising(function)
 
     @functools.wraps(function)
@@ -98,7 +98,7 @@ def on_the_device(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def wrap(module: ModuleType) -> None:
-    """Make the functions of an extension module, and the methods of its classes, ones that see the device."""
+    """Replace the functions of an extension module, and the methods of its classes, by ones that see the device."""
     for name, value in list(vars(module).items()):
         if isinstance(value, type):
             for method, function in list(vars(value).items()):
@@ -109,7 +109,7 @@ def wrap(module: ModuleType) -> None:
 
 
 def _loading(load: Callable[[], Any]) -> Any:
-    """The result of `load`, which loads a library of ours: the operations that it registers are noted."""
+    """The result of `load`, which loads a library of ours. Operations that the library registers are noted."""
     before = set(torch._C._dispatch_get_all_op_names())
     result = load()
     added = {name.partition(".")[0] for name in set(torch._C._dispatch_get_all_op_names()) - before}
@@ -134,7 +134,7 @@ def _call(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _create(original: Callable[..., ModuleType]) -> Callable[..., ModuleType]:
-    """ExtensionFileLoader.create_module that finds runtime/ and wraps what was built against it."""
+    """ExtensionFileLoader.create_module that finds runtime/ for libraries built against it."""
 
     @functools.wraps(original)
     def create_module(loader: Any, spec: Any) -> ModuleType:
@@ -151,7 +151,7 @@ def _create(original: Callable[..., ModuleType]) -> Callable[..., ModuleType]:
 
 
 def _execute(original: Callable[..., None]) -> Callable[..., None]:
-    """ExtensionFileLoader.exec_module that wraps what was built against runtime/."""
+    """ExtensionFileLoader.exec_module that wraps modules built against runtime/."""
 
     @functools.wraps(original)
     def exec_module(loader: Any, module: ModuleType) -> None:
@@ -163,7 +163,7 @@ def _execute(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _load_library(original: Callable[..., None]) -> Callable[..., None]:
-    """torch.ops.load_library that finds runtime/."""
+    """torch.ops.load_library that finds runtime/ for libraries built against it."""
 
     @functools.wraps(original)
     def load_library(namespace: Any, path: Any) -> None:
@@ -191,7 +191,7 @@ def install_calls() -> None:
 
 
 def install() -> None:
-    """Give this process the device, and extensions the device."""
+    """Put this process and its extensions on the device."""
     torch_device.install()
     runtime_compilation.install()
     install_calls()

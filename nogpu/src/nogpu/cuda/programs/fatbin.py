@@ -1,6 +1,6 @@
-"""PTX out of the fat binaries that nvcc embeds in host code.
+"""PTX from the fat binaries that nvcc embeds in host code.
 
-The format is not documented. This is what `fatbinary` of CUDA 12 and 13 writes, little endian: a wrapper (u32 magic,
+The format is not documented. `fatbinary` of CUDA 12 and 13 writes, little endian: a wrapper (u32 magic,
 u32 version, u64 address of the data), whose data is a sequence of blocks (u32 magic, u16 version, u16 header bytes, u64
 bytes behind the header), each with images: u16 kind, u16 version, u32 header bytes, u64 bytes behind the header, u32
 bytes of compressed data, 8 bytes that do not matter here, u32 architecture, 8 bytes, u64 flags, 8 bytes, u64 bytes
@@ -48,7 +48,7 @@ def ptx(wrapper: int) -> str:
 
 
 def read(address: int) -> bytes:
-    """The block at an address."""
+    """The block at an address. Raises EmulatorError where there is none."""
     magic, _, header, size = _BLOCK.unpack(ctypes.string_at(address, _BLOCK.size))
     if magic != BLOCK_MAGIC:
         raise EmulatorError(f"the fat binary's block has magic number {magic:#x}, {BLOCK_MAGIC:#x} expected")
@@ -71,7 +71,7 @@ def images(block: bytes) -> Iterator[Image]:
 
 
 def choose(found: list[Image]) -> str:
-    """The text of the best PTX among images."""
+    """The PTX for the newest architecture that the device runs. Raises EmulatorError where there is none."""
     refuse_rubin("CUDA C++")
     texts = [image for image in found if image.kind == PTX and image.architecture <= BEST]
     if not texts:
@@ -93,7 +93,7 @@ def _decompressed(data: bytes, flags: int, size: int) -> bytes:
 
 
 def lz4(data: bytes, size: int) -> bytes:
-    """A decompressed block (github.com/lz4/lz4, doc/lz4_Block_format.md)."""
+    """The `size` bytes of a compressed block (github.com/lz4/lz4, doc/lz4_Block_format.md)."""
     out, place = bytearray(), 0
 
     def length(first: int) -> int:
@@ -123,7 +123,7 @@ def lz4(data: bytes, size: int) -> bytes:
 
 
 def zstd(data: bytes, size: int) -> bytes:
-    """Decompressed by the system's libzstd, Python 3.14 or the package zstandard, whichever there is."""
+    """The data decompressed, by the system's libzstd, Python 3.14 or the package zstandard, whichever there is."""
     try:
         library = ctypes.CDLL("libzstd.so.1")
     except OSError:

@@ -1,7 +1,7 @@
 """Entry points for CUDA graphs: captured from queues, or made node by node.
 
-The nodes of a graph run one after the other in the queue of its launch, each behind those that it depends on. What a
-captured graph orders among its queues the sanitizer hears; nodes that were added one by one are ordered all.
+The nodes of a graph run one after the other in the queue of its launch, each behind those that it depends on. The
+sanitizer is told the order among the queues of a captured graph; nodes that were added one by one are all ordered.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nogpu.cuda.modules import Kernel
 
 Run = Callable[[int], None]
-"""Work of a node, in the queue of that number."""
+"""The work of a node, a function of the queue's handle."""
 
 _handles = itertools.count(1)
 _graphs: dict[int, Graph] = {}
@@ -31,7 +31,7 @@ _executables: dict[int, Executable] = {}
 
 
 class KernelParameters(ctypes.Structure):
-    """cudaKernelNodeParams."""
+    """cudaKernelNodeParams: the launch of a node."""
 
     _fields_ = [
         ("kernel", ctypes.c_size_t),
@@ -44,7 +44,7 @@ class KernelParameters(ctypes.Structure):
 
 
 class FillParameters(ctypes.Structure):
-    """cudaMemsetParams."""
+    """cudaMemsetParams: a fill of rows."""
 
     _fields_ = [
         ("pointer", ctypes.c_size_t),
@@ -66,13 +66,13 @@ class Node:
 
 
 class Graph:
-    """A cudaGraph_t."""
+    """The nodes of a cudaGraph_t."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
 
     def ordered(self) -> list[Node]:
-        """The nodes, each behind what it depends on. Raises Refused for a circle."""
+        """The nodes, each behind those that it depends on. Raises Refused for a cycle."""
         found: list[Node] = []
         left = self.nodes
         while left:
@@ -85,7 +85,7 @@ class Graph:
 
 
 class Executable:
-    """A cudaGraphExec_t: the nodes of a graph with what they did when it was made."""
+    """A cudaGraphExec_t: the work of a graph's nodes at the time of its making or last update."""
 
     def __init__(self, graph: Graph):
         self.replayed = CUDAGraph()
@@ -146,7 +146,7 @@ def end_capture(queue: int, result: int) -> None:
         raise status.Refused(status.CAPTURE_UNMATCHED, f"queue {queue:#x} is not captured")
     graph = Graph()
     for work in graphs.end():
-        # Waits between queues are no nodes of the program's.
+        # A wait between queues, which is no node of the program's, becomes an empty one.
         node = Node(EMPTY if work.kind is None else work.kind, _in_own_queue(work), graph.nodes[-1:])
         graph.nodes.append(node)
     _added(result, graph)
@@ -159,7 +159,7 @@ def is_capturing(queue: int, result: int) -> None:
 
 @entry("cudaThreadExchangeStreamCaptureMode", ADDRESS)
 def exchange_mode(mode: int) -> None:
-    """The mode says which unsafe calls a capture forbids; the emulator has none that it would have to."""
+    """Does nothing: the mode says which unsafe calls a capture forbids, and the emulator has none."""
 
 
 # Graphs and nodes
@@ -187,7 +187,7 @@ def clone(result: int, handle: int) -> None:
 
 
 def _adds(name: str, kind: int, *types: Any) -> Callable[[Callable[..., Run]], Callable[..., Run]]:
-    """Make the entry point that adds a node of a kind to a graph from a function: (parameters, ...) -> its work."""
+    """A decorator that makes the entry point to add a node from a function: (parameters, ...) -> the node's work."""
 
     def register(work: Callable[..., Run]) -> Callable[..., Run]:
         @entry(name, ADDRESS, HANDLE, ADDRESS, SIZE, *types)
@@ -261,7 +261,7 @@ def _empty_run() -> Run:
 
 @_adds("cudaGraphAddChildGraphNode", GRAPH, HANDLE)
 def _child_run(child: int) -> Run:
-    runs = [node.run for node in _graph(child).ordered()]  # as it is now
+    runs = [node.run for node in _graph(child).ordered()]  # the child graph as it is now
 
     def run(queue: int) -> None:
         for each in runs:
@@ -288,7 +288,7 @@ def root_nodes(graph: int, result: int, count: int) -> None:
 
 
 def _listed(found: list[Node], result: int, count: int) -> None:
-    """Store nodes as CUDA does: as many as asked for, or their number without a place for them."""
+    """Store nodes, where there is a place for them, as many as asked for, and the number of all."""
     if result:
         asked = ctypes.c_size_t.from_address(count).value
         for i, node in enumerate(found[:asked]):

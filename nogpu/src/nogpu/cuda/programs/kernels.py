@@ -42,7 +42,7 @@ class Attributes(ctypes.Structure):
 
 
 def attribute(kernel: Kernel, number: int) -> int:
-    """A CUfunction_attribute. Raises Refused."""
+    """The value of a CUfunction_attribute. Raises Refused for one that is not modelled."""
     cluster = kernel.entry.cluster or (0, 0, 0)
     values = {
         MAX_THREADS: lambda kernel: kernel.max_threads,
@@ -124,7 +124,7 @@ def name(result: int, handle: int) -> None:
 
 @entry("cudaGetFuncBySymbol cudaGetKernel __cudaGetKernel cuKernelGetFunction", ADDRESS, HANDLE)
 def handle_of(result: int, handle: int) -> None:
-    """All handles of a kernel are the same."""
+    """Stores the same handle: a kernel has one for all interfaces."""
     modules.kernel(handle)
     put(result, ctypes.c_size_t, handle)
 
@@ -133,11 +133,11 @@ def handle_of(result: int, handle: int) -> None:
 ignored("cudaFuncSetCacheConfig cudaFuncSetSharedMemConfig cuFuncSetCacheConfig", HANDLE, INT)
 
 
-# Occupancy: by threads and shared memory. Launch bounds with registers are ptxas's to meet.
+# Occupancy counts threads and shared memory only: ptxas has to fit registers to launch bounds.
 
 
 def _resident(kernel: Kernel, threads: int, shared: int) -> int:
-    """CTAs of a kernel that fit on an SM."""
+    """The number of CTAs of a kernel that fit on an SM."""
     properties = current().properties()
     if not 1 <= threads <= properties.max_threads_per_block:
         raise status.Refused(status.INVALID_VALUE, f"{threads} threads; limit 1 to {properties.max_threads_per_block}")
@@ -165,7 +165,7 @@ def available_shared(result: int, handle: int, ctas: int, threads: int) -> None:
 
 
 def _active_clusters(handle: int, config: launches.Config | launches.DriverConfig) -> int:
-    """Clusters that are resident at once, if any SMs can form one; a B200's GPCs may hold fewer."""
+    """The number of clusters that fit at once, if any SMs can form one; a B200's GPCs may hold fewer."""
     kernel = modules.kernel(handle)
     launch = with_clusters(kernel.entry, launches.requested(kernel, config)[0])
     resident = _resident(kernel, math.prod(launch.block), launch.dynamic_shared_bytes)

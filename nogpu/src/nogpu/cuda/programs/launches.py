@@ -31,7 +31,7 @@ _Callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_
 
 
 class Attribute(ctypes.Structure):
-    """cudaLaunchAttribute, CUlaunchAttribute."""
+    """cudaLaunchAttribute or CUlaunchAttribute: number and value."""
 
     _fields_ = [("id", ctypes.c_int32), ("padding", ctypes.c_int32), ("words", ctypes.c_uint32 * 16)]
 
@@ -48,13 +48,13 @@ def _configuration_fields(shared: Any) -> list[tuple[str, Any]]:
 
 
 class Config(ctypes.Structure):
-    """cudaLaunchConfig_t."""
+    """cudaLaunchConfig_t: a launch by the runtime."""
 
     _fields_ = _configuration_fields(ctypes.c_size_t)
 
 
 class DriverConfig(ctypes.Structure):
-    """CUlaunchConfig."""
+    """CUlaunchConfig: a launch by the driver."""
 
     _fields_ = _configuration_fields(ctypes.c_uint32)
 
@@ -69,7 +69,7 @@ def _attributes(kernel: Kernel, config: Config | DriverConfig) -> dict[int, Any]
 
 
 def requested(kernel: Kernel, config: Config | DriverConfig) -> tuple[LaunchConfig, int]:
-    """The launch that a configuration asks for, and the event that it records or 0. Raises EmulatorError."""
+    """(launch, event to record or 0) of a configuration. Raises EmulatorError for an attribute that is not modelled."""
     given = _attributes(kernel, config)
     events = [words[0] | words[1] << 32 for number, words in given.items() if number in _EVENTS]
     launch = LaunchConfig(
@@ -85,7 +85,7 @@ def requested(kernel: Kernel, config: Config | DriverConfig) -> tuple[LaunchConf
 
 
 def run(kernel: Kernel, config: Config | DriverConfig, values: list[bytes]) -> None:
-    """Launch on a queue, behind what the program has printed. Raises EmulatorError."""
+    """Launch on a queue, after the program's output has been written. Raises EmulatorError for a refused launch."""
     launch, event = requested(kernel, config)
     if launch.dynamic_shared_bytes > kernel.dynamic_shared_limit:
         raise EmulatorError(
@@ -99,7 +99,7 @@ def run(kernel: Kernel, config: Config | DriverConfig, values: list[bytes]) -> N
 
 
 def flush() -> None:
-    """Write what C's streams have buffered: a kernel's printf comes behind it."""
+    """Write the output that C's streams have buffered, which comes before a kernel's printf."""
     _PROCESS.fflush(None)
 
 
@@ -142,7 +142,7 @@ def _cooperative() -> ctypes.Array:
 
 
 def _by_runtime(geometry: Sequence[int], *attributes: Any) -> Config:
-    """A configuration from the arguments that are two dim3 in words, shared bytes and a queue."""
+    """A configuration. geometry: two dim3, each as two words, bytes of shared memory and a queue."""
     xy, z, threads_xy, threads_z, shared, queue = geometry
     grid, block = ((pair & 0xFFFFFFFF, pair >> 32, last) for pair, last in ((xy, z), (threads_xy, threads_z)))
     return Config(grid, block, shared, queue, *attributes)
@@ -198,7 +198,7 @@ def launch_on_host(queue: int, function: int, data: int) -> None:
 
 
 def call_on_host(function: int, data: int) -> None:
-    """Call a function of the host's behind the work so far."""
+    """Call a function of the host after the work so far."""
     current().finish()
     _Host(function)(data)
 

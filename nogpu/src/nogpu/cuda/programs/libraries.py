@@ -12,7 +12,7 @@ _SONAMES = {LINKED: LINKED_NAME, PROGRAM: "libcudart.so.13", CUTE_DSL: "libemula
 
 
 def library(kind: str) -> Path:
-    """Path of a build. Raises RuntimeError if there is no C compiler."""
+    """Path of a build (LINKED, ...). Raises RuntimeError if there is no C compiler."""
     symbols = toolchain.HERE / "cuda" / "programs" / "runtime" / f"{kind}.map"
     return toolchain.build(
         "cuda/programs/runtime", (f"-Wl,--version-script={symbols}", f"-Wl,-soname,{_SONAMES[kind]}")

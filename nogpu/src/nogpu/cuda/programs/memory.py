@@ -1,7 +1,7 @@
 """Entry points for memory: allocation, copies, fills, symbols, attributes of pointers.
 
-Copies and fills are done when they return, those to a queue too. The host reads and writes device memory by copies
-only: a pointer that it follows is not checked.
+Copies and fills, those of a queue too, are done when the call returns. The host should read and write device memory by
+copies only: a pointer that it follows is not checked.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def copy_peer(target: int, target_device: int, source: int, source_device: int, 
 
 
 def _copying(kind: int) -> Callable[..., None]:
-    """A copy of the driver, whose name says its kind."""
+    """The entry point of a driver's copy, whose name says its kind."""
     return lambda target, source, nbytes, *queue: _copy(queue, target, source, nbytes, kind)
 
 
@@ -172,7 +172,7 @@ def copy_rows(target: int, target_pitch: int, source: int, source_pitch: int, wi
 
 
 def _filling(size: int) -> Callable[..., None]:
-    """A fill with values of so many bytes, the low ones of its argument."""
+    """The entry point of a fill with values of `size` bytes, the low ones of its argument."""
     return lambda pointer, value, count, *queue: _fill(queue, pointer, value & (1 << 8 * size) - 1, count, size)
 
 
@@ -206,7 +206,7 @@ def copy_to_symbol(symbol: int, source: int, nbytes: int, offset: int, kind: int
     address = _place(symbol, offset, nbytes)
     if kind == WITHIN_DEVICE and current().allocation(source) is None:
         raise Fault(f"the source {source:#x} is no device memory")
-    # The variable may be read-only for kernels: its bytes are the host's to write.
+    # The variable may be read-only for kernels, but the host may write it.
     _copy(queue, address, source, nbytes, BY_ADDRESS)
 
 
@@ -227,7 +227,7 @@ def symbol_size(result: int, symbol: int) -> None:
 
 @entry("__cudaInitModule", HANDLE)
 def place_managed_variables(module: int) -> None:
-    """Before its first use, a __managed__ variable's pointer on the host is set."""
+    """Set the host's pointer of each new __managed__ variable, before its first use."""
     for pointer, variable in modules.managed():
         put(pointer, ctypes.c_size_t, variable.place()[0])
 

@@ -24,7 +24,7 @@ _MANAGED, _UNREGISTER = headers.constants(_RUNTIME, "RECORD_MANAGED", "RECORD_UN
 
 @headers.mirrors(_RUNTIME)
 class Record(ctypes.Structure):
-    """Registration of the program before main."""
+    """A registration by the program before main."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Variable:
     name: str
 
     def place(self) -> tuple[int, int]:
-        """Address and size. Raises Refused."""
+        """(address, bytes) on the device. Raises Refused if there is none."""
         try:
             return current().variable(self.module.parsed, self.name)
         except KeyError:
@@ -43,13 +43,13 @@ class Variable:
 
 
 library: Any = None
-_read = 0  # records that have been read
+_read = 0  # number of records that have been read
 _variables: dict[int, Variable] = {}
 _managed: list[tuple[int, Variable]] = []
 
 
 def use(connected: Any) -> None:
-    """Read the records of this library of runtime/."""
+    """Read registrations from this library of runtime/."""
     global library
     library = connected
     library.emulator_record.argtypes = [ctypes.c_size_t, ctypes.POINTER(Record)]
@@ -82,7 +82,7 @@ def _forget(handle: int) -> None:
 
 
 def kernel(handle: int) -> Kernel:
-    """The kernel of a handle. Raises Refused."""
+    """The kernel of a handle. Raises Refused if there is none."""
     if handle not in handles.kernels:
         _read_records()
     if handle not in handles.kernels:
@@ -91,7 +91,7 @@ def kernel(handle: int) -> Kernel:
 
 
 def variable(handle: int) -> Variable:
-    """The variable with this address on the host. Raises Refused."""
+    """The variable with this address on the host. Raises Refused if there is none."""
     if handle not in _variables:
         _read_records()
     if handle not in _variables:
@@ -100,7 +100,7 @@ def variable(handle: int) -> Variable:
 
 
 def managed() -> list[tuple[int, Variable]]:
-    """(address of the host's pointer, variable) of the __managed__ variables that have been registered since."""
+    """(address of the host's pointer, variable) of the __managed__ variables registered since the last call."""
     _read_records()
     found = _managed.copy()
     _managed.clear()
@@ -108,7 +108,7 @@ def managed() -> list[tuple[int, Variable]]:
 
 
 def load(image: int) -> int:
-    """Load PTX text, or a fat binary with or without its wrapper, at an address. Returns a handle."""
+    """Load PTX text, or a fat binary, at an address. Returns a handle. Raises Refused for machine code."""
     if not image:
         raise status.Refused(status.INVALID_VALUE, "a null pointer for a module")
     magic = ctypes.c_uint32.from_address(image).value
@@ -125,20 +125,20 @@ def load(image: int) -> int:
 
 
 def module(handle: int) -> Module:
-    """The module of a handle of `load`. Raises Refused."""
+    """The module of a handle of `load`. Raises Refused if there is none."""
     if handle not in handles.modules:
         raise status.Refused(status.INVALID_HANDLE, f"{handle:#x} is no module")
     return handles.modules[handle]
 
 
 def unload(handle: int) -> None:
-    """Forget a module and its kernels. Raises Refused."""
+    """Forget a module and its kernels. Raises Refused if there is none."""
     module(handle)
     _forget(handle)
 
 
 def look_up(handle: int, name: str) -> int:
-    """The handle of a module's kernel. Raises Refused."""
+    """The handle of a module's kernel. Raises Refused if there is none."""
     try:
         return handles.of_kernel(module(handle)[name])
     except KeyError as missing:

@@ -1,9 +1,9 @@
-"""NVIDIA's nvcc, or the host's C++ compiler, for programs on the device: what toolkit.home()/bin runs.
+"""Runs NVIDIA's nvcc, or the host's C++ compiler, for programs on the device; toolkit.home()/bin calls it.
 
     python nvcc.py nvcc ARGS...     NVIDIA's nvcc with ARGS, for PTX that the device runs and our CUDA runtime
     python nvcc.py g++ ARGS...      g++ with ARGS
 
-Object files are kept in the user's cache and found there by their contents: compiler, options, source, headers.
+Object files are kept in the user's cache and found there by what decides them: compiler, options, source, headers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-if __name__ == "__main__":  # run as a file, for its start-up time: the package would be imported from elsewhere
+if __name__ == "__main__":  # run as a file, to start fast: the package has to be found from here
     sys.path[0] = str(Path(__file__).resolve().parents[3])
     os.environ.pop("NOGPU", None)
 
@@ -37,20 +37,20 @@ _WITH_VALUE = (
     "--cudart",
 )
 _OPTIONS_FILES = ("-optf", "--options-file")
-# What g++ and nvcc take from the environment, besides their arguments.
+# Environment variables that g++ and nvcc read.
 _VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")
 _PARTS = re.compile(r"(?:compute|sm|lto)_(\d+)([af]?)")
 _SUFFIXES = (".cu", ".cpp", ".cc", ".cxx", ".c", ".C")
 BEST = 100
-MAX_ENTRIES = 16  # of a command and its source: versions of headers
+MAX_ENTRIES = 16  # per command and source, one for each version of headers
 
 
 class Usage(Exception):
-    """Options that cannot be followed."""
+    """The error for options that cannot be followed."""
 
 
 def architecture(values: list[str]) -> str:
-    """The one to compile for, of those that the options name: "100a" for "arch=compute_100a,code=sm_100a".
+    """The architecture to compile for, of those that options name: "100a" for "arch=compute_100a,code=sm_100a".
 
     Raises Usage if the device runs none of them (PTX ISA, ".target").
     """
@@ -69,7 +69,7 @@ def architecture(values: list[str]) -> str:
 
 
 def rewritten(arguments: list[str]) -> list[str]:
-    """nvcc's arguments for the device. Raises Usage."""
+    """nvcc's arguments for the device. Raises Usage for options that cannot be followed."""
     kept, architectures, rest = [], [], iter(arguments)
     for argument in rest:
         name, equals, value = argument.partition("=")
@@ -94,9 +94,9 @@ def rewritten(arguments: list[str]) -> list[str]:
 
 
 def expanded(arguments: list[str], options_files: tuple[str, ...] = ()) -> list[str]:
-    """The arguments with those of response files, @FILE, in their place; as given if there is no such file.
+    """The arguments, with those of response files in place of each @FILE that exists.
 
-    options_files: options whose value is a response file, too. What the files say is seen by all that asks for options.
+    options_files: options whose value names response files, too. Raises Usage for a file that cannot be read.
     """
     found, rest = [], iter(arguments)
     for argument in rest:
@@ -140,7 +140,7 @@ def _digest(path: str) -> str | None:
 
 
 def _identity(command: list[str], output: Path) -> str:
-    """A hash of what the object depends on but headers: compiler, options but names of outputs, variables, source."""
+    """A hash of all that decides an object but headers: compiler, options but names of outputs, variables, source."""
     options = ["-" if a in (str(output), f"{output}.d") else a for a in command]
     source = next(a for a in command if a.endswith(_SUFFIXES))
     compiler = toolkit.version() if command[0] == str(toolkit.nvcc()) else _version(command[0])
@@ -185,7 +185,7 @@ def _compile(command: list[str], output: Path, folder: Path) -> int:
     sys.stderr.write(messages)
     if done.returncode or not rule.exists():
         return done.returncode
-    # These are of a version, which the identity has.
+    # Headers in these folders are of a version, which the identity has.
     fixed: tuple[str, ...] = ("/usr/include/c++/", "/usr/lib/gcc/")
     folders = [toolkit.nvcc().parents[1], toolkit.home(), *(Path(place) / "torch" for place in sys.path if place)]
     fixed += tuple(f"{os.path.realpath(folder)}/" for folder in folders)

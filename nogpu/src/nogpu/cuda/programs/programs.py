@@ -25,7 +25,7 @@ _INSIDE = "from nogpu.cuda.programs import programs; programs.run_library()"
 
 
 def is_program(path: str) -> bool:
-    """True if a file is a .cu file, or an executable or library of the system; or the name of our nvcc."""
+    """True for the path of a .cu file or of an ELF executable or library, and for the name of our nvcc."""
     if path.endswith(".cu") or path == NVCC:
         return True
     try:
@@ -60,7 +60,7 @@ def command(program: list[str], variables: dict[str, str]) -> tuple[list[str], d
 
 
 def _check(path: Path) -> None:
-    """Raises EmulatorError for an executable whose CUDA calls cannot be led here."""
+    """Raises EmulatorError for an executable whose CUDA calls cannot reach runtime/."""
     contents = path.read_bytes()
     for runtime in (b"libcudart.so.11", b"libcudart.so.12"):
         if runtime + b"\0" in contents:
@@ -76,11 +76,11 @@ def _check(path: Path) -> None:
 
 
 def _symbol_names(file: bytes) -> set[bytes]:
-    """The names in the symbol tables of an executable of 64-bit ELF (man 5 elf); of any other file none."""
+    """The names in the symbol tables of an executable of 64-bit ELF (man 5 elf); none of any other file."""
     names: set[bytes] = set()
     try:
         sections, size, count = struct.unpack_from("<Q10xHH", file, 0x28)
-        # type, place, size, link
+        # section headers: type, place, size, link
         headers = [struct.unpack_from("<4xI16xQQI", file, sections + size * i) for i in range(count)]
     except struct.error:
         return names
@@ -95,14 +95,14 @@ def _environment(path: Path, variables: dict[str, str]) -> dict[str, str]:
     from nogpu.cuda.programs import toolkit
 
     ours = library(PROGRAM)
-    names = store.root() / f"{ours.stem}-names"  # under which programs look for the libraries
+    names = store.root() / f"{ours.stem}-names"  # names by which programs look for the libraries
     names.mkdir(exist_ok=True)
     for name in ("libcuda.so.1", "libcudart.so.13"):
         if not (names / name).exists():
             scratch = names / f"{name}-{os.getpid()}"
             scratch.symlink_to(ours)
             os.replace(scratch, names / name)
-    # A space separates names in LD_PRELOAD: a path that has one is found by the name's link.
+    # A space separates names in LD_PRELOAD, so that a path with one is found by the name of a link.
     loaded = str(ours) if " " not in str(ours) else "libcudart.so.13"
     return {
         "LD_PRELOAD": ":".join(filter(None, (loaded, variables.get("LD_PRELOAD")))),
@@ -126,7 +126,7 @@ def compiled(source: Path, shared: bool = False) -> Path:
     result = folder / f"{source.stem}-{key}{'.so' if shared else ''}"
     with store.scratch(folder) as scratch:
         object_, made = scratch / "program.o", scratch / result.name
-        compile_ = [*options, "-c", "-o", str(object_), str(source)]  # cached by the headers' contents, too
+        compile_ = [*options, "-c", "-o", str(object_), str(source)]  # kept by bin/nvcc, by headers' contents too
         nvcc = home / "bin" / "nvcc"
         with toolchain.telling(f"compiling {source.name} with nvcc; the result is kept"):
             for arguments in (compile_, [*options, "-o", str(made), str(object_)]):
@@ -138,7 +138,7 @@ def compiled(source: Path, shared: bool = False) -> Path:
 
 
 def run_library() -> None:
-    """Run the `main` of the library that the arguments of this process name, with the others; exit with its result."""
+    """Run the `main` of the library that the first argument names, with all arguments; exit with its result."""
     from nogpu.cuda.programs import connection
 
     connection.connect()

@@ -11,7 +11,7 @@ _CHAR, _SIZE, _INT = ctypes.c_char, ctypes.c_size_t, ctypes.c_int32
 
 
 class CudaDeviceProp(ctypes.Structure):
-    """The structure, field by field."""
+    """cudaDeviceProp, field by field."""
 
     # fmt: off
     _fields_ = [
@@ -52,7 +52,7 @@ class CudaDeviceProp(ctypes.Structure):
 
 
 def filled(properties: DeviceProperties) -> CudaDeviceProp:
-    """The properties of a device. What is not modelled (the place in the machine) stays 0."""
+    """The properties of a device. A field that is not modelled, such as the PCI bus, stays 0."""
     result = CudaDeviceProp(
         name=properties.name.encode(),
         totalGlobalMem=properties.total_memory,

@@ -14,10 +14,10 @@ from nogpu import store, toolchain
 from nogpu.cuda.programs import status
 from nogpu.errors import EmulatorError
 
-MAX_KERNELS = 256  # that are kept
+MAX_KERNELS = 256  # kernels that the cache keeps
 # A pointer to the kernel, whose value in the PTX is the kernel's name there, also that of a template's instance.
 _NAMED = '\n#line 1 "the kernel\'s name"\n__device__ auto nogpu_named = &{name};\n'
-# It is declared for that in front of its definition, as PTX does not need.
+# For the pointer nvcc declares the kernel before its definition, which the PTX does not need.
 _LOWERED = re.compile(r"^.*\bnogpu_named = ([\w$]+);\n", re.MULTILINE)
 _DECLARED = re.compile(r"^[^\n]*\.entry [\w$]+\s*\([^)]*\)\s*;\n", re.MULTILINE)
 
@@ -30,11 +30,11 @@ def compiled(
     nvcc_options: Sequence[str] | None = None,
     auto_pch: bool = False,
 ) -> tuple[bytes, str]:
-    """torch.cuda._utils._nvrtc_compile: the PTX of a kernel and its name there, kept in the user's cache.
+    """Answers torch.cuda._utils._nvrtc_compile: (PTX of a kernel, its name there), kept in the user's cache.
 
-    Raises RuntimeError with the compiler's messages.
+    Raises RuntimeError with the compiler's messages where it fails.
     """
-    from nogpu.cuda.programs import toolkit  # where a kernel is compiled
+    from nogpu.cuda.programs import toolkit  # needed where kernels are compiled
 
     source = f'#line 1 "{kernel_name}.cu"\n{kernel_source}' + _NAMED.format(name=kernel_name)
     options = [f"-arch=sm_{compute_capability or '100a'}", "-std=c++17", "-lineinfo"]
@@ -65,14 +65,14 @@ def _ptx(nvcc: str, source: str, name: str, options: list[str]) -> bytes:
 
 
 def driver() -> Any:
-    """torch.cuda._utils._get_gpu_runtime_library."""
-    from nogpu.cuda.programs.connection import connect  # where a kernel is compiled
+    """Answers torch.cuda._utils._get_gpu_runtime_library by runtime/."""
+    from nogpu.cuda.programs.connection import connect  # needed where kernels are compiled
 
     return connect()
 
 
 def install() -> None:
-    """Replace what compiles and loads kernels; a call raises the EmulatorError of its kernel."""
+    """Replace the functions that compile and load kernels; a call raises the EmulatorError of its kernel."""
     utils: Any = torch.cuda._utils
     utils._nvrtc_compile, utils._get_gpu_runtime_library = compiled, driver
     utils._CudaKernel.__call__ = status.raising(utils._CudaKernel.__call__)

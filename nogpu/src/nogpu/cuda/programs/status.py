@@ -144,7 +144,7 @@ _REFUSED = (INVALID_VALUE, INVALID_CONFIGURATION, INVALID_HANDLE, TOO_LARGE, INV
 
 
 class Refused(Exception):
-    """A call that returns an error code. The reason, if it has one, is printed."""
+    """Raised in an entry point that returns an error code. The reason, if there is one, is printed."""
 
     def __init__(self, code: int, reason: str = ""):
         super().__init__(reason)
@@ -153,8 +153,8 @@ class Refused(Exception):
 
 class _State(threading.local):
     last = SUCCESS  # cudaGetLastError
-    calls = 0  # from Python that are under way
-    failure: BaseException | None = None  # that the call from Python raises
+    calls = 0  # calls from Python that are under way
+    failure: BaseException | None = None  # exception that the call from Python is to raise
 
 
 _state = _State()
@@ -178,7 +178,7 @@ def take_last() -> int:
 
 
 def peek_last() -> int:
-    """cudaPeekAtLastError."""
+    """cudaPeekAtLastError: the thread's last error."""
     return _sticky or _state.last
 
 
@@ -197,7 +197,7 @@ def failed(name: str, code: int, reason: str) -> int:
 
 
 def kernel_failed(name: str, error: EmulatorError) -> int:
-    """Note the error of a kernel or launch, for Python to raise where it has called; else print it. Returns a code."""
+    """Note the error of a kernel or launch; a call from Python raises it, without one it is printed. Returns a code."""
     global _sticky
     error.note()
     code = code_of(error)
@@ -220,7 +220,7 @@ def broken(name: str, error: BaseException) -> int:
 
 
 def failure() -> BaseException | None:
-    """The exception that the call from Python has met first."""
+    """The first exception that is kept for the call from Python, or None."""
     return _state.failure
 
 
@@ -232,16 +232,16 @@ def keep(error: BaseException) -> None:
 def raise_failure() -> None:
     """Raise the exception that is kept, if there is one."""
     found, _state.failure = _state.failure, None
-    if isinstance(found, EmulatorError):  # its place in the kernel counts, that in the emulator helps nobody
+    if isinstance(found, EmulatorError):  # the place in the kernel counts, not that in the emulator
         raise found.with_traceback(None) from None
     if found is not None:
         raise found
 
 
 def raising(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that runs C++ or host code, as one that raises the exceptions that are kept meanwhile.
+    """The function, which runs C++ or host code, so that it raises the exception that is kept meanwhile.
 
-    The error ends with that: the device is in order again.
+    The raise forgets a sticky error: the device is in order again.
     """
 
     @functools.wraps(function)

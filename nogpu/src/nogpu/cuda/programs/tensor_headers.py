@@ -14,7 +14,7 @@ _ACCESSORS = (
     (r"bool is_cpu\(\) const \{", "!emulated() && "),
     (r"bool is_cuda\(\) const \{", "emulated() || "),
 )
-"""Methods of at::TensorBase, and what their results depend on first."""
+"""Methods of at::TensorBase -> the condition in C++ that comes first in their results."""
 
 _EMULATED = """  // Whether the tensor is on the emulated device.
   C10_ALWAYS_INLINE bool emulated() const {
@@ -59,13 +59,13 @@ _MOVES = (
         f"{_REST.format(device='other.device()')}memory_format);",
     ),
 )
-"""The calls in the overloads of at::Tensor::to that name a device, and what takes their place."""
+"""The calls in the overloads of at::Tensor::to that name a device, and their replacements."""
 
 
 def patched() -> dict[str, str]:
-    """Names of headers of torch's ATen/core and their text; none if torch is not installed or has CUDA.
+    """{name: new text} of headers of torch's ATen/core; empty if torch is not installed or has CUDA.
 
-    Raises EmulatorError for a torch whose headers have not the methods that we know.
+    Raises EmulatorError for a torch whose headers do not have the methods that are replaced here.
     """
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:

@@ -41,13 +41,13 @@ class _Place(ctypes.Union):
 
 
 class Resource(ctypes.Structure):
-    """cudaResourceDesc."""
+    """cudaResourceDesc: the memory of a texture or surface."""
 
     _fields_ = [("kind", ctypes.c_int32), ("place", _Place), ("flags", ctypes.c_uint32)]
 
 
 class Description(ctypes.Structure):
-    """cudaTextureDesc."""
+    """cudaTextureDesc: how a texture is read."""
 
     _fields_ = [
         ("modes", ctypes.c_int32 * 3),
@@ -81,7 +81,7 @@ def create_texture(result: int, resource: int, description: int, view: int) -> N
 
 
 def _texture(resource: Resource, description: Description) -> textures.Texture:
-    """Raises Refused for what CUDA refuses, and for what is not modelled."""
+    """The texture of a resource. Raises Refused or Fault for what CUDA refuses, Refused for what is not modelled."""
     if not isinstance(current(), Emulated):
         raise status.Refused(status.NOT_SUPPORTED, "texture objects are not modelled on a Hopper GPU")
     if description.is_srgb or description.anisotropy > 1:

@@ -30,7 +30,7 @@ from nogpu.errors import EmulatorError
 
 
 class NoCompiler(EmulatorError, store.SetupError):
-    """A lack of NVIDIA's compiler."""
+    """The lack of NVIDIA's compiler."""
 
 
 MISSING = (
@@ -60,7 +60,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _fits(path: Path) -> bool:
-    """True if it is of CUDA 13, whose structures runtime/ fills in."""
+    """True for an nvcc of CUDA 13, whose structures runtime/ fills in."""
     return "release 13." in subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
 
 
@@ -72,7 +72,7 @@ def version() -> str:
 
 @functools.cache
 def home() -> Path:
-    """The folder, made when it is first asked for. It exists without NVIDIA's compiler, too."""
+    """The toolkit's folder, made by the first call, also where NVIDIA's compiler is missing."""
     libraries = library(LINKED), library(PROGRAM)
     try:
         include: Path | None = nvcc().parents[1] / "include"
@@ -99,7 +99,7 @@ def _host_compiler() -> str:
 
 
 def _files(libraries: tuple[Path, Path], include: Path | None, torch: dict[str, str]) -> dict[str, str | Path]:
-    """The folder's files: name -> text, or what a link leads to."""
+    """The folder's files: name -> text, or the target of a link."""
     linked, program = libraries
     files: dict[str, str | Path] = {f"lib64/{LINKED_NAME}": linked}
     for name, compiler in (("nvcc", "nvcc"), ("c++", _host_compiler())):
@@ -109,7 +109,7 @@ def _files(libraries: tuple[Path, Path], include: Path | None, torch: dict[str, 
         files["include"] = include
     for name in ("libcudart.so", "libcuda.so"):
         files[f"lib64/{name}"], files[f"lib64/program/{name}"] = linked, program
-    for name in ("libc10_cuda.so", "libtorch_cuda.so"):  # scripts of the linker
+    for name in ("libc10_cuda.so", "libtorch_cuda.so"):  # linker scripts
         files[f"lib64/{name}"] = "INPUT(-lcudart)\n"
     return files | {f"torch/ATen/core/{name}": text for name, text in torch.items()}
 
@@ -128,7 +128,7 @@ def _fill(folder: Path, files: dict[str, str | Path]) -> None:
 
 
 def _is_whole(folder: Path, files: dict[str, str | Path]) -> bool:
-    """True if the folder has these files, and nobody has cut one off."""
+    """True if the folder has these files with these contents."""
     try:
         return all(
             (Path(os.readlink(folder / name)) if isinstance(content, Path) else (folder / name).read_text()) == content
