@@ -91,7 +91,7 @@ def settle(memory: Allocations, runs: Mapping[str, Sequence[Journal]], kernel: s
 def agree(
     memory: Allocations, runs: Mapping[str, Sequence[Journal]], kernel: str
 ) -> list[tuple[Allocation, int, np.ndarray]]:
-    """(allocation, offset in it, bytes from there on) that all schedules leave. Raises EmulatorError as `settle`."""
+    """(allocation, offset in it, bytes from there on) that all schedules leave. Raises EmulatorError like `settle`."""
     images = []
     for start in sorted({start for journals in runs.values() for written in journals for start in written}):
         allocation = memory.allocation(start)

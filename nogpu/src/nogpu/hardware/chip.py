@@ -43,7 +43,7 @@ class Sm:
         self.tensor_memory = SmTensorMemory(properties.tensor_memory_columns)
         self.shared = properties.shared_memory_per_sm  # free bytes
         self.threads = properties.max_threads_per_sm  # free threads
-        self.blocks = properties.max_blocks_per_sm  # number of further CTAs that it has room for
+        self.blocks = properties.max_blocks_per_sm  # number of further CTAs that fit
 
 
 class Chip:

@@ -7,8 +7,8 @@ lanes holds only the factors of the rows of B that it needs (CUTLASS,
 examples/.../tcgen05/2cta_mma_blockscale_m128.py).
 
 Rubin's K of 128 with blocks of 16 has eight factors in a row. The words with the upper four of all rows follow those
-with the lower four, rows rounded up to 128: so make_tmem_layout_sfa and _sfb of nvidia-cutlass-dsl 4.8.1 lay them
-(cutlass/utils/blockscaled_layout.py).
+with the lower four, rows rounded up to 128: so do make_tmem_layout_sfa and _sfb of nvidia-cutlass-dsl 4.8.1 lay them
+out (cutlass/utils/blockscaled_layout.py).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ScaleFactors:
     def at(
         op: MmaInstruction, user: str, taddr: int, rows: int, halves: int, first_byte: int, number: int = 0
     ) -> ScaleFactors:
-        """Scale factors of an MMA at tensor memory address `taddr`, of a part of K.
+        """Scale factors of an MMA at tensor memory address `taddr`, for part `number` of K.
 
         Raises Fault for a lane other than 0.
         """
@@ -59,7 +59,7 @@ class ScaleFactors:
         return ScaleFactors(column, columns, rows, halves, first_byte, count, op.scale_type, op.block, user)
 
     def check(self, tmem: TensorMemory) -> None:
-        """Raises Fault unless their columns are allocated."""
+        """Raises Fault unless the factors' columns are allocated."""
         tmem.check_columns(self.column, self.columns, self.user)
 
     def check_copies(self, tmem: TensorMemory) -> None:
