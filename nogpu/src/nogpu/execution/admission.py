@@ -2,8 +2,8 @@
 
 Clusters of one grid become resident one after the other, or as many at once as fit if they wait for each other.
 
-Several grids share the chip (programmatic dependent launch: CUDA Programming Guide; PTX ISA, griddepcontrol). A grid
-with its attribute starts once every CTA of the one before it has executed `griddepcontrol.launch_dependents` or has
+Several grids share the chip by programmatic dependent launch (CUDA Programming Guide; PTX ISA, griddepcontrol). A grid
+with that attribute starts once every CTA of the one before it has executed `griddepcontrol.launch_dependents` or has
 exited, as far as SMs have room. Only `griddepcontrol.wait` waits for the end of the launch before it, and for that
 launch alone: a launch that never waits may end before its predecessor.
 """

@@ -35,7 +35,7 @@ def error_of(warp: Warp, fault: Fault) -> EmulatorError:
 
 
 def report(headline: str, resident: list[Cluster], notes: list[str]) -> EmulatorError:
-    """Error at the first group that has not exited, with lines on all. notes: further lines of the text."""
+    """Error at the first group that has not exited, with a line for each such group. notes: further lines."""
     lines_of: dict[Grid, list[str]] = {}
     barriers: dict[int, tuple[object, Cta]] = {}
     warps = [warp for cluster in resident for cta in cluster.ctas for warp in cta.warps]

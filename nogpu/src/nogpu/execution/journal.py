@@ -23,7 +23,7 @@ class Written:
     first: int
     """Offset of the first written unit, in bytes."""
     length: int
-    """Units from the first to the last written one."""
+    """Number of units from the first to the last written one."""
     mask: np.ndarray | None
     """uint8: a bit for each of these units, set if it was written; None if all were."""
     data: np.ndarray

@@ -48,7 +48,7 @@ class Queues(Protocol):
         """Adds work to a queue (handle). Returns its node. what: the work in words. entry: kernel of a launch."""
 
     def accessed(self, memory: Allocations, node: Any, touched: Any) -> None:
-        """Records a node's accesses, a launch's from `Sanitizer.take_touched`. Raises EmulatorError for a conflict."""
+        """Records a node's accesses (`Sanitizer.take_touched` for a launch). Raises EmulatorError for a conflict."""
 
 
 class Sanitizer(events.GridObserver):

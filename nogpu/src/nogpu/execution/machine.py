@@ -373,7 +373,7 @@ class Machine:
             words[STALE] = 1
 
     def _note_effects(self) -> None:
-        """Counts the last turns as turns with an effect, or without."""
+        """Counts the turns just run as one with an effect, or without."""
         words = self.turns.words
         effects = self.progress - self.quiet
         if effects == words[EFFECTS]:

@@ -61,7 +61,7 @@ class Hold(NamedTuple):
 
 
 def parse(text: str) -> list[Hold]:
-    """Holds in a schedule's text behind "replay:", "-" for none. Raises ValueError for what is no step."""
+    """Holds in a schedule's text behind "replay:", "-" for none. Raises ValueError if one names no step."""
     return [] if text == "-" else [Hold(*map(_step, hold.split("@", 1))) for hold in text.split("+")]
 
 
@@ -183,7 +183,7 @@ class ReplayMachine(Machine):
         return self.resident[0].grid.observers if self.resident else []
 
     def _look_back(self, warp: Warp, group: ActiveGroup) -> None:
-        """Sets a warp that polls again back to the number of its last poll's step, if it has not changed since."""
+        """Gives a warp that polls again, unchanged since its last poll, the number of that poll's step."""
         if group.waiting is not None or not _POLLS.match(group.grid.entry.instructions[group.pc].opcode):
             return
         step, state, effects = self._next(warp), State(warp), self._effects.get(warp, 0)

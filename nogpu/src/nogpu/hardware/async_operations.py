@@ -33,12 +33,12 @@ class Schedule:
     | late | when no warp can run: arrivals in other CTAs first, then the tensor core's, stores, and loads last |
     | random | at any time and in any order that the hardware might choose; warps run in any order |
     | last | when no warp can run, in any order; warps run in any order |
-    | replay | as under "late", except operations that are held (`execution.replay`) |
+    | replay | as under "late", except for held steps (`execution.replay`) |
     """
 
     kind: str
-    seed: int = 0  # of "random" and "last"
-    holds: str = ""  # of "replay"
+    seed: int = 0  # seed of "random" and "last"
+    holds: str = ""  # holds of "replay"
 
     @property
     def is_random(self) -> bool:

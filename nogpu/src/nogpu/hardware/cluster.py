@@ -222,7 +222,7 @@ class Cta:
 class Cluster:
     """CTAs that are resident together. number: index of the cluster in the grid, x fastest.
 
-    sms: the CTAs' SMs, by rank; None: each CTA is alone on an SM.
+    sms: the CTAs' SMs, by rank; None if each CTA is alone on an SM.
     """
 
     def __init__(self, machine: Machine, grid: Grid, number: int, sms: list[Sm] | None = None):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Events:
-    """Events of a cluster that order others: their methods do nothing until there are observers.
+    """Events of a cluster, as methods that do nothing until there are observers.
 
     mask: the lanes of the warp that take part.
     """
@@ -72,10 +72,10 @@ class Events:
         """Lanes arrive on a named or cluster barrier, or one of bar.warp.sync."""
 
     def met(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
-        """Lanes have waited for a barrier on which lanes have arrived."""
+        """Lanes have waited for a barrier on which they have `arrived`."""
 
     def joined(self, warp: Warp, mask: int) -> None:
-        """All lanes of a bar.warp.sync are there at once."""
+        """All lanes of a bar.warp.sync have arrived at once."""
 
     def fenced(self, warp: Warp, space: str | None) -> None:
         """The lanes that run execute fence.proxy.async, for one state space or (None) all."""

@@ -46,7 +46,7 @@ class Grid:
         self.sm_count = self.properties.sm_count
         self.traffic: Traffic | None = memory.traffic  # traffic to and from global memory; None if it is not counted
         self.observers: list[GridObserver] = []
-        self.multiplies = True  # False: accumulators of tcgen05.mma stay as they are
+        self.multiplies = True  # False if accumulators of tcgen05.mma stay as they are
         self.shares_work = False  # clusters that take over others' work get equal turns: all that fit are resident
         self.allocation_table: AllocationTable | None = None  # for compiled code
         self.clusters: Dim3 = (
@@ -142,4 +142,5 @@ def cta_index(cluster: Dim3, shape: Dim3, within: Dim3) -> Dim3:
 
 
 def unravel(number: int, shape: Dim3) -> Dim3:
+    """Index (x, y, z) of element `number` of a grid of `shape`, x fastest."""
     return number % shape[0], number // shape[0] % shape[1], number // (shape[0] * shape[1])

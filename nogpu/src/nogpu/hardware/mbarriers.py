@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 COUNT_LIMIT = (1 << 20) - 1  # largest expected, pending and tx count (PTX ISA, "Size and alignment of mbarrier object")
 ARRIVAL, COMPLETION, TILE_LOAD = "arrival", "complete_tx", "tensor copy"  # names of arrivals, in messages
 KINDS = dict(zip(headers.constants("native/engine.h", "BY_THREAD", "BY_TILE_LOAD"), (ARRIVAL, TILE_LOAD)))
-"""Kinds of the arrivals that compiled code performs, by its numbers."""
+"""Compiled code's number -> kind, of the arrivals that it performs."""
 BY_THREAD = (ARRIVAL, COMPLETION)  # arrivals that a thread performs itself
 
 
@@ -117,7 +117,8 @@ class MBarrier(Barrier):
     def arrive(self, count: int, how: str, issuer: Issuer, drop: bool = False) -> None:
         """Counts `count` arrivals. Raises Fault if fewer are pending.
 
-        how: kind of the arrivals, for messages. drop: True if later phases expect as many fewer."""
+        how: kind of the arrivals, for messages. drop: True if later phases expect as many fewer.
+        """
         self.check_live(how, issuer)
         if self._hidden is not None:
             self._check_visible(how, issuer)

@@ -17,7 +17,7 @@ from nogpu.errors import Fault
 AXES, CHANNELS, TAPS = headers.constants("native/textures.h", "AXES", "CHANNELS", "TAPS")
 SIGNED, UNSIGNED, FLOAT = headers.constants("native/textures.h", "SIGNED", "UNSIGNED", "FLOAT")
 WRAP, CLAMP, MIRROR, BORDER = headers.constants("native/textures.h", "WRAP", "CLAMP", "MIRROR", "BORDER")
-ALIGNMENT, PITCH_ALIGNMENT = 512, 32  # bytes: of a texture's memory; of the rows of pitched memory
+ALIGNMENT, PITCH_ALIGNMENT = 512, 32  # bytes; for a texture's memory, and for the rows of pitched memory
 LIMITS = {1: (131072, 1, 1), 2: (131072, 65536, 1), 3: (16384, 16384, 16384)}
 """Dimensions -> most texels (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability")."""
 MOST_LINEAR = 1 << 28  # most texels of linear memory, from the table above

@@ -6,7 +6,7 @@ A copy of several boxes (modes.py) has them one behind the other. Every function
 hardware does not allow, and passes the issuer to the memories' observers.
 
 Compiled code (native/copies.c) makes the copies that nobody observes and whose allocation has been copied from or to
-before. It refuses copies that it cannot prove legal; NumPy makes those, or the error is raised.
+before. It refuses copies that it cannot prove legal; code in NumPy makes those copies, or raises the errors.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def read_tile(
     issuer: Issuer | None = None,
     mode: Mode = "tile",
 ) -> Data:
-    """Reads the box from shared memory, the first half of cp.async.bulk.tensor to global memory.
+    """Reads the box from shared memory: the first half of cp.async.bulk.tensor to global memory.
 
     Coordinates and the corners of im2col copies must not lead out of the tensor's low end, nor corners out of its high
     end (PTX ISA, "Restriction on Tensor Copy instructions"). src_offset: bytes, a multiple of 128.
@@ -197,7 +197,7 @@ def write_tile(
     mode: Mode = "tile",
     operation: str | None = None,
 ) -> int:
-    """Writes the box's elements inside the tensor to global memory, the second half. Returns the number of bytes.
+    """Writes the box's elements inside the tensor to global memory: the second half. Returns the number of bytes.
 
     operation: that of cp.reduce.async.bulk.tensor, which combines the elements with those in memory.
     """
@@ -287,7 +287,7 @@ def load_bulk(
 
 
 def read_bulk(shared: SharedMemory, src_offset: int, nbytes: int, issuer: Issuer | None = None) -> Data:
-    """Reads the data from shared memory, the first half of cp.async.bulk to global memory.
+    """Reads the data from shared memory: the first half of cp.async.bulk to global memory.
 
     src_offset, nbytes: multiples of 16.
     """
@@ -309,7 +309,7 @@ def write_bulk(
     byte_mask: int | None = None,
     reduction: tuple[str, str] | None = None,
 ) -> int:
-    """Writes the data to global memory, the second half. Returns the number of bytes written.
+    """Writes the data to global memory: the second half. Returns the number of bytes written.
 
     byte_mask: operand of .cp_mask; byte i of every 16 is written if bit i is set. reduction: (operation, element type)
     of cp.reduce.async.bulk.

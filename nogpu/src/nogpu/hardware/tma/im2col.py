@@ -8,7 +8,7 @@
 | 58-59 | 16, 8 or 5 each | lower corner of the bounding box, W, H, D |
 | 60-61 | 16, 8 or 5 each | upper corner |
 
-The bits of NVIDIA's encoder are not known. A GPU does not accept these maps, nor this module the driver's.
+The bits of NVIDIA's encoder are not known. A GPU cannot use these maps, nor this module the driver's.
 """
 
 from __future__ import annotations
