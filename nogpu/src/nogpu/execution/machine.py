@@ -69,7 +69,7 @@ class Machine:
         self.queues = Queues(schedule, self.execute)
         self.random = self.queues.random
         self.turns = Turns()
-        self.ready: deque[Warp] | Turns = deque()  # `turns` where compiled code gives warps their turns
+        self.ready: deque[Warp] | Turns = deque()  # warps that can run; `turns` where compiled code gives turns
         self.resident: list[Cluster] = []
         self.progress = 0  # time, which grows with every event that another warp may see
         self.quiet = 0  # number of these events that have changed nothing that a lane can read

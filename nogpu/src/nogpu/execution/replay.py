@@ -51,7 +51,7 @@ class Step(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """Step that happens behind another one."""
+    """Order that keeps a step back until another one is over."""
 
     step: Step
     behind: Step

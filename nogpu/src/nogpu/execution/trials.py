@@ -16,7 +16,7 @@ from nogpu.execution.workers import Report
 
 
 class Follower(Protocol):
-    """Follower of one run."""
+    """Observer of one run, with findings."""
 
     def found(self) -> Any:
         """Findings of a run that has ended without an error, to be pickled."""

@@ -75,7 +75,7 @@ class AsyncOperation:
         self.grid = g.grid
         self._group, self._issuer = g, issuer
         running = g.cta.machine.running
-        self.known: int = g.warp.known if running is None else running.known  # at the issue (`Warp.known`)
+        self.known: int = g.warp.known if running is None else running.known  # `Warp.known` at the issue
         self.cause: Any = None  # set by an observer: the clock of the operation
         g.cta.cluster.events.issued(self, g, issuer, running)
         self.action = action
@@ -117,7 +117,7 @@ class Queues:
         self._stores: deque[AsyncOperation] = deque()
         self._tensor: dict[tuple, deque[AsyncOperation]] = {}  # by issuing thread
         self.outstanding = 0
-        self._issued = 0  # number of operations so far
+        self._issued = 0  # number of operations issued so far
         self.issued: list[AsyncOperation] | None = None  # the operations issued, if they are collected
         self._prompt = is_lenient() is True  # latencies are in proportion, as hardware's are
 

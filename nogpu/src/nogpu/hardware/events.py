@@ -139,8 +139,8 @@ class Events:
     def loaded(
         self, g: ActiveGroup, mask: int, address: int | np.ndarray, values: Sequence[Any], nbytes: int, issuer: Issuer
     ) -> None:
-        """Lanes have loaded words of `nbytes` bytes from global memory. The address and each word are an integer for
-        all lanes, or uint[32].
+        """Lanes have loaded words of `nbytes` bytes from global memory. The address, and each word, is an integer
+        for all lanes, or uint[32].
         """
 
     def landed(self, cta: Cta, place: int | np.ndarray, nbytes: int, issuer: Issuer) -> None:

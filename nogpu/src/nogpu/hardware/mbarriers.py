@@ -101,7 +101,7 @@ class MBarrier(Barrier):
         return self.first is not None or self.waiting > 0
 
     def wake(self) -> None:
-        """Wakes the groups that wait."""
+        """Wakes the groups that wait for the phase."""
         if self.first:
             library().wake_listed(self.address)
         waiters, self.waiters, self.waiting = self.waiters, [], 0

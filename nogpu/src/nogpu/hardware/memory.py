@@ -8,8 +8,8 @@ All of them raise Fault for an access that is not allowed.
 
 Every access takes its issuer and passes it to the memory's `observer`, if it has one:
 `observer(kind, proxy, address, shape, strides, issuer)` with kind "load" or "store", proxy "generic" or "async",
-address an integer or the active lanes' addresses, and the box of bytes that starts at each of them. It is called after
-the checks and, for a store, before the bytes change.
+address an integer or the active lanes' addresses, and the box of bytes that starts at each of them. The call
+follows the checks and, for a store, precedes the change of the bytes.
 """
 
 from __future__ import annotations

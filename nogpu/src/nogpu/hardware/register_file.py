@@ -38,7 +38,7 @@ class RegisterFile:
     initial: np.ndarray
     """uint8: contents before the first instruction."""
     specials: list[tuple[int, int, bool, Callable[[ActiveGroup], Any]]]
-    """(offset, bits, whether it is a row, value) of each special register that the program reads."""
+    """(offset, bits, True for a row, value) of each special register that the program reads."""
 
 
 class _Rows(dict):

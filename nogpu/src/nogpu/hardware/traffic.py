@@ -1,7 +1,7 @@
 """Traffic of one launch to and from global memory.
 
-Loads of the async proxy: requested bytes and, per allocation, a mark for each 32-byte sector touched. Stores: requested
-bytes and a mark for each byte written, from which the launch's result can be carried to another process.
+Loads of the async proxy are recorded as requested bytes and, per allocation, a mark for each 32-byte sector touched;
+stores as requested bytes and a mark for each byte written, by which another process can be given the launch's result.
 """
 
 from __future__ import annotations

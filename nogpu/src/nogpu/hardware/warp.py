@@ -177,7 +177,7 @@ class Warp:
 
     @property
     def tid(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """%tid.x, .y and .z: uint32[32] each."""
+        """Values of %tid.x, .y and .z, uint32[32] each."""
         return _tid(self.index, *self.cta.grid.config.block[:2])
 
     @property
@@ -299,8 +299,8 @@ class Warp:
     def _another(self) -> ActiveGroup | None:
         """Group that goes first in the next turn: the other groups may have polled for an effect of it.
 
-        Groups take turns by their lowest lane, since lanes last, while groups part and merge: in turns by group, a loop
-        in which they do so might serve the same ones for ever.
+        Groups take turns by their lowest lane. Lanes stay while groups part and merge: in turns by group, a loop that
+        parts and merges them might serve the same ones for ever.
         """
         groups = sorted((group.bits & -group.bits, group) for group in self.groups if not group.blocked)
         if not groups:

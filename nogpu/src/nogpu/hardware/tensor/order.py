@@ -229,7 +229,7 @@ def _report_fence(missing: str, synced: bool, place: tuple) -> None:
 
 
 class IssuedAccess:
-    """Accesses of one MMA or copy. It is attached to the tensor memories of its CTAs while it runs."""
+    """Accesses of one MMA or copy, attached to the tensor memories of its CTAs while it runs."""
 
     __slots__ = ("issuer", "release", "seen")
 

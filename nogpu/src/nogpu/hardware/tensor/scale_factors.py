@@ -1,14 +1,14 @@
 """Scale factors of block-scaled MMAs in tensor memory.
 
-The factor of block i of an operand's row r is byte `first_byte` + i of the word in lane r % 32, column r / 32, and the
+The factor of block i of an operand's row r is byte `first_byte` + i of the word in lane r % 32, column r / 32, the
 same in every quadrant of 32 lanes (PTX ISA, tcgen05: "Block Scaling", "Scale Factor A ID", "Scale Factor B ID"). With
 M = 128 for a pair of CTAs, lanes 0-63 compute the lower half of N and lanes 64-127 the upper half, and each half of the
 lanes holds only the factors of the rows of B that it needs (CUTLASS,
 examples/.../tcgen05/2cta_mma_blockscale_m128.py).
 
 Rubin's K of 128 with blocks of 16 has eight factors in a row. The words with the upper four of all rows follow those
-with the lower four, rows rounded up to 128: so do make_tmem_layout_sfa and _sfb of nvidia-cutlass-dsl 4.8.1 lay them
-out (cutlass/utils/blockscaled_layout.py).
+with the lower four, rows rounded up to 128, as make_tmem_layout_sfa and _sfb of nvidia-cutlass-dsl 4.8.1 lay them out
+(cutlass/utils/blockscaled_layout.py).
 """
 
 from __future__ import annotations
