@@ -2,8 +2,8 @@
 
 Clusters of one grid become resident one after the other, or as many at once as fit if they wait for each other.
 
-Several grids share the chip (programmatic dependent launch: CUDA Programming Guide; PTX ISA, griddepcontrol). A grid
-with the attribute starts once every CTA of the one before it has executed `griddepcontrol.launch_dependents` or has
+Several grids share the chip by programmatic dependent launch (CUDA Programming Guide; PTX ISA, griddepcontrol). A grid
+with that attribute starts once every CTA of the one before it has executed `griddepcontrol.launch_dependents` or has
 exited, as far as SMs have room. Only `griddepcontrol.wait` waits for the end of the launch before it, and for that
 launch alone: a launch that never waits may end before its predecessor.
 """
@@ -30,12 +30,12 @@ class Admission:
         source: random.Random,
         start: Callable[[Grid, list[Sm] | None], Cluster | None],
     ) -> None:
-        """grids: in launch order. source: of the choices of a random schedule. start: makes a grid's next cluster."""
+        """grids: in launch order. source: for the choices of a random schedule. start: makes a grid's next cluster."""
         self._grids, self._start = grids, start
         self._chip: Chip | None = None  # chip that grids share
         self._limit, self._room = _clusters_at_once(grids[0])
         self._left = 0  # number of clusters that have left their SMs
-        self._full: tuple[int, int] | None = None  # (that number, CTAs that allow dependents) when there was no room
+        self._full: tuple[int, int] | None = None  # (`_left`, CTAs that allow dependents) when there was no room
         if len(grids) > 1:
             self._chip = Chip(grids[0].properties, "random" if schedule.is_random else schedule.kind, source)
 

@@ -1,9 +1,9 @@
 """The device: launches, under one or several schedules, in this process or in forked ones.
 
 A launch runs once per schedule, each time from the same memory, and its clusters may be dealt to several workers. With
-one worker and little memory the runs are in this process. Others happen in forked children, which see this process's
-memory copy-on-write and send back the bytes that they wrote. All schedules must leave the same bytes, or the launch
-raises.
+one worker and little memory the runs are in this process. Other runs happen in forked children, which see this
+process's memory copy-on-write and send back the bytes that they wrote. All schedules must leave the same bytes, or the
+launch raises.
 
 A kernel with griddepcontrol.launch_dependents does not run at once, because the next launch may overlap it. Such
 launches are pending until a call may see their results or change their inputs, and then run together
@@ -47,7 +47,7 @@ SPARE = "random:1", "random:2", "random:3", "random:4", "random:5"  # schedules 
 LONGEST_CHAIN = 4  # number of pending launches; memory that the program frees meanwhile is kept until they have run
 
 memory_owners: list[Callable[[], object]] = []
-"""Each returns an object that keeps the program's memory alive while launches are pending, which hold addresses."""
+"""Functions, each of which returns an object that keeps the program's memory alive for pending launches."""
 
 recording: Recording | None = None
 """`Device.recording` of the device that `Device.current` makes."""
@@ -66,11 +66,11 @@ class _Translated:
     entry: Entry
     program: Program
     allows_dependents: bool
-    """Whether the kernel has griddepcontrol.launch_dependents."""
+    """True if the kernel has griddepcontrol.launch_dependents."""
 
 
 class Device:
-    """NVIDIA B200 or Rubin. Only `current` reads settings of the environment.
+    """Emulated NVIDIA B200 or Rubin. Only `current` reads settings of the environment.
 
     An error of a pending launch is raised by the call that runs it: the next launch that does not overlap it,
     `synchronize`, `counters`, or a torch call that may see or change data.
@@ -83,7 +83,7 @@ class Device:
         properties: DeviceProperties | None = None,
         max_instructions: int = MAX_INSTRUCTIONS,
     ) -> None:
-        """Raises ValueError for illegal schedules or numbers; the attributes explain them."""
+        """Raises ValueError for illegal schedules or numbers. The attributes explain the arguments."""
         if not schedules or len(set(schedules)) < len(schedules):
             raise ValueError(f"schedules must be at least one and differ: {schedules}")
         if workers < 1:
@@ -93,25 +93,25 @@ class Device:
         for schedule in schedules:
             Schedule.parse(schedule)
         self.properties = properties or of_process()
-        """The chip's. Few SMs make CTAs share them. May be changed between launches, as the next four."""
+        """Properties of the chip. Few SMs make CTAs share them. This and the next four may change between launches."""
         self.schedules = schedules
-        """Names as `Schedule.parse` takes them."""
+        """Names of schedules, as `Schedule.parse` takes them."""
         self.workers = workers
         """Largest number of processes that a launch uses at once."""
         self.max_instructions = max_instructions
         """Warp instructions after which a launch, with those that overlap it, is stopped under a schedule."""
         self.progress: Progress | None = None
-        """Called with (CTAs done, CTAs in all, warp instructions) of the running launch, its schedules taken together.
+        """Function called with (CTAs done, CTAs in all, warp instructions) of the running launch, over its schedules.
         None: a terminal shows them (`status`).
         """
         self.recording: Recording | None = None
-        """Of launches that name none: each runs on its own under schedule "late", and is recorded."""
+        """Recorder of launches that name none; each runs on its own under schedule "late"."""
         self.sanitizer: Sanitizer | None = None
-        """Follows the order of what launches do, and raises Fault for what is not ordered."""
+        """Sanitizer that follows the events of launches, and raises Fault for accesses that are not ordered."""
         self.spare = Spare(SPARE, 0)
-        """Of launches under schedule "late" alone."""
+        """Further schedules of launches under schedule "late" alone."""
         self.explorer: Explorer | None = None
-        """Looks for a schedule under which a launch, or several that overlap, fail."""
+        """Explorer that looks for a schedule under which a launch, or one of several that overlap, fails."""
         self.memory = GlobalMemory()
         self._counters: list[LaunchCounters] = []
         self._cluster_seconds: dict[int, float] = {}
@@ -160,11 +160,12 @@ class Device:
                 raise error.with_traceback(None) from None
 
     def counters(self) -> list[LaunchCounters]:
-        """One entry per launch since the last reset, oldest first."""
+        """One entry per launch since the last reset, oldest first. Raises EmulatorError if a pending launch fails."""
         self.synchronize()
         return list(self._counters)
 
     def reset_counters(self) -> None:
+        """Runs the pending launches, and removes all entries of `counters`. Raises EmulatorError if one fails."""
         self.synchronize()
         self._counters.clear()
 
@@ -183,7 +184,7 @@ class Device:
         schedules: the launch's own, None for the device's. lenient: True makes broken rules of order warnings, False
         doubts errors (`errors.doubt`), None leaves it to NOGPU_LENIENT. A launch overlaps only launches with the same
         values of both, on the same queue. recording: None for the device's. A recorded launch overlaps no other. queue:
-        its handle; launches run in the order of the calls, but a sanitizer follows the order that queues give.
+        handle of the queue; launches run in the order of the calls, but a sanitizer follows the order that queues give.
 
         Raises EmulatorError for a launch that the device refuses, and for a rule that this kernel or a pending one
         breaks. Bytes written by a failing kernel stay in memory if it ran in this process under one schedule, and are
@@ -290,7 +291,7 @@ class Device:
 
 
 def _note(launch: Launch, counters: LaunchCounters) -> None:
-    """Leave a note of a launch that has run."""
+    """Leaves a note of a launch that has run."""
     config = launch.config
     notes.note(
         "launch",

@@ -23,7 +23,7 @@ REPORTED_CULPRITS = 8  # warps per barrier
 
 
 def error_at(grid: Grid, cta: tuple[int, int, int], warp: int, instruction: int | None, reason: str) -> EmulatorError:
-    """Error at an instruction, by its index, of a warp."""
+    """Error at an instruction (index; None: unknown) of a warp."""
     found = grid.entry.instructions[instruction] if instruction is not None else None
     return located(reason, grid.entry, found, cta=cta, warp=warp)
 
@@ -35,7 +35,7 @@ def error_of(warp: Warp, fault: Fault) -> EmulatorError:
 
 
 def report(headline: str, resident: list[Cluster], notes: list[str]) -> EmulatorError:
-    """Error at the first group that has not exited. notes: further lines of its text."""
+    """Error at the first group that has not exited, with a line for each such group. notes: further lines."""
     lines_of: dict[Grid, list[str]] = {}
     barriers: dict[int, tuple[object, Cta]] = {}
     warps = [warp for cluster in resident for cta in cluster.ctas for warp in cta.warps]

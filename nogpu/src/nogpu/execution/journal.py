@@ -23,7 +23,7 @@ class Written:
     first: int
     """Offset of the first written unit, in bytes."""
     length: int
-    """Units from the first to the last written one."""
+    """Number of units from the first to the last written one."""
     mask: np.ndarray | None
     """uint8: a bit for each of these units, set if it was written; None if all were."""
     data: np.ndarray
@@ -91,7 +91,7 @@ def settle(memory: Allocations, runs: Mapping[str, Sequence[Journal]], kernel: s
 def agree(
     memory: Allocations, runs: Mapping[str, Sequence[Journal]], kernel: str
 ) -> list[tuple[Allocation, int, np.ndarray]]:
-    """(allocation, offset in it, bytes from there on) that all schedules leave. Raises EmulatorError as `settle`."""
+    """(allocation, offset in it, bytes from there on) that all schedules leave. Raises EmulatorError like `settle`."""
     images = []
     for start in sorted({start for journals in runs.values() for written in journals for start in written}):
         allocation = memory.allocation(start)

@@ -19,10 +19,10 @@ class PartRecorder(events.GridObserver):
     """Recorder of a launch, or of the part of it that a worker runs."""
 
     values: bool
-    """False leaves out the products of tcgen05.mma: accumulators stay as they are."""
+    """True if tcgen05.mma computes products; otherwise accumulators stay as they are."""
 
     part: Any
-    """What is recorded so far; it goes from the worker to its parent."""
+    """Records so far, which go from the worker to its parent."""
 
     def close(self) -> None:
         """Ends the recording: the part has run, or has failed."""
@@ -38,24 +38,24 @@ class Recording(Protocol):
         """Begins to record a launch, or a part of it, that is about to run in this process."""
 
     def end(self, launch: Launch, parts: list[Any]) -> None:
-        """Ends the recording of a launch. parts: of each worker that ran some of it."""
+        """Ends the recording of a launch. parts: `PartRecorder.part` of each worker that ran some of it."""
 
 
 class Queues(Protocol):
     """Order of queues."""
 
     def submitted(self, queue: int, what: str, entry: Entry | None = None) -> Any:
-        """Adds a node to a queue (its handle): a launch or anything else. what: in words. entry: of a launch."""
+        """Adds work to a queue (handle). Returns its node. what: the work in words. entry: kernel of a launch."""
 
     def accessed(self, memory: Allocations, node: Any, touched: Any) -> None:
-        """Records the accesses of a node, from `Sanitizer.take_touched` for a launch. Raises EmulatorError."""
+        """Records a node's accesses (`Sanitizer.take_touched` for a launch). Raises EmulatorError for a conflict."""
 
 
 class Sanitizer(events.GridObserver):
     """Sanitizer of launches."""
 
     queues: Any
-    """`Queues`, or None: their order does not matter."""
+    """`Queues`, or None if their order does not matter."""
 
     @abstractmethod
     def follows(self, schedule: str) -> bool:
@@ -63,11 +63,11 @@ class Sanitizer(events.GridObserver):
 
     @abstractmethod
     def read(self, entry: Entry) -> None:
-        """Reads a launched kernel: its source may have waivers."""
+        """Reads a launched kernel, whose source may have waivers."""
 
     @abstractmethod
     def take_touched(self) -> dict[int, Any]:
-        """Accesses by number of a launch among those that have run together. They are returned once."""
+        """Accesses of the launches that have run together, by number of the launch. They are returned once."""
 
 
 @dataclass
@@ -80,19 +80,19 @@ class Launch:
     """uint8: the packed parameters, aligned and registered with the memory."""
     kernel: str
     schedules: tuple[str, ...]
-    """Those of the device, or the launch's own."""
+    """Schedules of the device, or the launch's own."""
     lenient: bool | None = None
-    """As `errors.leniency` takes it."""
+    """Argument of `errors.leniency`."""
     recording: Recording | None = None
     sanitizer: Sanitizer | None = None
     explorer: Any = None
     """`trials.Explorer`, or None."""
     queue: int = 0
-    """Its handle."""
+    """Handle of the queue."""
     node: Any = None
-    """As `Queues.submitted`."""
+    """Result of `Queues.submitted`, or None."""
     touched: Any = None
-    """What it has accessed, as `Queues.accessed` takes it."""
+    """Accesses of the launch, as `Queues.accessed` takes them."""
 
     def followed_by(self, schedule: str) -> Sanitizer | None:
         """Sanitizer that follows the launch under a schedule, or None."""

@@ -1,15 +1,15 @@
 """Machine that runs launches: a grid, or several that overlap, under a schedule.
 
 A warp runs until it has to wait or has used its quantum. A waiting group is among the waiters of its barrier and costs
-nothing. If no warp can run and no operation is outstanding, or all that can run repeat (`execution.spins`), the kernel
-hangs (`execution.hang`).
+nothing. If no warp can run and no operation is outstanding, or all warps that can run repeat (`execution.spins`), the
+kernel hangs (`execution.hang`).
 
 Unless the schedule is random or launches overlap, compiled code chooses the warps (native/turns.c). Python gets control
 when a warp needs it, when a round of turns had no effect, and after TURNS_AT_ONCE turns.
 
-The schedules decide which of several launches is ahead. late: the newest does all it can before an older one goes on,
-so that work for which it should have waited has not happened; replay, too, but for held steps. eager: the oldest first.
-random, last: any, at paces that also differ by launch.
+The schedules decide which of several launches is ahead. Under "late" the newest does all it can before an older one
+goes on, so that work for which it should have waited has not happened; under "replay", too, except for held steps.
+Under "eager" the oldest goes first, under "random" and "last" any, at paces that also differ by launch.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from nogpu.hardware.warp import ActiveGroup, Warp
 from nogpu.ops import copies
 
 QUANTUM = 256  # segments that a warp runs in a turn
-SHORT_QUANTUM = 8  # the same while lanes spin for lanes that wait for them: a lock would change hands slowly
-TURNS_AT_ONCE = 64  # largest number of turns of compiled code: signals wait for its end
+SHORT_QUANTUM = 8  # quantum while lanes spin for lanes that wait for them, so that a lock soon changes hands
+TURNS_AT_ONCE = 64  # largest number of turns in a call of compiled code: signals wait for its end
 # Under a random schedule some warps get fewer turns: races often need one warp far ahead of another.
 PACES = (1.0, 0.1, 0.01)
 PATIENCE = 50  # turns per ready warp without an effect, after which a random schedule serves warps in order
@@ -69,22 +69,22 @@ class Machine:
         self.queues = Queues(schedule, self.execute)
         self.random = self.queues.random
         self.turns = Turns()
-        self.ready: deque[Warp] | Turns = deque()  # `turns` where compiled code gives warps their turns
+        self.ready: deque[Warp] | Turns = deque()  # warps that can run; `turns` where compiled code gives turns
         self.resident: list[Cluster] = []
         self.progress = 0  # time, which grows with every event that another warp may see
-        self.quiet = 0  # number of events among them that have changed nothing that a lane can read
+        self.quiet = 0  # number of these events that have changed nothing that a lane can read
         self.running: AsyncOperation | None = None
         self.meter = meter or Meter()
         self._spins = Spins()
         self.look_turns = LOOK_TURNS[schedule.kind]
         self.quantum = QUANTUM
         self.idle_turns = 1  # turns of each warp without an effect, after which an asynchronous operation happens
-        self.allocations: tuple = ()  # version of the allocations, and their observer, as of compiled code
+        self.allocations: tuple = ()  # version and observer of the allocations that compiled code has
         self.loads: Loads | None = None
         self.count_at = self.meter.count(())  # ticks at which the warp instructions are counted next
-        self.warp_random = random.Random(schedule.seed)  # apart: other choices must not depend on `postpones`
+        self.warp_random = random.Random(schedule.seed)  # separate source: other choices must not depend on `postpones`
         self.finished: list[Cluster] = []
-        self._has_changed = False  # there may be room for clusters, or a grid may be over
+        self._has_changed = False  # True if there may be room for clusters, or a grid may be over
         self._overlaps = len(grids) > 1
         self._postpones = None if schedule.kind == "random" else schedule.kind != "eager"  # None: by chance
         self._admission = Admission(grids, schedule, self.random, partial(next_cluster, self))
@@ -95,7 +95,7 @@ class Machine:
             self._set_quantum(QUANTUM)
 
     def run(self) -> None:
-        """Runs the grids to their end."""
+        """Runs the grids to their end. Raises EmulatorError for an error of a kernel."""
         ready, words = self.ready, self.turns.words
         look = 0  # turns without an effect at which the next look is due
         seen = 0  # effects: events that could have changed what a lane reads
@@ -125,7 +125,7 @@ class Machine:
                 self._run_turns()
                 idle, delayed = words[IDLE], words[DELAYED]
                 if idle:
-                    is_due = idle > self.idle_turns * len(ready)  # they poll
+                    is_due = idle > self.idle_turns * len(ready)  # the warps poll
                 else:
                     is_due = delayed > OVERDUE_TURNS and delayed > OVERDUE_TURNS * len(ready)
                 if is_due and self.outstanding:
@@ -234,7 +234,7 @@ class Machine:
             self.ready.append(warp)
 
     def pause(self, group: ActiveGroup) -> bool:
-        """Ends the turn of a group after which another launch may start. Returns False if none can."""
+        """Ends the turn of a group, so that another launch may start first. Returns False if none can."""
         if self._overlaps:
             self._paused.append(group)
         return self._overlaps
@@ -297,7 +297,7 @@ class Machine:
 
     def turn(self, grid: Grid | None = None) -> bool:
         """Runs the warp that has waited longest for a turn, of a grid or (None) of all; under a random schedule any, by
-        their paces. Returns False if there is none.
+        the warps' paces. Returns False if no warp can run.
         """
         index = self.next_warp(grid)
         if index is None:
@@ -373,7 +373,7 @@ class Machine:
             words[STALE] = 1
 
     def _note_effects(self) -> None:
-        """Counts turns with an effect, or without."""
+        """Counts the turns just run as one with an effect, or without."""
         words = self.turns.words
         effects = self.progress - self.quiet
         if effects == words[EFFECTS]:
@@ -392,7 +392,7 @@ class Machine:
         return outlook is Outlook.HANG
 
     def _turns_to_look(self) -> int:
-        """Turns of each warp until the next look. It is soon, and they are short, if lanes wait for lanes that spin."""
+        """Turns of each warp until the next look: few, and short ones, if lanes wait for lanes that spin."""
         is_soon = any(warp.waited_at() for warp in self.ready)
         self._set_quantum(SHORT_QUANTUM if is_soon else QUANTUM)
         return 1 if is_soon else self.look_turns
@@ -435,7 +435,7 @@ class Machine:
         return self.loads
 
     def run_one(self, grid: Grid | None = None) -> bool:
-        """Runs an asynchronous operation, of a grid or (None) of all, chosen by the schedule. There must be one.
+        """Runs an asynchronous operation, of a grid or (None) of all, chosen by the schedule. One must be outstanding.
 
         Returns False if none may happen.
         """
@@ -451,7 +451,7 @@ class Machine:
         return True
 
     def execute(self, async_op: AsyncOperation, action: Callable[[], None]) -> None:
-        """Calls the action of an asynchronous operation, its own or its first part, on its behalf."""
+        """Calls an action on behalf of an asynchronous operation: the operation's own, or its first part."""
         self.progress += 1
         self.turns.words[DELAYED] = 0
         memory = async_op.grid.memory
@@ -478,7 +478,7 @@ class Machine:
             raise self.hang(WAITING)
 
     def hang(self, reason: str) -> EmulatorError:
-        """Error that says what the warps wait for, where none can go on."""
+        """Error of a hang, which says what the warps wait for."""
         return self._reported(f"the kernel hangs: {reason}")
 
     def _reported(self, headline: str) -> EmulatorError:

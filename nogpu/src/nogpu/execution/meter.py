@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 MAX_INSTRUCTIONS = 10**11
 """Default limit of a run: hours, at the ten million per second of the simplest loops."""
 
-COUNTED_TURNS = 256  # turns between two counts, and
-TURNS_PER_WARP = 16  # turns more for each resident warp, so that a count costs little beside them
+COUNTED_TURNS = 256  # turns between two counts
+TURNS_PER_WARP = 16  # further turns between counts for each resident warp, so that counts cost little
 TURN_INSTRUCTIONS = 1 << 14  # warp instructions that few turns exceed
 
 
@@ -38,7 +38,7 @@ class Tally:
 
 
 class Meter:
-    """Meter of a machine's part of a run."""
+    """Counts of a machine's part of a run."""
 
     def __init__(self, tally: Tally | None = None, part: int = 0, report: Report | None = None) -> None:
         """report: called with the number of CTAs that are over since its last call, from time to time with none."""
@@ -53,7 +53,7 @@ class Meter:
             self._report(ctas)
 
     def count(self, resident: Sequence[Cluster]) -> int:
-        """Counts the warp instructions. Returns the turns until the next count; a negative number: they are too many.
+        """Counts the warp instructions. Returns the turns until the next count, negative if the limit is exceeded.
 
         resident: the clusters that are not over.
         """

@@ -1,4 +1,4 @@
-"""The schedule "replay": warps run one after the other, each as far as it can, but for holds.
+"""The schedule "replay": warps run one after the other, each as far as it can, except where a hold keeps it back.
 
 A step is the part of a warp's run up to the next place where it could be interrupted (a segment, internals.md,
 "Turns"), or an asynchronous operation. An instruction by which threads communicate is a step of its own. A hold keeps a
@@ -51,7 +51,7 @@ class Step(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """Step that happens behind another one."""
+    """Order that keeps a step back until another one is over."""
 
     step: Step
     behind: Step
@@ -61,12 +61,12 @@ class Hold(NamedTuple):
 
 
 def parse(text: str) -> list[Hold]:
-    """Holds in a schedule's text behind "replay:", "-" for none. Raises ValueError."""
+    """Holds in a schedule's text behind "replay:", "-" for none. Raises ValueError if one names no step."""
     return [] if text == "-" else [Hold(*map(_step, hold.split("@", 1))) for hold in text.split("+")]
 
 
 def schedule_of(holds: list[Hold]) -> str:
-    """Text of the schedule."""
+    """Text of the schedule with these holds."""
     return "replay:" + ("+".join(map(str, holds)) or "-")
 
 
@@ -81,8 +81,8 @@ class _Poll(NamedTuple):
     """Warp that is about to poll."""
 
     state: State
-    number: int  # of the step
-    effects: int  # that the warp has had
+    number: int  # number of the step
+    effects: int  # number of effects that the warp has had
 
 
 class ReplayMachine(Machine):
@@ -95,7 +95,7 @@ class ReplayMachine(Machine):
             self._holds.setdefault(hold.step, []).append(hold.behind)
         self._steps: dict[str, int] = {}  # number of each agent's steps that are over
         self._names: dict[AsyncOperation, Step] = {}
-        self._polls: dict[tuple[Warp, int], _Poll] = {}  # by the instruction, too
+        self._polls: dict[tuple[Warp, int], _Poll] = {}  # by warp, and index of the instruction
         self._effects: dict[Warp, int] = {}
         self._arrived: set[ActiveGroup] = set()  # groups that wait at a barrier, and whose step is over
         self._in_a_row: tuple[Warp | None, int] = None, 0
@@ -111,9 +111,9 @@ class ReplayMachine(Machine):
         return None
 
     def run_warp(self, warp: Warp) -> None:
-        """Runs one step."""
+        """Runs one step of a warp."""
         group = warp.next_group()
-        if group is None:  # it was woken in a turn in which it has waited again, or exited
+        if group is None:  # woken in a turn in which the warp has waited again, or exited
             warp.queued = False
             return
         self._look_back(warp, group)
@@ -151,7 +151,7 @@ class ReplayMachine(Machine):
         return len(self.grids) == 1 and self._drop_operation()
 
     def stuck(self) -> None:
-        """Drops a hold, if there is one."""
+        """Drops a hold. If there is none, acts as `Machine.stuck`."""
         if not (self._drop([self._next(warp) for warp in self.ready]) or self._drop_operation()):
             super().stuck()
 
@@ -183,7 +183,7 @@ class ReplayMachine(Machine):
         return self.resident[0].grid.observers if self.resident else []
 
     def _look_back(self, warp: Warp, group: ActiveGroup) -> None:
-        """Takes back the number of the step of a warp that has polled, and polls again."""
+        """Gives a warp that polls again, unchanged since its last poll, the number of that poll's step."""
         if group.waiting is not None or not _POLLS.match(group.grid.entry.instructions[group.pc].opcode):
             return
         step, state, effects = self._next(warp), State(warp), self._effects.get(warp, 0)

@@ -28,17 +28,17 @@ from nogpu.hardware.memory import GlobalMemory
 from nogpu.hardware.properties import DeviceProperties, clusters_per_wave
 from nogpu.hardware.traffic import PackedLoads, Traffic
 
-SNAPSHOT_BYTES = 1 << 24  # bytes of memory that is copied and restored at most: two milliseconds
+SNAPSHOT_BYTES = 1 << 24  # largest memory, in bytes, that is copied and restored: two milliseconds
 SPLIT_SECONDS = 0.1  # seconds; a run that is expected to be shorter is not split: a second fork costs more
 
 Progress = Callable[[int, int, int], None]
-"""Called with (CTAs done, CTAs in all, warp instructions)."""
+"""Function called with (CTAs done, CTAs in all, warp instructions)."""
 
 
 def run_grids(grids: Sequence[Grid], schedule: Schedule, meter: Meter | None = None) -> None:
-    """Runs grids, in launch order, each beside its predecessor as far as that one allows. Raises EmulatorError.
+    """Runs grids, in launch order, each beside its predecessor as far as that one allows.
 
-    meter: as of `Machine`.
+    meter: as for `Machine`. Raises EmulatorError if a grid fails.
     """
     for before, grid in zip(grids, grids[1:]):
         grid.predecessors = [before]
@@ -70,11 +70,11 @@ class Ran:
     counters: LaunchCounters
     traffic: Traffic
     seconds: float
-    """A share of those of all launches that have run together."""
+    """Equal share of the time of all launches that have run together."""
     records: Any
-    """As `PartRecorder.part`."""
+    """`PartRecorder.part`, or None."""
     touched: Any
-    """As `Launch.touched`."""
+    """Accesses, as `Launch.touched`."""
 
 
 @dataclass
@@ -91,14 +91,14 @@ class _Sent:
 
 @dataclass
 class Spare:
-    """Schedules under which launches run, too, while there is time."""
+    """Further schedules, under which launches run while there is time."""
 
     schedules: tuple[str, ...]
     seconds: float
     """Time that is left."""
 
     def take(self, each: float) -> tuple[str, ...]:
-        """The schedules that fit the time. each: seconds of one."""
+        """Schedules that fit the time. each: seconds of the runs under one."""
         return self.schedules[: max(0, int(self.seconds / each))]
 
 
@@ -115,10 +115,10 @@ class Runner:
     cluster_seconds: dict[int, float]
     """id of a program -> seconds that a cluster of it took last."""
     spare: Spare | None = None
-    """It adds to the schedules."""
+    """Further schedules, which a run appends to `schedules`."""
 
     def run(self, chain: list[Launch]) -> list[LaunchCounters]:
-        """Runs launches, each of which may overlap the one before it. Raises EmulatorError."""
+        """Runs launches, each of which may overlap the one before it. Raises EmulatorError if one fails."""
         try:
             with leniency(chain[0].lenient):
                 return self._run(chain)
@@ -172,7 +172,7 @@ class Runner:
     def _run_under(
         self, schedules: Sequence[str], chain: list[Launch], kernels: str, shares: int
     ) -> dict[str, list[list[_Sent]]]:
-        """The results of `_run_apart`; the memory is unchanged. kernels: names, for errors."""
+        """Results as `_run_apart` returns them; the memory is unchanged. kernels: names, for errors."""
         tallies = [Tally(self.max_instructions, shares) for _ in schedules]
         report = self._reporter(chain, tallies)
 
@@ -215,7 +215,7 @@ class Runner:
     def execute(
         self, chain: Sequence[Launch], schedule: str, meter: Meter, share: tuple[int, int] = (0, 1)
     ) -> list[Ran]:
-        """Runs launches together under one schedule. share: (part, parts) of the clusters of each."""
+        """Runs launches together under one schedule. share: (part, number of parts) of each launch's clusters."""
         grids, traffics, recorders = [], [], []
         for number, launch in enumerate(chain):
             config = launch.config
@@ -263,8 +263,8 @@ class Runner:
         return min(self.workers, clusters, clusters_per_wave(launch.config, self.properties))
 
     def _reporter(self, chain: list[Launch], tallies: list[Tally]) -> Report | None:
-        """Report that adds CTAs to those that are done, and passes the state of the runs on. tallies: of each
-        schedule's run.
+        """Report that counts the CTAs that are done, and passes the state of the runs to `progress`. tallies: one for
+        each schedule.
         """
         progress, done = self.progress, 0
         if progress is None:

@@ -1,4 +1,4 @@
-"""Settings of the device as text: checked values of options and of environment variables. It imports no NumPy."""
+"""Settings of the device as text: checked values of options and environment variables. The module imports no NumPy."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def schedules(text: str) -> tuple[str, ...]:
 
 
 def workers(text: str) -> int:
-    """Number of processes. Raises ValueError."""
+    """Number of processes. Raises ValueError for other text."""
     return _number(text, "processes", WORKER_LIMIT)
 
 
 def instructions(text: str) -> int:
-    """Number of warp instructions. Raises ValueError."""
+    """Number of warp instructions. Raises ValueError for other text."""
     return _number(text, "warp instructions", (1 << 63) - 1)
 
 
@@ -38,17 +38,17 @@ def _number(text: str, of: str, limit: int, least: int = 1) -> int:
 
 
 def runs(text: str) -> int:
-    """Number of runs. Raises ValueError."""
+    """Number of runs. Raises ValueError for other text."""
     return _number(text, "runs", (1 << 31) - 1)
 
 
 def seconds(text: str) -> int:
-    """Number of seconds, 0 among them. Raises ValueError."""
+    """Number of seconds, which may be 0. Raises ValueError for other text."""
     return _number(text, "seconds", (1 << 31) - 1, least=0)
 
 
 def candidates(text: str) -> int | None:
-    """Number of an autotuner's candidates, None for all. Raises ValueError."""
+    """Number of an autotuner's candidates, None for all. Raises ValueError for other text."""
     words = {"first": 1, "all": None}
     return words[text] if text in words else _number(text, "candidates", (1 << 31) - 1)
 

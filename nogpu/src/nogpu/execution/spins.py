@@ -1,4 +1,4 @@
-"""Spins: warps that run without an effect. One is a hang if it repeats, and legal otherwise.
+"""Spins: warps that run without an effect. A spin is a hang if it repeats, and legal otherwise.
 
 An effect is any event that could change the bytes that a lane reads: a store, an atomic that changes a word, an
 arrival, a copy that lands, an exit. The time between two effects is an epoch. Within it a lane's future depends on its
@@ -74,7 +74,7 @@ class State:
 
 
 def _places(warp: Warp) -> list[tuple]:
-    """Places of the warp's groups and of their reconvergence points, sorted; the groups' lanes differ."""
+    """Places of the warp's groups and of their reconvergence points, sorted by the groups' lanes, which differ."""
     return sorted(_place(group) for group in warp.groups)
 
 
@@ -123,7 +123,7 @@ class _Watch:
         self._looks, self._stride = 0, 1
         self._kept: list[State] = []
         self.repeats = False
-        self.reads_clock = False  # True if it repeats but for its reads of the clock
+        self.reads_clock = False  # True if the warp repeats except for its reads of the clock
 
     def look(self, warp: Warp) -> None:
         state = State(warp)

@@ -1,7 +1,7 @@
 """The progress of long launches on a terminal: CTAs and warp instructions so far.
 
-One process of a tree writes to the terminal: the first one on the device, whose number is in NOGPU_PROGRESS, which
-its children inherit. A harness that shows progress of its own runs its kernels in children, which show nothing.
+One process of a tree writes to the terminal: the first one on the device, whose id is in NOGPU_PROGRESS, which its
+children inherit. A harness that shows progress of its own runs its kernels in children, which show nothing.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 PROCESS = "NOGPU_PROGRESS"
-"""Variable: the number of the process that shows progress; any other value: none does."""
+"""Environment variable: id of the process that shows progress; with any other value, none does."""
 
 DELAY = 3.0  # seconds; shorter launches show nothing
-TITLE = 40  # characters
+TITLE = 40  # largest number of characters
 INTERVAL = 0.1  # seconds between two changes of what is shown
 
 

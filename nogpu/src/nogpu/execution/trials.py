@@ -16,7 +16,7 @@ from nogpu.execution.workers import Report
 
 
 class Follower(Protocol):
-    """Follower of one run."""
+    """Observer of one run, with findings."""
 
     def found(self) -> Any:
         """Findings of a run that has ended without an error, to be pickled."""
@@ -26,7 +26,7 @@ class Explorer(Protocol):
     """Search for a schedule under which a launch fails."""
 
     def follower(self) -> Any:
-        """New `Follower` and `Sanitizer` of one run."""
+        """New object that is both `Follower` and `Sanitizer` of one run."""
 
     def sanitizer(self) -> Sanitizer:
         """New sanitizer, which reports what it finds."""
@@ -40,7 +40,7 @@ class Tried:
     """Outcome of a run under one schedule."""
 
     failure: EmulatorError | None
-    """An error, or other bytes than the first run's."""
+    """Error of the run, or of a comparison with the first run's bytes; None for a success."""
     found: Any
     """Findings, of `Follower.found`; None if the run has not ended."""
     stores: list[Journal]

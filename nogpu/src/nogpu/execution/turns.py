@@ -47,7 +47,7 @@ class Turns:
         self.words[_QUANTUM], self.words[_OVERDUE] = quantum, overdue
 
     def use_loads(self, address: int) -> None:
-        """Lets compiled code issue tile loads. address: of `tile_loads.Loads`."""
+        """Lets compiled code issue tile loads. address: `tile_loads.Loads.address`."""
         self._state.loads = address
 
     def join(self, cluster: Cluster) -> None:

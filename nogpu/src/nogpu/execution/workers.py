@@ -24,10 +24,10 @@ from typing import Any
 from nogpu.errors import EmulatorError
 
 Report = Callable[[int], None]
-"""Called with the units of work done since the last call."""
+"""Function called with the units of work done since its last call."""
 Task = Callable[[Report], Any]
 
-# A message: (kind, units of work since the last one, content). A result or an error, with its traceback, is the last.
+# A message is (kind, units of work since the last one, content); the last is a result, or an error and its traceback.
 _PROGRESS, _RESULT, _ERROR = "progress", "result", "error"
 _REPORT_INTERVAL = 0.05  # seconds
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -48,7 +48,7 @@ class _Child:
 
 
 def run_forked(tasks: Sequence[tuple[str, Task]], limit: int, report: Report | None = None) -> list[Any]:
-    """Results of (name, task) pairs, at most `limit` at once. If tasks fail, the first one's error is raised.
+    """Results of (name, task) pairs, of which at most `limit` run at once. Raises the error of the first that fails.
 
     A task runs in a forked child and must not use what lives in other threads; its result and its error are pickled.
     The children are gone when this returns or raises. A child that dies without a result raises EmulatorError.

@@ -15,8 +15,8 @@ from nogpu.errors import Fault
 from nogpu.hardware.words import Words
 
 NULL_PAGE = 0x1000  # bytes from address 0 on, which a null pointer and small offsets from it reach
-FREED_LIMIT = 256  # number of allocations that are remembered when they are gone
-NEAR = 1 << 16  # bytes past an allocation that an index may miss it by; farther off, an address may be the host's
+FREED_LIMIT = 256  # number of freed allocations that are remembered
+NEAR = 1 << 16  # bytes by which an index may miss an allocation; farther off, an address may be the host's
 FOUND_LIMIT = 4096  # number of addresses whose allocation is remembered
 _HOST_FIRST = 0x10000
 _HOST_END = 1 << 47
@@ -24,7 +24,7 @@ _HOST = np.ctypeslib.as_array((ctypes.c_uint8 * (_HOST_END - _HOST_FIRST)).from_
 
 
 class Allocation:
-    """Range of host addresses that a kernel may read and, unless it holds launch parameters, write."""
+    """Range of host addresses that a kernel may read and, if the range is `writable`, write."""
 
     __slots__ = ("data", "end", "frozen", "name", "start", "view", "words", "writable")
 
@@ -59,11 +59,11 @@ class Allocations:
     def __init__(self) -> None:
         self._live: dict[int, Allocation] = {}
         self._changes = itertools.count(1)
-        self.version = 0  # differs after each change
+        self.version = 0  # number that differs after each change
         self._index: tuple[int, list[int], list[Allocation]] = (0, [], [])
         self._found: tuple[int, dict[int, Allocation]] = (0, {})  # version, and allocations by address
         self._recent = NO_ALLOCATION
-        self._freed: deque[tuple[int, int, str, str]] = deque(maxlen=FREED_LIMIT)  # start, end, text, by whom
+        self._freed: deque[tuple[int, int, str, str]] = deque(maxlen=FREED_LIMIT)  # start, end, text, freeing line
 
     def register(self, address: int, nbytes: int, name: str = "", writable: bool = True) -> None:
         """Makes `nbytes` >= 1 bytes from `address` accessible.
@@ -104,7 +104,7 @@ class Allocations:
         return {allocation: allocation.data.copy() for allocation in self.snapshot()[1] if allocation.writable}
 
     def put_back(self, contents: dict[Allocation, np.ndarray]) -> None:
-        """Restores the bytes of those of the allocations that are still live."""
+        """Restores the bytes of those allocations in `contents` that are still live."""
         for allocation, data in contents.items():
             if self._live.get(allocation.start) is allocation:
                 allocation.data[:] = data
@@ -176,7 +176,7 @@ class Allocations:
             "",
         )
         parts = ["outside every live allocation" if where or freed else "there is no live allocation"]
-        # A live allocation that is near may have been overrun, where an earlier one lay as well.
+        # A live allocation nearby may have been overrun, even into the place of a freed one.
         if where and (distance < NEAR or not freed):
             parts.append(f"it lies {distance} {where}")
         if freed:
@@ -197,7 +197,7 @@ def _caller() -> str:
 
 
 _INNER = ("nogpu", "torch", "weakref", "cuda", "triton", "cutlass")
-"""Packages whose frames are no lines of a program."""
+"""Packages whose frames do not belong to the program."""
 
 
 def _is_mapped(address: int) -> bool:

@@ -33,12 +33,12 @@ class Schedule:
     | late | when no warp can run: arrivals in other CTAs first, then the tensor core's, stores, and loads last |
     | random | at any time and in any order that the hardware might choose; warps run in any order |
     | last | when no warp can run, in any order; warps run in any order |
-    | replay | as under "late", but for what is held (`execution.replay`) |
+    | replay | as under "late", except for held steps (`execution.replay`) |
     """
 
     kind: str
-    seed: int = 0  # of "random" and "last"
-    holds: str = ""  # of "replay"
+    seed: int = 0  # seed of "random" and "last"
+    holds: str = ""  # holds of "replay"
 
     @property
     def is_random(self) -> bool:
@@ -48,7 +48,7 @@ class Schedule:
     @staticmethod
     @cache
     def parse(text: str) -> Schedule:
-        """ "eager", "late", "random:SEED", "last:SEED" or "replay:HOLDS". Raises ValueError."""
+        """Schedule "eager", "late", "random:SEED", "last:SEED" or "replay:HOLDS". Raises ValueError for others."""
         kind, colon, seed = text.partition(":")
         if kind in ("eager", "late") and not colon:
             return Schedule(kind)
@@ -75,7 +75,7 @@ class AsyncOperation:
         self.grid = g.grid
         self._group, self._issuer = g, issuer
         running = g.cta.machine.running
-        self.known: int = g.warp.known if running is None else running.known  # at the issue (`Warp.known`)
+        self.known: int = g.warp.known if running is None else running.known  # `Warp.known` at the issue
         self.cause: Any = None  # set by an observer: the clock of the operation
         g.cta.cluster.events.issued(self, g, issuer, running)
         self.action = action
@@ -84,7 +84,7 @@ class AsyncOperation:
         self.waits = waits  # returns True while the operation can't happen
         self.done = False
         self.number = 0  # index in the order of issue
-        self.lanes = 0  # mask of the lanes that it is for, if not all that have issued it
+        self.lanes = 0  # mask of the lanes that the operation is for, if not all that have issued it
 
     @property
     def cta(self) -> Cta:
@@ -117,8 +117,8 @@ class Queues:
         self._stores: deque[AsyncOperation] = deque()
         self._tensor: dict[tuple, deque[AsyncOperation]] = {}  # by issuing thread
         self.outstanding = 0
-        self._issued = 0  # number of operations so far
-        self.issued: list[AsyncOperation] | None = None  # a list where somebody collects them
+        self._issued = 0  # number of operations issued so far
+        self.issued: list[AsyncOperation] | None = None  # the operations issued, if they are collected
         self._prompt = is_lenient() is True  # latencies are in proportion, as hardware's are
 
     def _submit(self, queue: deque[AsyncOperation], async_op: AsyncOperation) -> None:
@@ -170,8 +170,8 @@ class Queues:
     def _run_load(self, index: int) -> None:
         """Runs a load, or none if all loads have to wait.
 
-        In a lenient run it is the first of its CTA, after the tensor core operations of the CTA that were issued before
-        it: on hardware, a load takes about a microsecond and an MMA a tenth of that.
+        In a lenient run the load is the first of its CTA, after the CTA's tensor core operations that were issued
+        before it: on hardware, a load takes about a microsecond and an MMA a tenth of that.
         """
         if not self._prompt:
             self._run(self._loads, index)
@@ -221,7 +221,7 @@ class Queues:
         self._run(queue, index)
 
     def run_one(self) -> None:
-        """Runs one operation, chosen by the schedule. There must be one."""
+        """Runs one operation, chosen by the schedule. At least one must be outstanding."""
         if self.schedule.is_random:
             queue = self.random.choice([queue for queue in self._queues() if queue])
             if queue is self._loads:
@@ -243,7 +243,7 @@ class Queues:
         return None
 
     def run_one_of(self, grid: Grid) -> None:
-        """Runs the first operation of a grid, in the order of the schedule "late". There must be one."""
+        """Runs the first operation of a grid, in the order of the schedule "late". The grid must have one."""
         for queue in self._queues():
             for index, async_op in enumerate(queue):
                 if async_op.grid is grid:

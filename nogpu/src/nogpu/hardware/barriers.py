@@ -33,7 +33,7 @@ def label(issuer: Issuer) -> str:
 
 
 def wake(waiters: list[ActiveGroup]) -> None:
-    """Lets the groups run again and empties the list."""
+    """Lets the groups in `waiters` run again and empties the list."""
     for group in waiters:
         group.wake()
     waiters.clear()
@@ -50,9 +50,9 @@ class PartedArrival:
         self.waiters: list[ActiveGroup] = []  # groups that wait for the barrier
 
     def unite(self, warp: Warp, last: ActiveGroup | None = None, pc: int = -1) -> bool:
-        """Unites all lanes of the warp in one group, the first that has waited, if they all wait at one instruction.
+        """Merges the warp's groups into the first that has waited, if all live lanes wait at one instruction.
 
-        last: a group that has just come to `pc`. Returns True if that group has ended so.
+        last: a group that has just arrived at `pc`. Returns True if `last` has been merged into the first.
         """
         groups = [*self.waiters, *([last] if last else [])]
         places = {group.pc for group in self.waiters} | ({pc} if last else set())
@@ -70,7 +70,7 @@ class PartedArrival:
 
 
 def _common(groups: list[ActiveGroup]) -> ReconvergencePoint | None:
-    """Innermost reconvergence point that lies ahead of all groups. No lane waits at those inside of it."""
+    """Innermost reconvergence point that lies ahead of all groups. No lane waits at points inside it."""
     chains = [_chain(group.reconvergence) for group in groups]
     return next((point for point in chains[0] if all(point in chain for chain in chains)), None)
 
@@ -98,7 +98,7 @@ class NamedBarrier:
         self.heard = 0  # join of `Warp.known` of the warps that have arrived
         self.news = 0  # value of `heard` at the last completed use
         self.votes = 0, 0  # bar.red: (threads whose predicate holds, threads that execute it)
-        self.results: dict[int, tuple[int, int]] = {}  # generation -> its votes, of the last uses
+        self.results: dict[int, tuple[int, int]] = {}  # generation -> its votes, for the last uses
         self.waiters: list[ActiveGroup] = []
 
     @property
@@ -107,8 +107,9 @@ class NamedBarrier:
         return sum(threads for _, threads in self.arrived)
 
     def arrive(self, warp: str, threads: int, count: int | None, needed: int, known: int = 0) -> None:
-        """Counts an arrival of `threads` threads of one warp. warp: its name in messages; count, needed: as the
-        attributes; known: as `Warp.known`.
+        """Counts an arrival of `threads` threads of one warp. Raises Fault if the threads do not fit this use.
+
+        warp: name of the warp in messages. count, needed: values for these attributes. known: the warp's `Warp.known`.
         """
         if self.arrived and self.count != count:
             raise Fault(
@@ -129,7 +130,8 @@ class NamedBarrier:
         """Counts an arrival of lanes of a warp that has parted. Returns the warp's `PartedArrival` if they are its last
         lanes, else None: they wait for the others.
 
-        count: as the attribute. waits: the group waits until the barrier is complete, too.
+        count: value for `self.count`. waits: True if the group also waits until the barrier is complete. Raises Fault
+        if lanes have arrived already, or with another count.
         """
         warp = group.warp
         parted = self.parted.setdefault(warp, PartedArrival(count))
@@ -149,15 +151,15 @@ class NamedBarrier:
         return None
 
     def _gather(self, warp: Warp) -> None:
-        """Lets a warp that has parted wait for the barrier: all of its lanes have arrived."""
+        """Lets a warp's waiting groups wait for the whole barrier, since all lanes of the warp have arrived."""
         for group in self.parted.pop(warp).waiters:
             group.waiting = ("", self, self.generation)
             self.waiters.append(group)
 
     def leave(self, warp: Warp, threads: int) -> None:
-        """Handles the exit of lanes of the warp: those that have arrived may be all that are left.
+        """Handles the exit of lanes of the warp, after which all lanes that are left may have arrived.
 
-        threads: those that a barrier without a count waits for.
+        threads: number that a barrier without a count waits for.
         """
         parted = self.parted.get(warp)
         if parted is not None and parted.lanes & warp.live == warp.live:
@@ -199,7 +201,7 @@ class ClusterBarrier:
         self.threads, self.machine = threads, machine
         self.generation = 0  # number of completed phases
         self.ended = 0  # time of its last completion
-        self.arrived = 0  # number of threads
+        self.arrived = 0  # threads that have arrived in this phase
         self.departed = 0  # threads that have arrived and then exited
         self.before: list[AsyncOperation] = []  # arrivals on mbarriers that are ordered before the end of this phase
         self.waiters: list[ActiveGroup] = []

@@ -43,7 +43,7 @@ class Sm:
         self.tensor_memory = SmTensorMemory(properties.tensor_memory_columns)
         self.shared = properties.shared_memory_per_sm  # free bytes
         self.threads = properties.max_threads_per_sm  # free threads
-        self.blocks = properties.max_blocks_per_sm  # number of further CTAs that it has room for
+        self.blocks = properties.max_blocks_per_sm  # number of further CTAs that fit
 
 
 class Chip:
@@ -58,7 +58,7 @@ class Chip:
         self.sms = [Sm(index, properties) for index in range(properties.sm_count)]
 
     def _needs(self, grid: Grid) -> tuple[int, int]:
-        """Bytes of shared memory and threads that a CTA occupies."""
+        """(bytes of shared memory, number of threads) that a CTA occupies."""
         x, y, z = grid.config.block
         threads = -(-x * y * z // WARP_THREADS) * WARP_THREADS
         return grid.shared_bytes + self.properties.shared_memory_reserved_per_block, threads

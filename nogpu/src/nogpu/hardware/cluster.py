@@ -40,7 +40,7 @@ class PairedAllocation:
         self.waiters: list[ActiveGroup] = []
 
     def take(self, rank: int, columns: int, exclusive: bool, memories: list[TensorMemory]) -> int | None:
-        """Address for the CTA of `rank` in the pair, None while it has to wait. memories: (even, odd)."""
+        """First column for the CTA of `rank` in the pair, None while that CTA has to wait. memories: (even, odd)."""
         if rank == 0:
             base = memories[0].alloc_with(memories[1], columns, exclusive)
             if base is not None:
@@ -95,7 +95,7 @@ class Cta:
         self.warps = [Warp(self, i, min(WARP_THREADS, self.live_threads - WARP_THREADS * i)) for i in range(count)]
 
     def _shared_context(self) -> Context:
-        """Context with the fields that all of its warps share."""
+        """Context with the fields that all warps of the CTA share."""
         shared, calls, context = self.shared, self.grid.program.calls, Context()
         context.shared, context.shared_end = shared.address, len(shared.data)
         context.guarded = shared.live_barriers.guarded.ctypes.data
@@ -133,7 +133,7 @@ class Cta:
         return list(self._named.values())
 
     def counted_threads(self) -> int:
-        """Threads that a named barrier without a count waits for: those of whole warps that have not exited."""
+        """Number of threads that a named barrier without a count waits for: 32 for each warp that has not exited."""
         return WARP_THREADS * sum(warp.live != 0 for warp in self.warps)
 
     def operands(self) -> tuple[SharedMemory, TensorMemory]:
@@ -144,9 +144,9 @@ class Cta:
     def alive(self, user: str, issuer: Issuer | None = None) -> None:
         """Raises Fault, naming the user, if the CTA has exited.
 
-        issuer: of a copy, a commit or an arrival. One of the CTA's own is a doubt only: shipped kernels leave some
-        behind, though no document promises that hardware keeps the shared memory for them. One of another CTA is a
-        warning in a lenient run, in which the shared memory stays: nothing else is put there during the launch.
+        issuer: issuer of a copy, a commit or an arrival. An operation of the CTA's own is only a doubt: shipped kernels
+        leave some behind, though no document promises that hardware keeps the shared memory for them. An operation of
+        another CTA is a warning in a lenient run, in which the shared memory is put to no other use in the launch.
         """
         if not self.exited:
             return
@@ -175,7 +175,7 @@ class Cta:
             )
 
     def allow_dependents(self) -> None:
-        """Handles griddepcontrol.launch_dependents of one of its threads, or the CTA's exit."""
+        """Handles griddepcontrol.launch_dependents of one of the CTA's threads, or the CTA's exit."""
         if not self.allows_dependents:
             self.allows_dependents = True
             self.grid.allowing += 1
@@ -222,7 +222,7 @@ class Cta:
 class Cluster:
     """CTAs that are resident together. number: index of the cluster in the grid, x fastest.
 
-    sms: the CTAs' SMs, by rank; None: each CTA is alone on an SM.
+    sms: the CTAs' SMs, by rank; None if each CTA is alone on an SM.
     """
 
     def __init__(self, machine: Machine, grid: Grid, number: int, sms: list[Sm] | None = None):
@@ -234,7 +234,7 @@ class Cluster:
         self.barrier = ClusterBarrier(x * y * z * self.size, machine)
         self.live = self.size  # number of CTAs that have not exited
         self.events = Events()
-        self.told: dict[int, int] = {}  # address of a word that warps pass on -> join of their `Warp.known`
+        self.told: dict[int, int] = {}  # address of a word by which warps signal -> join of their `Warp.known`
         self.allocations = [PairedAllocation() for _ in range(self.size // 2)]
         first = number % grid.wave * self.size
         self.sms = sms or [Sm((first + rank) % grid.sm_count, grid.properties) for rank in range(self.size)]
@@ -273,6 +273,6 @@ class Cluster:
 
 
 def next_cluster(machine: Machine, grid: Grid, sms: list[Sm] | None) -> Cluster | None:
-    """Makes the grid's next cluster resident; None if none is left. sms: as of `Cluster`."""
+    """Makes the grid's next cluster resident; None if none is left. sms: as for `Cluster`."""
     number = grid.take_cluster()
     return None if number is None else Cluster(machine, grid, number, sms)

@@ -10,7 +10,7 @@ from struct import Struct
 from nogpu import headers
 
 RANKS, FILL_BYTES = headers.constants("native/copies.h", "RANKS", "CHUNK")
-(REFUSED,) = headers.constants("native/copies.h", "REFUSED")  # a copy that is not proven legal: nothing has been done
+(REFUSED,) = headers.constants("native/copies.h", "REFUSED")  # result of a copy that is not proven legal, nor made
 
 _COORDINATES = [Struct(f"={n}q{8 * (RANKS - n)}x") for n in range(RANKS + 1)]
 
@@ -36,7 +36,7 @@ class TensorCopy(ctypes.Structure):
 
 
 def coordinates(boxes: Sequence[tuple[int, ...]]) -> bytes:
-    """The coordinates of each box, at most five, as five int64, further ones 0."""
+    """Bytes of the boxes' coordinates, five int64 for each box; those that a box lacks are 0."""
     return b"".join([_COORDINATES[len(coords)].pack(*coords) for coords in boxes])
 
 
@@ -46,5 +46,5 @@ def _buffer_type(nbytes: int) -> type[ctypes.Array]:
 
 
 def buffer(nbytes: int) -> ctypes.Array:
-    """Buffer of zeros, which compiled code may be given and NumPy can view."""
+    """Buffer of `nbytes` zeros that compiled code can take and NumPy can view."""
     return _buffer_type(nbytes)()

@@ -23,8 +23,8 @@ class LaunchCounters:
     ctas: int = 0
     warp_instructions: int = 0
     mma: int = 0  # tcgen05.mma instructions
-    mma_flops: int = 0  # their multiplications and additions
-    stored_bytes: int = 0  # requested, by all stores to global memory
+    mma_flops: int = 0  # multiplications and additions of these instructions
+    stored_bytes: int = 0  # bytes requested by all stores to global memory
     tma_load_requested_bytes: int = 0  # by loads of the async proxy: tensor and bulk copies
     tma_load_unique_bytes: int = 0
     per_allocation: dict[str, tuple[int, int]] = field(default_factory=dict)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Events:
-    """Events of a cluster that order others: their methods do nothing until there are observers.
+    """Events of a cluster, as methods that do nothing until there are observers.
 
     mask: the lanes of the warp that take part.
     """
@@ -54,16 +54,16 @@ class Events:
         """The mbarrier's phase is about to wait for more bytes."""
 
     def initialised(self, barrier: MBarrier, warp: Warp, mask: int) -> None:
-        """mbarrier.init by lanes."""
+        """Lanes have executed mbarrier.init."""
 
     def polled(self, barrier: MBarrier, warp: Warp) -> None:
         """The lanes that run have seen that the mbarrier's phase is not over."""
 
     def invalidated(self, barrier: MBarrier, warp: Warp, mask: int) -> None:
-        """mbarrier.inval by lanes, or mbarrier.init of a live object."""
+        """Lanes execute mbarrier.inval, or mbarrier.init of a live object."""
 
     def fenced_initialisation(self, warp: Warp) -> None:
-        """fence.mbarrier_init of the lanes that run."""
+        """The lanes that run execute fence.mbarrier_init."""
 
     def passed(self, barrier: MBarrier, warp: Warp) -> None:
         """The lanes that run have seen that the mbarrier's last phase is over."""
@@ -72,34 +72,34 @@ class Events:
         """Lanes arrive on a named or cluster barrier, or one of bar.warp.sync."""
 
     def met(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
-        """Lanes have waited for a barrier on which lanes have arrived."""
+        """Lanes have waited for a barrier on which they have `arrived`."""
 
     def joined(self, warp: Warp, mask: int) -> None:
-        """All lanes of a bar.warp.sync are there at once."""
+        """All lanes of a bar.warp.sync have arrived at once."""
 
     def fenced(self, warp: Warp, space: str | None) -> None:
-        """fence.proxy.async of the lanes that run, for one state space or (None) all."""
+        """The lanes that run execute fence.proxy.async, for one state space or (None) all."""
 
     def released_maps(self, warp: Warp, mask: int) -> None:
-        """fence.proxy.tensormap::generic.release of lanes."""
+        """Lanes execute fence.proxy.tensormap::generic.release."""
 
     def acquired_map(self, warp: Warp, mask: int, address: int) -> None:
-        """fence.proxy.tensormap::generic.acquire by lanes, of the tensor map at an address."""
+        """Lanes execute fence.proxy.tensormap::generic.acquire of the tensor map at an address."""
 
     def fenced_threads(self, warp: Warp, scope: str) -> None:
-        """fence.sc, .acq_rel, .acquire, .release or membar of the lanes that run. scope: "cta" or wider."""
+        """The lanes that run execute fence.sc, .acq_rel, .acquire, .release or membar. scope: "cta" or wider."""
 
     def committed(self, warp: Warp, mask: int) -> None:
-        """cp.async.bulk.commit_group."""
+        """Lanes have executed cp.async.bulk.commit_group."""
 
     def completed(self, warp: Warp, mask: int, newest: int, read_only: bool) -> None:
-        """cp.async.bulk.wait_group."""
+        """Lanes have waited for all but the `newest` groups of cp.async.bulk, or for their reads only."""
 
     def lane_copies_committed(self, warp: Warp, mask: int) -> None:
-        """cp.async.commit_group."""
+        """Lanes execute cp.async.commit_group."""
 
     def lane_copies_completed(self, warp: Warp, mask: int, newest: int | None) -> None:
-        """cp.async.wait_group, or (None) cp.async.wait_all."""
+        """Lanes have waited for all but the `newest` groups of cp.async, or (None) for all copies."""
 
     def stored(self, mask: int, addresses: np.ndarray, values: np.ndarray, issuer: Issuer) -> None:
         """Lanes are about to store values uint[count, 32] to addresses uint64[32]."""
@@ -122,13 +122,13 @@ class Events:
         """
 
     def allocated(self, cta: Cta, columns: int) -> None:
-        """tcgen05.alloc has given a CTA columns."""
+        """tcgen05.alloc has given a CTA columns (mask)."""
 
     def freed(self, cta_group: int, issuer: Issuer, columns: int) -> None:
-        """tcgen05.dealloc of columns, with .cta_group::1 or 2."""
+        """tcgen05.dealloc with .cta_group::1 or 2 has freed columns (mask)."""
 
     def fragments_completed(self, warp: Warp, kind: str) -> None:
-        """tcgen05.wait::ld ("ld") or ::st ("st")."""
+        """The warp has executed tcgen05.wait::ld (kind "ld") or ::st ("st")."""
 
     def fragments_used(self, g: ActiveGroup, loads: Sequence[int]) -> None:
         """The warp is about to use the results of these instructions, all tcgen05.ld."""
@@ -139,8 +139,8 @@ class Events:
     def loaded(
         self, g: ActiveGroup, mask: int, address: int | np.ndarray, values: Sequence[Any], nbytes: int, issuer: Issuer
     ) -> None:
-        """Lanes have loaded words of `nbytes` bytes from global memory: the address and each word is an integer for all
-        lanes, or uint[32].
+        """Lanes have loaded words of `nbytes` bytes from global memory. The address, and each word, is an integer
+        for all lanes, or uint[32].
         """
 
     def landed(self, cta: Cta, place: int | np.ndarray, nbytes: int, issuer: Issuer) -> None:
@@ -152,19 +152,19 @@ class Events:
         """A tensor store has read its box from a CTA's shared memory."""
 
     def stores_bulk(self, cta: Cta, offset: int, nbytes: int, kept: int | None, issuer: Issuer) -> None:
-        """A bulk store has read its bytes from a CTA's shared memory. kept: mask of those of each 16 that it writes."""
+        """A bulk store has read its bytes from a CTA's shared memory. kept: mask of the bytes written of each 16."""
 
     def fragment(self, g: ActiveGroup, issuer: Issuer, place: Place, stores: bool) -> None:
-        """tcgen05.ld, or tcgen05.st, of a place in tensor memory."""
+        """The warp executes tcgen05.ld, or tcgen05.st if it `stores`, at a place in tensor memory."""
 
     def excused(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
-        """Lanes exit, for which a barrier of the CTA or cluster does not wait any longer."""
+        """Lanes exit, and a barrier of the CTA or cluster no longer waits for them."""
 
     def exited(self, cta: Cta) -> None:
         """The last thread of a CTA exits."""
 
     def settle(self, warp: Warp) -> None:
-        """Checks the accesses of a warp that are still to be checked: the run is to be stopped. Raises Fault."""
+        """Checks a warp's accesses that are still unchecked before the run is stopped. Raises Fault if one is wrong."""
 
     def end(self) -> None:
         """Nothing of the cluster happens any more."""
@@ -176,7 +176,7 @@ KINDS = tuple(name for name in vars(Events) if name[0] != "_" and name not in ("
 
 @lru_cache(maxsize=64)
 def _hearers(types: tuple[type, ...]) -> list[tuple[str, list[int]]]:
-    """Events, and the places of the observers, by their types, that hear of each."""
+    """(event, indices of the observer types that have a method of its name), for each event with such types."""
     found = [(kind, [place for place, of in enumerate(types) if hasattr(of, kind)]) for kind in KINDS]
     return [(kind, places) for kind, places in found if places]
 
@@ -197,10 +197,10 @@ class GridObserver:
         """The events that follow happen in this step (`execution.replay.Step`) of a warp or an operation."""
 
     def repeats(self, step: object) -> None:
-        """A warp takes this step again: all since then has changed nothing, and the warp is where it was."""
+        """A warp takes this step again: the events since then have changed nothing, and the warp is where it was."""
 
     def dropped(self) -> None:
-        """A hold was dropped: its order cannot be."""
+        """A hold has been dropped, since the order that it asks for is impossible."""
 
     def join(self, cluster: Cluster) -> None:
         """The cluster is resident; its warps have executed nothing."""

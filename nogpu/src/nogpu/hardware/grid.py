@@ -46,7 +46,7 @@ class Grid:
         self.sm_count = self.properties.sm_count
         self.traffic: Traffic | None = memory.traffic  # traffic to and from global memory; None if it is not counted
         self.observers: list[GridObserver] = []
-        self.multiplies = True  # False: accumulators of tcgen05.mma stay as they are
+        self.multiplies = True  # False if accumulators of tcgen05.mma stay as they are
         self.shares_work = False  # clusters that take over others' work get equal turns: all that fit are resident
         self.allocation_table: AllocationTable | None = None  # for compiled code
         self.clusters: Dim3 = (
@@ -63,8 +63,8 @@ class Grid:
         self.unfinished: list[MBarrier] = []
         self._taken = 0  # number of clusters that have started, or have been cancelled
         self.allowing = 0  # number of CTAs that have allowed dependents to start, or have exited
-        self.exited = 0  # number of CTAs
-        self.outstanding = 0  # number of asynchronous operations
+        self.exited = 0  # number of CTAs that have exited, or were cancelled
+        self.outstanding = 0  # number of asynchronous operations that have not happened
         self.finished = False
 
     @property
@@ -88,7 +88,7 @@ class Grid:
         return len(self.numbers) - self._taken
 
     def keep_part(self, part: int, parts: int) -> None:
-        """Leaves the clusters of a part, out of so many: those that take turns on an SM are in one part."""
+        """Keeps the clusters of part `part` of `parts`; those that take turns on an SM are in one part."""
         if parts > 1:
             self.numbers = [number for number in self.numbers if number % self.wave % parts == part]
 
@@ -136,10 +136,11 @@ class Grid:
 
 
 def cta_index(cluster: Dim3, shape: Dim3, within: Dim3) -> Dim3:
-    """Index in the grid of the CTA at `within` a cluster."""
+    """Index (x, y, z) in the grid of the CTA at index `within` in a cluster of `shape` CTAs."""
     (a, b, c), (x, y, z), (u, v, w) = cluster, shape, within
     return a * x + u, b * y + v, c * z + w
 
 
 def unravel(number: int, shape: Dim3) -> Dim3:
+    """Index (x, y, z) of element `number` of a grid of `shape`, x fastest."""
     return number % shape[0], number // shape[0] % shape[1], number // (shape[0] * shape[1])

@@ -19,13 +19,13 @@ class LiveBarriers:
 
     def __init__(self, end: int):
         self._barriers: dict[int, object] = {}  # by offset
-        # Those that compiled code has, by address. One that is not live stays while a load is on its way to it: no
-        # other may get its address.
+        # Barriers that compiled code has, by address. A barrier that is no longer live stays while a load is on its way
+        # to it, so that no other gets its address.
         self.by_address: dict[int, Barrier] = {}
         # Addresses of the barriers in this process, 0 for none; by offset / 8.
         self.addresses = np.zeros((end >> 3) + 1, np.uint64)
         self._bytes = bytearray((end >> 3) + 1)  # 1 if a barrier is there, by offset / 8
-        self.guarded = np.frombuffer(self._bytes, bool)  # view of these bytes
+        self.guarded = np.frombuffer(self._bytes, bool)  # view of `_bytes`
 
     def __len__(self) -> int:
         return len(self._barriers)
@@ -54,7 +54,7 @@ class LiveBarriers:
         return clear
 
     def check(self, offset: int, nbytes: int, kind: str) -> None:
-        """Raises Fault if a live barrier has any of the bytes. kind: "load" or "store"."""
+        """Raises Fault if any of the bytes belong to a live barrier. kind: "load" or "store"."""
         barriers = self._barriers
         if not barriers or not nbytes:
             return

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Machine(Timed, Protocol):
     """Runs warps and asynchronous operations in the order of a schedule."""
 
-    quiet: int  # number of events among them that have changed nothing that a lane can read
+    quiet: int  # number of events, of those that `progress` counts, that have changed nothing that a lane can read
     running: AsyncOperation | None  # asynchronous operation that happens at this moment
     finished: list[Cluster]  # clusters whose CTAs have all exited
     loads: Loads | None  # tile loads that compiled code repeats, once there are any

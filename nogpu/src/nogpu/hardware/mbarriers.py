@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 COUNT_LIMIT = (1 << 20) - 1  # largest expected, pending and tx count (PTX ISA, "Size and alignment of mbarrier object")
 ARRIVAL, COMPLETION, TILE_LOAD = "arrival", "complete_tx", "tensor copy"  # names of arrivals, in messages
 KINDS = dict(zip(headers.constants("native/engine.h", "BY_THREAD", "BY_TILE_LOAD"), (ARRIVAL, TILE_LOAD)))
-"""Arrivals that compiled code performs."""
+"""Compiled code's number -> kind, of the arrivals that it performs."""
 BY_THREAD = (ARRIVAL, COMPLETION)  # arrivals that a thread performs itself
 
 
@@ -35,7 +35,7 @@ class MBarrier(Barrier):
     the list of those that compiled code keeps.
     """
 
-    __hash__ = object.__hash__  # structures have none
+    __hash__ = object.__hash__  # ctypes structures have no hash
 
     def __init__(self, name: str, count: int, home: Cta | None = None, initialiser: Issuer | None = None):
         super().__init__(last_pc=-1, warp_phases=(-1,) * WARPS)
@@ -49,10 +49,10 @@ class MBarrier(Barrier):
         self.initialise(count, initialiser)
         self._hidden: str | None = None
         self.time = 0  # time of the initialisation
-        self.is_replaced = False  # another has been initialised in its place without mbarrier.inval
+        self.is_replaced = False  # True once another has been initialised in its place without mbarrier.inval
 
     def initialise(self, count: int, initialiser: Issuer | None) -> None:
-        """Sets the count of arrivals per phase. The barrier is new, or unused."""
+        """Sets the arrivals per phase of a new or unused barrier. Raises Fault if the count is out of range."""
         if not 1 <= count <= COUNT_LIMIT:
             raise Fault(f"mbarrier.init with count {count}: must be 1 to {COUNT_LIMIT} (PTX ISA, mbarrier.init)")
         self.expected = self.pending = count
@@ -97,11 +97,11 @@ class MBarrier(Barrier):
 
     @property
     def is_awaited(self) -> bool:
-        """True if a group waits."""
+        """True if a group waits for the end of the phase."""
         return self.first is not None or self.waiting > 0
 
     def wake(self) -> None:
-        """Wakes the groups that wait."""
+        """Wakes the groups that wait for the phase."""
         if self.first:
             library().wake_listed(self.address)
         waiters, self.waiters, self.waiting = self.waiters, [], 0
@@ -115,7 +115,10 @@ class MBarrier(Barrier):
         self.waiting = len(self.waiters)
 
     def arrive(self, count: int, how: str, issuer: Issuer, drop: bool = False) -> None:
-        """Counts `count` arrivals. how: their kind, for messages. drop: expect as many less from the next phase on."""
+        """Counts `count` arrivals. Raises Fault if fewer are pending.
+
+        how: kind of the arrivals, for messages. drop: True if later phases expect as many fewer.
+        """
         self.check_live(how, issuer)
         if self._hidden is not None:
             self._check_visible(how, issuer)
@@ -149,7 +152,7 @@ class MBarrier(Barrier):
         self._check_bytes()
 
     def complete(self, nbytes: int, how: str, issuer: Issuer) -> None:
-        """Executes complete_tx: bytes have arrived, before they are expected if an arrival is still pending."""
+        """Executes complete_tx: `nbytes` bytes have arrived, maybe before an expect_tx of the same phase."""
         self.check_live(how, issuer)
         if self._hidden is not None:
             self._check_visible(how, issuer)
@@ -163,8 +166,8 @@ class MBarrier(Barrier):
     def check_live(self, how: str, issuer: Issuer) -> None:
         """Raises Fault if the barrier has been invalidated, or another one initialised in its place, since the
         instruction that acts on it was issued: but for mbarrier.init, an operation on a location without a valid
-        mbarrier is undefined (PTX ISA, mbarrier.inval). A lenient run ignores an action that comes behind a new
-        initialisation: hardware's latencies have it arrive before.
+        mbarrier is undefined (PTX ISA, mbarrier.inval). A lenient run ignores an action that comes after a new
+        initialisation: with hardware's latencies it arrives before.
         """
         if self.home is None or self.home.mbarriers.get(self.offset) is self:
             return

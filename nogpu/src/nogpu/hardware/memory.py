@@ -8,8 +8,8 @@ All of them raise Fault for an access that is not allowed.
 
 Every access takes its issuer and passes it to the memory's `observer`, if it has one:
 `observer(kind, proxy, address, shape, strides, issuer)` with kind "load" or "store", proxy "generic" or "async",
-address an integer or the active lanes' addresses, and the box of bytes that starts at each of them. It is called after
-the checks and, for a store, before the bytes change.
+address an integer or the active lanes' addresses, and the box of bytes that starts at each of them. The call
+follows the checks and, for a store, precedes the change of the bytes.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ Observer = Callable[[str, str, "int | np.ndarray", tuple[int, ...], tuple[int, .
 
 
 class GlobalMemory(Allocations):
-    """Accesses to the live allocations."""
+    """Live allocations, and a kernel's accesses to them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.traffic: Traffic | None = None  # traffic of the launch that runs, if it is counted
-        self.tensor_maps: dict[int, Any] = {}  # `tma.known_maps.KnownMap` by address: those that copies have used
+        self.tensor_maps: dict[int, Any] = {}  # `tma.known_maps.KnownMap` by address, of maps that copies have used
         self.observer: Observer | None = None
         self.notes_only = False  # the observer only notes copies: compiled code may make them
 
     @property
     def refuses_copies(self) -> bool:
-        """True if compiled code must not copy, since the observer would miss that."""
+        """True if compiled code must not copy, since the observer would miss its copies."""
         return self.observer is not None and not self.notes_only
 
     def note(self, kind: str, proxy: str, address: int, nbytes: int, issuer: Issuer | None) -> None:
@@ -57,8 +57,8 @@ class GlobalMemory(Allocations):
         """Marks of the launch's loads from the allocation that holds an address, or of its stores to it. kind: "load"
         or "store".
 
-        None unless compiled copies can add to them: there are some already, and they are counted, but not observed, or
-        by an observer that notes copies; and the allocation is writable if they are stores.
+        Returns None if compiled copies cannot add to them: traffic is not counted, there are no marks yet, an observer
+        must see every access, or stores would go to a read-only allocation.
         """
         traffic, found = self.traffic, self._recent
         if traffic is None or self.refuses_copies:

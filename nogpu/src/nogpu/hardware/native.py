@@ -1,4 +1,4 @@
-"""Structures that compiled code works on (native/engine.h): registers of a warp, live allocations, its context."""
+"""Structures that Python shares with compiled code (native/engine.h), and the functions that either calls."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "write_bulk": (_LONG, _POINTER, _WORD, _POINTER, _WORD),
     "write_tile": (_LONG, _POINTER, _POINTER, _POINTER, _INT, _POINTER),
 }
-"""Function that Python calls -> types of its result and of its arguments."""
+"""Compiled function -> types of its result and of its arguments."""
 
 
 @cache
@@ -66,11 +66,11 @@ class Allocation(ctypes.Structure):
 
 
 PythonRow = ctypes.PYFUNCTYPE(None, ctypes.c_int32, ctypes.c_uint32)
-"""(index of the instruction, mask): executes it. Context.answer: 0, ~index if the group has to wait, or FAULT."""
+"""Executes the instruction (index, mask of lanes). Context.answer: 0, ~index if the group has to wait, or FAULT."""
 
 
 Wake = ctypes.PYFUNCTYPE(None, ctypes.c_int32)
-"""(offset of an mbarrier in the CTA's shared memory): the groups that wait for it run again. Context.answer: 0."""
+"""Wakes the groups that wait for an mbarrier (offset in the CTA's shared memory). Context.answer: 0."""
 
 
 @headers.mirrors("native/engine.h", python=PythonRow, wake=Wake)
@@ -105,7 +105,7 @@ class AllocationTable:
                 self._stored.append((entry, allocation))
 
     def settle(self) -> None:
-        """Adds the stores so far to the launch's traffic."""
+        """Adds the stores that compiled code has counted to the launch's traffic."""
         for entry, allocation in self._stored:
             if entry.requested and self._traffic is not None:
                 marks = self._traffic.stored(allocation)
@@ -119,10 +119,10 @@ class Calls:
     """Functions that compiled code calls."""
 
     python: Any
-    """`PythonRow`."""
+    """A `PythonRow`."""
     wake: Any
-    """`Wake`."""
+    """A `Wake`."""
     watch: int = 0
     """Address of a function (native/engine.h, Context.watch) that programs translated to be watched call; 0: none."""
     watcher: int = 0
-    """Its first argument."""
+    """First argument of `watch`."""

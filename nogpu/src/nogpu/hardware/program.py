@@ -28,11 +28,11 @@ class RegisterUses:
     defines: list[tuple[str, ...]]
     """By instruction: the registers that it writes."""
     uses: list[tuple[str, ...]]
-    """By instruction: those that it reads, the guard included."""
+    """By instruction: the registers that it reads, the guard included."""
     unwritten: frozenset[str]
-    """Those that may be read before they are written."""
+    """Registers that may be read before they are written."""
     places: dict[str, tuple[int, int, bool]]
-    """Register -> (offset in the register file, bits, whether it has a value, or a predicate a bit, for each lane)."""
+    """Register -> (offset in the register file, bits, True if it has a value, or a predicate's bit, for each lane)."""
 
     @cached_property
     def mentions(self) -> dict[str, np.ndarray]:
@@ -71,14 +71,14 @@ def _reads_shared(opcode: str) -> bool:
 class Program:
     """Kernel as row code in segments: runs of instructions that an active group executes at a stretch."""
 
-    entry: Entry  # with its calls expanded
+    entry: Entry  # kernel with its calls expanded
     # Runs a group from its next instruction, for a number of segments at most. Returns (segments run, index of the next
     # instruction), the index's complement if the group has to wait, or DONE.
     run: Callable[[ActiveGroup, int], tuple[int, int]]
-    # Gives turns to warps that can run. Takes the address of their state, and what returns the group whose turn it is.
-    # Returns the reason for the end.
+    # Gives turns to warps that can run. Takes the address of their state, and a function that returns the group whose
+    # turn it is. Returns the reason why it stops.
     run_turns: Callable[[int, Callable[[], ActiveGroup]], int]
-    # Ends a part of a turn that compiled code has begun. Returns (segments left, as `run`).
+    # Ends a part of a turn that compiled code has begun. Returns (segments left, index as `run`).
     conclude: Callable[[ActiveGroup], tuple[int, int]]
     starts: np.ndarray  # uint64: by instruction, the address of the operation with which a segment starts, else 0
     registers: RegisterFile

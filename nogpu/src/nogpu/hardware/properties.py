@@ -12,7 +12,7 @@ from nogpu.errors import EmulatorError
 from nogpu.ptx.ir import Entry
 
 Dim3 = tuple[int, int, int]
-"""(x, y, z)."""
+"""Size or index (x, y, z)."""
 
 _Refuse = Callable[[str], None]
 
@@ -51,7 +51,7 @@ class DeviceProperties:
 
     @property
     def is_rubin(self) -> bool:
-        """True for a tensor core of sm_107."""
+        """True if the device is a Rubin, sm_107."""
         return self.capability == RUBIN.capability
 
 
@@ -71,12 +71,12 @@ states the number of SMs, or the memory's size, bus, clock and L2: these are a B
 
 
 def of_process() -> DeviceProperties:
-    """The emulated chip of this process, by NOGPU."""
+    """Properties of the chip that this process emulates, by the environment variable NOGPU."""
     return RUBIN if os.environ.get("NOGPU") == "rubin" else DeviceProperties()
 
 
 def refuse_rubin(what: str) -> None:
-    """Raises EmulatorError, naming what is not modelled there, in a process on Rubin."""
+    """Raises EmulatorError if this process emulates a Rubin, where `what` is not modelled."""
     if of_process().is_rubin:
         raise EmulatorError(f"{what} on Rubin: CuTe DSL and load_ptx only are modelled there")
 

@@ -36,9 +36,9 @@ class RegisterFile:
     """Layout of the register file of a program's warps."""
 
     initial: np.ndarray
-    """uint8: every slot before the first instruction."""
+    """uint8: contents before the first instruction."""
     specials: list[tuple[int, int, bool, Callable[[ActiveGroup], Any]]]
-    """(offset, bits, whether it is a row, value) of each special register that the program reads."""
+    """(offset, bits, True for a row, value) of each special register that the program reads."""
 
 
 class _Rows(dict):
@@ -59,7 +59,7 @@ class Registers:
     __slots__ = ("_observed", "_table", "context", "context_address", "data", "rows", "words")
 
     def __init__(self, form: RegisterFile, group: ActiveGroup) -> None:
-        """group: the warp's first."""
+        """group: the warp's first group."""
         size = len(form.initial)
         storage = np.empty(size + ALIGNMENT, np.uint8)
         address = storage.__array_interface__["data"][0]
@@ -96,11 +96,11 @@ class Registers:
         )
 
     def enter(self, group: ActiveGroup, quantum: int) -> None:
-        """Begins a turn of a group. quantum: segments."""
+        """Begins a turn of a group. quantum: number of segments."""
         cta, point = group.cta, group.reconvergence
         waited, phase = _waited(group)
         stop, time = -1 if point is None else point.pc, cta.machine.progress
-        # One call, since a field of a structure takes as long.
+        # One call for all fields, since an assignment to one field of a structure takes as long.
         _TURN.pack_into(self.context, _TURN_OFFSET, group.bits, group.warp.live, stop, quantum, time, 0, waited, phase)
         self.look_up(group.grid)
 
@@ -119,10 +119,10 @@ class Registers:
             group.waiting = None
         elif context.waited != ANYTHING:
             barrier = group.cta.shared.live_barriers.by_address.get(context.waited)
-            if barrier is None:  # invalidated in the meantime
+            if barrier is None:  # an mbarrier invalidated in the meantime
                 group.waiting = None
                 return
-            # Python's own text for this wait, if Python has begun it.
+            # A wait that Python has begun keeps Python's own text.
             if group.waiting is None or group.waiting[1:] != (barrier, context.waited_phase):
                 group.waiting = (PARITIES[context.parity], barrier, context.waited_phase)
 

@@ -16,8 +16,8 @@ REGISTERS = 1 << 16  # 32-bit registers of an SM
 
 
 def requested(requests: dict[int, list[int]]) -> int:
-    """Number of registers that the warpgroups with a setmaxnreg have requested. requests: warp -> counts of its
-    setmaxnreg.
+    """Number of registers that the warpgroups with a setmaxnreg have requested. requests: warp -> register
+    counts of its setmaxnreg.
 
     A warp that has not requested any yet counts with the fewest that another one of its warpgroup has requested.
     """
@@ -33,7 +33,7 @@ def check_requests(cta: Cta) -> None:
 
     Different counts are a doubt, and so is a setmaxnreg.dec of some of the warps only: the PTX ISA requires the same
     instruction, but hardware allocates by warp. Attention and mixed-input kernels of NVIDIA ship with an idle warp that
-    keeps fewer registers than its warpgroup, its tutorials with one warp that gives registers back.
+    keeps fewer registers than its warpgroup, and tutorials with one warp that gives registers back.
     """
     for first in range(0, len(cta.warps), WARPGROUP):
         indices = range(first, min(first + WARPGROUP, len(cta.warps)))
@@ -51,6 +51,6 @@ def check_requests(cta: Cta) -> None:
 
 
 def _words(counts: list[int]) -> str:
-    """Text of counts, each repeated one once: "64, 40 (3 times)"."""
+    """Text of counts, equal neighbours as one: "64, 40 (3 times)"."""
     runs = [(count, sum(1 for _ in same)) for count, same in groupby(counts)]
     return ", ".join(f"{count} ({times} times)" if times > 1 else str(count) for count, times in runs) or "none"

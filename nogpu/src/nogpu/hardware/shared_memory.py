@@ -1,4 +1,4 @@
-"""Shared memory of a CTA, for a kernel; callers and observers as in `memory.py`."""
+"""Shared memory of a CTA, with the methods and observers that `memory.py` describes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.store_marks import StoreMarks
     from nogpu.hardware.warp import Issuer
 
-CHECKED_LIMIT = 1000  # number of ranges of bytes that are known to be legal
+CHECKED_LIMIT = 1000  # number of ranges of bytes that are remembered as legal
 
 
 class SharedMemory:
@@ -58,7 +58,7 @@ class SharedMemory:
 
     @property
     def observer(self) -> Observer | None:
-        """Observer of accesses, called for each."""
+        """Observer that is called for each access, or None."""
         return self._observer
 
     @observer.setter
@@ -83,7 +83,7 @@ class SharedMemory:
 
     @property
     def refuses_copies(self) -> bool:
-        """True if compiled code must not copy, since the observer would miss that."""
+        """True if compiled code must not copy, since the observer would miss its copies."""
         return self._observer is not None and not self.notes_only
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class SharedMemory:
             )
 
     def check(self, offset: int, nbytes: int, kind: str = "load") -> None:
-        """Raises Fault like `check_range`, and if the bytes overlap a live mbarrier."""
+        """Raises Fault as `check_range` does, and if the bytes overlap a live mbarrier."""
         if (offset, nbytes) in self._checked:
             return
         self.check_range(offset, nbytes, kind)
@@ -160,8 +160,8 @@ class SharedMemory:
         STRUCT[nbytes, len(values)].pack_into(self._view, offset, *values)
 
     def _lanes(self, addresses: np.ndarray, nbytes: int, count: int) -> Words:
-        """Words, for lanes with these addresses. Raises IndexError if they touch a live mbarrier; `_check_lanes` says
-        which. The words raise it for other addresses that are not legal.
+        """Words, for lanes with these addresses. Raises IndexError if an address touches a live mbarrier; the words
+        raise it for other illegal addresses. `_check_lanes` then names the lane's address.
         """
         if self.live_barriers and not self.live_barriers.clear_of(addresses & 0xFFFFFF, nbytes * count).all():
             raise IndexError

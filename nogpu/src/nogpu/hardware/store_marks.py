@@ -25,7 +25,7 @@ GRAIN_SHIFT, STORES = headers.constants("native/copies.h", "GRAIN_SHIFT", "STORE
 _OFFSET = (1 << 24) - 1  # mask of the offset in a shared address, below the CTA's rank
 
 
-_NUMBER, _TIME = 2, 3  # columns of the table of stores: warp, index of the instruction, mark, time of the last one
+_NUMBER, _TIME = 2, 3  # columns of the table of stores: warp, instruction's index, mark, time of the last
 
 
 @headers.mirrors("native/copies.h", "StoreMarks")
@@ -41,7 +41,7 @@ class _Stores:
     def __init__(self, issuer: Issuer, place: int | None = None):
         self.issuer = issuer
         self.place = place  # index in the table, if compiled code marks further ones
-        self.time = 0  # time of the last one that Python has marked
+        self.time = 0  # time of the last store that Python has marked
 
 
 def _place(warp: int, pc: int) -> int:
@@ -65,7 +65,7 @@ class StoreMarks:
         self._heard = 0  # marks up to this one are in the dictionaries, unless a fence has followed
         self._state = MarksState(self._marks.ctypes.data, self._table.ctypes.data)
         self.address = ctypes.addressof(self._state)
-        """Of the structure that compiled code marks stores in."""
+        """Address of the structure in which compiled code marks stores."""
 
     def stored(self, place: int | np.ndarray, issuer: Issuer) -> None:
         """Marks a store of a thread or the lanes of a warp. place: an address or offset, or one per lane."""
@@ -98,7 +98,7 @@ class StoreMarks:
         self._heard = self._state.last
 
     def _put(self, number: int, stores: _Stores) -> None:
-        """Lets compiled code mark further stores of the instruction. Those that had its index are left to Python."""
+        """Lets compiled code mark further stores of the instruction. Stores that had its place are left to Python."""
         group, index = stores.issuer
         warp = group.warp.registers.context_address
         place = _place(warp, index)
@@ -113,8 +113,8 @@ class StoreMarks:
         return stores.time if stores.place is None else max(stores.time, int(self._table[stores.place, _TIME]))
 
     def fence(self, warp: Warp) -> None:
-        """Executes fence.proxy.async of a warp: its own stores may be read, and all made before the event it last
-        waited for.
+        """Executes fence.proxy.async of a warp: the async proxy may then read the warp's own stores, and all made
+        before the event that the warp last waited for.
         """
         self._hear()
         done = [n for n, of in self._stores.items() if of.issuer[0].warp is warp or self._last(of) <= warp.synced]

@@ -1,4 +1,4 @@
-"""Texture and surface objects of the device: handles, what they name, and the functions of compiled code on them."""
+"""Texture and surface objects of the device: their handles, and the functions of compiled code on them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from nogpu.errors import Fault
 AXES, CHANNELS, TAPS = headers.constants("native/textures.h", "AXES", "CHANNELS", "TAPS")
 SIGNED, UNSIGNED, FLOAT = headers.constants("native/textures.h", "SIGNED", "UNSIGNED", "FLOAT")
 WRAP, CLAMP, MIRROR, BORDER = headers.constants("native/textures.h", "WRAP", "CLAMP", "MIRROR", "BORDER")
-ALIGNMENT, PITCH_ALIGNMENT = 512, 32  # bytes: of a texture's memory; of the rows of pitched memory
+ALIGNMENT, PITCH_ALIGNMENT = 512, 32  # bytes; for a texture's memory, and for the rows of pitched memory
 LIMITS = {1: (131072, 1, 1), 2: (131072, 65536, 1), 3: (16384, 16384, 16384)}
 """Dimensions -> most texels (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability")."""
-MOST_LINEAR = 1 << 28  # texels of linear memory; the same table
+MOST_LINEAR = 1 << 28  # most texels of linear memory, from the table above
 
 
 @headers.mirrors("native/textures.h")
 class Texture(ctypes.Structure):
-    """Texture of texels in global memory."""
+    """Texture whose texels lie in global memory."""
 
     gathers = False
-    """Its array is for tld4, too."""
+    """True if the texture's array allows tld4."""
 
     @property
     def nbytes(self) -> int:
@@ -41,7 +41,7 @@ class Texture(ctypes.Structure):
 
     @property
     def reads(self) -> str:
-        """The type of what a fetch returns: "f32", or "s32" or "u32" for integers."""
+        """Type of the values that a fetch returns: "f32", or "s32" or "u32" for integers."""
         return "f32" if self.is_fraction or self.kind == FLOAT else "s32" if self.kind == SIGNED else "u32"
 
 
@@ -53,7 +53,7 @@ class Surface:
     dimensions: int
     elements: tuple[int, int, int]
     sizes: tuple[int, int, int]
-    """Bytes of a row, rows, planes."""
+    """(bytes of a row, number of rows, number of planes)."""
     strides: tuple[int, int, int]
     """Bytes from byte to byte, from row to row, from plane to plane."""
 
@@ -64,7 +64,7 @@ _handles = itertools.count(1)
 
 
 def add(found: Texture | Surface) -> int:
-    """The handle of a new object."""
+    """Adds an object. Returns its handle."""
     handle = next(_handles)
     _objects[handle] = found
     if isinstance(found, Texture):
@@ -73,7 +73,7 @@ def add(found: Texture | Surface) -> int:
 
 
 def forget(handle: int) -> None:
-    """Destroy an object. Raises Fault for the handle of none."""
+    """Destroys the object of a handle. Raises Fault if there is none."""
     if handle not in _objects:
         raise Fault(f"{handle:#x} is no texture or surface object, or it has been destroyed")
     if isinstance(_objects.pop(handle), Texture):
@@ -81,7 +81,7 @@ def forget(handle: int) -> None:
 
 
 def named(handle: int, kind: type[Object]) -> Object:
-    """The object of a handle. Raises Fault for that of none, and of the other kind."""
+    """Object of a handle. Raises Fault if there is none, or if it is not of `kind`."""
     found = _objects.get(handle)
     if not isinstance(found, kind):
         what = kind.__name__.lower()
@@ -104,9 +104,9 @@ def _library() -> ctypes.CDLL:
 def fetched(
     texture: Texture, mask: int, coordinates: np.ndarray, is_integer: bool, channel: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(uint32[CHANNELS, 32] of a fetch, uint64[TAPS, 32] addresses of the texels, 0 for the border).
+    """(uint32[CHANNELS, 32] results of a fetch, uint64[TAPS, 32] addresses of the texels, 0 for the border).
 
-    coordinates: uint32[axes, 32]. channel: that of which four texels are gathered, None for a fetch of all channels.
+    coordinates: uint32[axes, 32]. channel: the one that is gathered from four texels, None for a fetch of all channels.
     """
     result, touched = np.zeros((CHANNELS, 32), np.uint32), np.zeros((TAPS, 32), np.uint64)
     given = row_of(coordinates, 32)

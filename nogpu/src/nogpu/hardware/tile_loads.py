@@ -55,8 +55,8 @@ class Loads:
     def learn(
         self, operands: Operands, shared: SharedMemory, offset: int, tensor_map: TensorMap, marks: Marks, to: MBarrier
     ) -> None:
-        """Adds the route of a load that is legal as far as that depends on its operands: by a CTA to an offset of its
-        shared memory, marked there, and signalled to an mbarrier of its own.
+        """Adds the route of a load with legal operands: by a CTA to an offset of its shared memory, counted in `marks`,
+        and signalled to an mbarrier of that CTA.
         """
         tile = tensor_map.tile
         assert tile is not None  # compiled code can't copy with other maps
@@ -66,7 +66,7 @@ class Loads:
         library().learn_route(self.address, ctypes.addressof(route))
 
     def forget(self, shared: SharedMemory) -> None:
-        """Removes the routes of the CTA of this memory, which is over."""
+        """Removes the routes to the shared memory of a CTA that has exited."""
         library().forget_routes(self.address, shared.address)
 
     def forget_barrier(self, barrier: MBarrier) -> bool:
@@ -74,8 +74,8 @@ class Loads:
         return bool(library().forget_barrier(self.address, barrier.address))
 
     def forget_allocations(self) -> None:
-        """Removes all routes, since the live allocations have changed: Python does the pending loads, and finds routes
-        anew.
+        """Removes all routes, since the live allocations have changed: Python performs the pending loads and finds
+        new routes.
         """
         library().forget_allocations(self.address)
 

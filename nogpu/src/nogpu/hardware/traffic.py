@@ -1,7 +1,7 @@
 """Traffic of one launch to and from global memory.
 
-Loads of the async proxy: requested bytes and, per allocation, a mark for each 32-byte sector touched. Stores: requested
-bytes and a mark for each byte written, from which the launch's result can be carried to another process.
+Loads of the async proxy are recorded as requested bytes and, per allocation, a mark for each 32-byte sector touched;
+stores as requested bytes and a mark for each byte written, by which another process can be given the launch's result.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Traffic:
         entry.marks[np.minimum(first[:, None] + reach, last[:, None])] = 1
 
     def stored(self, allocation: Allocation) -> Marks:
-        """Marks of the stores to an allocation, which are some."""
+        """Marks of the stores to an allocation, which `stores` lists from now on."""
         entry = self.stores.get(allocation)
         if entry is None:
             entry = self.stores[allocation] = self.prepared(allocation)
@@ -132,7 +132,7 @@ class Traffic:
         return entry
 
     def prepared(self, allocation: Allocation) -> Marks:
-        """Marks of the stores to an allocation, which may be none so far."""
+        """Marks of the stores to an allocation, all clear if there have been none."""
         entry = self.stores.get(allocation) or self._prepared.get(allocation)
         if entry is None:
             length = -(-(allocation.end - allocation.start) // MARK_PADDING) * MARK_PADDING
@@ -172,7 +172,7 @@ class Traffic:
         if words is None:
             first = -allocation.start % width
             length = (len(entry.marks) - first) // width
-            # The lanes' lowest and highest word would take longer to find than a search of all marks.
+            # A search of all marks takes less time than finding the lanes' lowest and highest words.
             entry.low, entry.high = 0, len(entry.marks)
             words = entry.words[width] = entry.marks[first:][: length * width].view(f"V{width}")
         words[index] = _ONES[width]

@@ -74,7 +74,7 @@ class ModuleMemory:
 
 
 def _too_many(variables: list[Variable], space: str, limit: str) -> EmulatorError:
-    """Error for the bytes of a space's variables, at the largest one."""
+    """EmulatorError for too many bytes of variables in a space, at the line of the largest one."""
     own = [variable for variable in variables if variable.space == space]
     largest = max(own, key=lambda variable: variable.size)
     reason = f"{sum(variable.size for variable in own)} bytes of .{space} variables, {limit}"
@@ -87,7 +87,7 @@ def function_addresses(scope: Scope) -> dict[str, int]:
 
 
 def module_memory(scope: Scope) -> ModuleMemory:
-    """Memory of a module's variables, allocated at the first call."""
+    """Memory of a module's variables, allocated at the first call. Raises EmulatorError if they are too large."""
     memory = _memories.get(scope)
     if memory is None:
         memory = _memories[scope] = ModuleMemory(scope)

@@ -49,12 +49,12 @@ class ActiveGroup:
         self.warp = warp
         self.bits: int = bits  # mask of the lanes
         self.pc = pc  # index of the next instruction
-        self.reconvergence = reconvergence  # end of the group; None: it has none
+        self.reconvergence = reconvergence  # point where the group ends; None: there is none
         self.cta, self.grid = warp.cta, warp.cta.grid
         self.blocked: bool = False
         self.waiting: tuple | None = None  # while the group waits: (text, object waited for, phase or generation)
         self.reduced = 0  # generation of the named barrier on which the group executed bar.red last
-        self.issued: int = 0  # warp instructions
+        self.issued: int = 0  # number of warp instructions
 
     def origin(self, issuer: Issuer) -> tuple[tuple[int, int, int], int, int]:
         """(index of the CTA, of the warp, of the instruction), for messages of asynchronous operations."""
@@ -74,7 +74,7 @@ class ActiveGroup:
         """Parts the group at a branch to `target` that the lanes `taken` take, some but not all; the others continue at
         `following`.
 
-        join: the reconvergence point of both. Returns DONE.
+        join: index of the instruction where both reconverge. Returns DONE.
         """
         point = ReconvergencePoint(join, self.bits, self.reconvergence)
         other = ActiveGroup(self.warp, self.bits & ~taken, following, point)
@@ -156,7 +156,7 @@ class Warp:
         self.groups = [ActiveGroup(self, self.live, 0, None)]
         self.queued = False  # True while the scheduler's list of warps that can run has it
         self.pace = 1.0  # frequency of its turns under a random schedule, relative to the others
-        self.issued: int = 0  # warp instructions of groups that have ended
+        self.issued: int = 0  # number of warp instructions of groups that have ended
         self.cluster_arrived = 0  # lanes that have arrived at the cluster's barrier and not waited yet
         self.cluster_generation = 0  # generation of that barrier when they arrived
         self.polled: dict = {}  # (mbarrier, lanes, parity) -> the phase that they have tested for in vain
@@ -168,7 +168,7 @@ class Warp:
         self.map_reads: list = []  # (lanes, operation): loads whose tensor map may still be read
         self.key = (cta.grid.number, cta.cluster.number, cta.rank, index)  # start of its threads' keys in Queues
         self.local: LocalMemory = LocalMemory(cta.grid.program.local_bytes)
-        self.first_group = self.groups[0]  # name of the warp in messages about any of its groups
+        self.first_group = self.groups[0]  # group that stands for the warp in messages
         self.registers = Registers(cta.grid.program.registers, self.first_group)
         self.tensor: TensorUser = TensorUser(self.registers.context)
         self._barriers: dict[int, NamedBarrier] = {}
@@ -177,7 +177,7 @@ class Warp:
 
     @property
     def tid(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """%tid.x, .y and .z: uint32[32] each."""
+        """Values of %tid.x, .y and .z, uint32[32] each."""
         return _tid(self.index, *self.cta.grid.config.block[:2])
 
     @property
@@ -255,7 +255,7 @@ class Warp:
         return bool(found)
 
     def conclude(self) -> bool:
-        """Ends a turn that compiled code has begun. Returns as `run`."""
+        """Ends a turn that compiled code has begun. Returns the value of `run`."""
         group = self.settle()
         left, pc = self.cta.grid.program.conclude(group)
         self._goes_on(group, pc)
@@ -284,7 +284,7 @@ class Warp:
             context.resume = self.cta.grid.program.starts[group.pc].item()
 
     def _goes_on(self, group: ActiveGroup, pc: int) -> bool:
-        """True if a group can run on in this turn. pc: the result of its last part, as of `Program.run`."""
+        """True if a group can run on in this turn. pc: the group's result of `Program.run`."""
         if pc == DONE:
             return False
         group.pc, group.blocked = (pc, False) if pc >= 0 else (~pc, True)
@@ -299,8 +299,8 @@ class Warp:
     def _another(self) -> ActiveGroup | None:
         """Group that goes first in the next turn: the other groups may have polled for an effect of it.
 
-        Groups take turns by their lowest lane. Lanes last, groups part and meet: in an order of groups, a loop in which
-        they do might come round to the same ones for ever.
+        Groups take turns by their lowest lane. Lanes stay while groups part and merge: in turns by group, a loop that
+        parts and merges them might serve the same ones for ever.
         """
         groups = sorted((group.bits & -group.bits, group) for group in self.groups if not group.blocked)
         if not groups:

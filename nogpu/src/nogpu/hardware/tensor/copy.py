@@ -79,7 +79,7 @@ class Copy:
     column: int  # first column of the destination
     descriptor: int  # shared memory descriptor
     chunks: Chunks  # chunks of the source
-    bits: int  # of elements that are unpacked to bytes, 0: none are
+    bits: int  # bits of an element that is unpacked to a byte, 0: none is
 
     @staticmethod
     @lru_cache(maxsize=4096)
@@ -94,7 +94,7 @@ class Copy:
         """The copy of an instruction and its operands. Raises Fault if they are not legal.
 
         shape: 128x256b, 4x256b, 128x128b, 64x128b or 32x128b. multicast: None, "warpx2::02_13", "warpx2::01_23" or
-        "warpx4". source_format: None, "b4x16_p64" or "b6x16_p32". taddr: tensor memory address. rubin: on sm_107.
+        "warpx4". source_format: None, "b4x16_p64" or "b6x16_p32". taddr: tensor memory address. rubin: True on sm_107.
         """
         if (shape, multicast) not in _SHAPES:
             legal = ", ".join(".".join(filter(None, key)) for key in _SHAPES)
@@ -115,12 +115,12 @@ class Copy:
 
     @cached_property
     def width(self) -> int:
-        """Columns written."""
+        """Number of columns written."""
         return self.shape.row_chunks * CHUNK // 4
 
     @cached_property
     def columns(self) -> int:
-        """Those columns as a mask (`order.columns_mask`)."""
+        """Columns written, as a mask (`order.columns_mask`)."""
         return columns_mask(self.column, self.width)
 
     @cached_property
@@ -147,7 +147,7 @@ class Copy:
             check_chunks(shared, self.chunks, self.descriptor, "tcgen05.cp")
 
     def run(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]], issuer: Issuer | None = None) -> None:
-        """Copy in each CTA, from its own shared to its own tensor memory."""
+        """Copies in each CTA, from its own shared to its own tensor memory."""
         for shared, tmem in ctas:
             tmem.check_columns(self.column, self.width, "tcgen05.cp")
             tmem.touch(0, self.columns)

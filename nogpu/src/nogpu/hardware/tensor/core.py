@@ -109,7 +109,7 @@ class Mma:
     b: int
     a_chunks: Chunks | None  # None: A is in tensor memory
     b_chunks: Chunks
-    scales: tuple[ScaleFactors, ...]  # for A and for B, of each part of K; empty without block scaling
+    scales: tuple[ScaleFactors, ...]  # of A and of B, for each part of K; empty without block scaling
     accumulate: bool
     disabled: tuple[int, ...]  # lanes that D keeps, a mask of 128 bits per CTA; empty: none
     d_shift: int
@@ -119,8 +119,8 @@ class Mma:
     @staticmethod
     @lru_cache(maxsize=4096)
     def decode(form: MmaForm, operands: MmaOperands, rubin: bool = False) -> Mma:
-        """The MMA of a form and its operands; rubin: on sm_107. Raises Fault if they are not legal with any contents of
-        the memories.
+        """MMA of a form and its operands. rubin: True on sm_107. Raises Fault if they are illegal whatever the memories
+        contain.
         """
         if form.b_collector and not rubin:
             raise Fault(f"tcgen05.mma.collector::b::{form.b_collector} needs sm_107 (ptxas 13.5)")
@@ -202,7 +202,7 @@ class Mma:
 
     @cached_property
     def _multiplications(self) -> list[Multiplication]:
-        """One for each part of K, to be done in order."""
+        """Multiplications of the parts of K, to be run in this order."""
         return [self._multiplication(number) for number in range(self.op.passes)]
 
     def _multiplication(self, number: int) -> Multiplication:
@@ -216,7 +216,7 @@ class Mma:
         return Multiplication(replace(op, k=op.k // passes), a, b, self.scales[2 * number :][:2], result)
 
     def multiply(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> bool:
-        """Computes D in every CTA. False: copies of A or of scale factors differ, and D may be computed in part."""
+        """Computes D in every CTA. Returns False if copies of A or of scale factors differ; D may then be partial."""
         return all(multiplication.run(ctas) for multiplication in self._multiplications)
 
     def run(
@@ -249,8 +249,8 @@ class Mma:
         return op.flops
 
     def _collect(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> None:
-        """Keeps B in the collector, or checks that the collector has it: what .use and .lastuse read is B as it was
-        filled in, and has to be B as memory has it.
+        """Keeps B in the collector, or checks that the collector has it: .use and .lastuse read B as it was filled in,
+        which has to be B as it is in memory.
         """
         collector = ctas[0][1]
         if self.b_collector in ("use", "lastuse"):
@@ -319,7 +319,7 @@ def _check_a_in_tmem(op: MmaInstruction, taddr: int, d_lane: int) -> None:
 
 
 def _shift_rows(words: np.ndarray, column: int, width: int) -> None:
-    """.ashift: after the product, every row of A takes the next row's elements, except the last row of each quadrant.
+    """Executes .ashift: after the product, each row of A but a quadrant's last takes the next row's elements.
 
     PTX says "shifts the rows of the A matrix down by one row, except for the last row". The direction, the time and the
     division into quadrants were observed on a B200 (CUTLASS, examples/.../tcgen05/1cta_mma_a_from_tmem.py).

@@ -43,8 +43,8 @@ class SmemDescriptor:
     def decode(value: int, rubin: bool = False) -> SmemDescriptor:
         """The descriptor in a 64-bit register. Raises Fault for reserved bits, a wrong version, an invalid mode.
 
-        rubin: the start address has a bit more, for 327 KiB of shared memory (nvidia-cutlass-dsl 4.8.1 masks addresses
-        by 0x7FFF when it compiles for sm_107a, by 0x3FFF for sm_100a).
+        rubin: True if the start address has a bit more, for 327 KiB of shared memory (nvidia-cutlass-dsl 4.8.1 masks
+        addresses by 0x7FFF when it compiles for sm_107a, by 0x3FFF for sm_100a).
         """
         version, mode = value >> 46 & 7, value >> 61
 
@@ -74,7 +74,7 @@ class SmemDescriptor:
         return SmemDescriptor(value, (value & 0xFFFF) << 4, leading, stride, span, atom, base)
 
     def refuse(self, what: str, section: str) -> Fault:
-        """Fault for this descriptor."""
+        """Fault that names this descriptor, the reason and a section of the PTX ISA."""
         return Fault(f"shared memory descriptor {self.value:#018x}: {what} ({section})")
 
     def require_stride(self, name: str, stride: int) -> None:
@@ -110,7 +110,7 @@ class Chunks:
     highest: int
 
     def part(self, number: int, parts: int, transposed: bool) -> Chunks:
-        """Those of a part of K. transposed: rows are along M or N."""
+        """Chunks of part `number` of K, divided into `parts`. transposed: True if rows are along M or N."""
         if parts == 1:
             return self
         places = np.ascontiguousarray(np.split(self.places, parts, axis=0 if transposed else 1)[number])
@@ -118,7 +118,7 @@ class Chunks:
 
     @cached_property
     def offsets(self) -> np.ndarray:
-        """int64[n]: their first bytes."""
+        """int64[n]: offsets of the chunks in bytes."""
         return self.places.ravel() * CHUNK
 
 

@@ -8,8 +8,8 @@ memory), the table decides.
 
 On Rubin (sm_107) a bit of the descriptor doubles K for kinds f8f6f4, mxf8f6f4 and mxf4nvf4, and the field of the scale
 type has two bits: cute/arch/mma_sm107_desc.hpp of CUTLASS has the bits of both kinds with scale factors, and
-nvidia-cutlass-dsl 4.8.1 sets bit 29 when it compiles SM107MmaFP8Op with K of 64. Which types and shapes go with a
-doubled K say the docstrings of that package's SM107 operations (cute/nvgpu/tcgen05/mma.py). What neither says is
+nvidia-cutlass-dsl 4.8.1 sets bit 29 when it compiles SM107MmaFP8Op with K of 64. The docstrings of that package's SM107
+operations (cute/nvgpu/tcgen05/mma.py) say which types and shapes go with a doubled K. What neither source says is
 refused: a 16-bit D with K of 64 (how often it is rounded), K of 96, scale factors of type ue5m3, and CUTLASS's reserved
 bit 26.
 """
@@ -192,7 +192,7 @@ def decode_instruction(
     """The instruction descriptor of a dense tcgen05.mma without .ws. Raises Fault for an illegal one.
 
     kind: a key of KINDS. scale_block: 16 (.block16, .scale_vec::4X), 32 (.block32, .scale_vec::1X, ::2X) or None.
-    rubin: on sm_107.
+    rubin: True on sm_107.
     """
     block = scale_block or 0
     rules = _rules(kind, cta_group, block, rubin)
@@ -237,7 +237,7 @@ def decode_instruction(
 
 
 def _rules(kind: str, cta_group: int, block: int, rubin: bool) -> Kind:
-    """The kind's rules. Raises Fault for what the instruction's text may not say."""
+    """Rules of the kind. Raises Fault if it does not exist, or not with this .cta_group and block size."""
     if kind not in KINDS:
         raise Fault(f"tcgen05.mma kind::{kind}; must be {', '.join(KINDS)} (PTX ISA, tcgen05.mma)")
     rules = KINDS[kind]
@@ -252,7 +252,7 @@ def _rules(kind: str, cta_group: int, block: int, rubin: bool) -> Kind:
 
 
 def _check_wide(idesc: int, kind: str, cta_group: int, k: int, m: int, types: tuple[str, str, str]) -> None:
-    """Raises Fault for what nvidia-cutlass-dsl's operations with a doubled K do not have."""
+    """Raises Fault for types and shapes that nvidia-cutlass-dsl's operations with a doubled K do not have."""
     a_type, b_type, d_type = types
     where = f"K of {k} for kind::{kind} on sm_107"
     if kind == "f8f6f4" and not {a_type, b_type} <= {"e4m3", "e5m2"}:
@@ -307,7 +307,7 @@ class _Fields(NamedTuple):
 
 
 def _wide_mask(rules: Kind, k: int) -> int:
-    """The bit that doubles K, if it does."""
+    """Mask of the bit that doubles K, 0 if K is not doubled."""
     return 0 if rules.wide_bit is None or k == rules.k else 1 << rules.wide_bit
 
 

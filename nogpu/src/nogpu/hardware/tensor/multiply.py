@@ -1,6 +1,6 @@
 """The tensor core's arithmetic: calls of `mma` in the package's C library (native/mma.h).
 
-A call has everything of an MMA that is known when it is issued; the addresses of the memories are added when it runs.
+A call holds all of an MMA that is known when it is issued; the addresses of the memories are added when it runs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ with np.errstate(over="ignore", under="ignore"):
     _PRODUCTS = {name: _frozen(_bf16_bits(np.multiply.outer(table, E2M1))) for name, table in _SCALES.items()}
 """Scale type -> bfloat16 bits uint16[256, 16] of a scale factor's code, times a code of e2m1.
 
-Those that leave float32's normal numbers are not used (`fits_float` in native/mma.c).
+Products outside float32's normal numbers are not used (`fits_float` in native/mma.c).
 """
 
 
@@ -69,7 +69,7 @@ class Place(NamedTuple):
     chunks: Chunks | None
     transposed: bool
     width: int  # bytes of an element
-    rows: int  # number in one CTA
+    rows: int  # number of rows in one CTA
     column: int  # first column in tensor memory
 
 
@@ -115,7 +115,7 @@ class Multiplication:
             negate=op.negate,
             saturate=op.saturate,
             d_shift=result.d_shift,
-            # Two roundings to a 16-bit D would magnify what the orders of summation differ by.
+            # Two roundings to a 16-bit D would magnify the difference between orders of summation.
             narrow=op.d_type != "f16" and not any(name in _WHOLE for name in types),
             wide=op.scale_type == "ue8m0",
             disabled=_mask_words(result.disabled),
@@ -124,7 +124,7 @@ class Multiplication:
         self._address = ctypes.addressof(self._call)
 
     def run(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> bool:
-        """Computes D in every CTA. False: copies of A or of scale factors differ, and D may be computed in part."""
+        """Computes D in every CTA. Returns False if copies of A or of scale factors differ; D may then be partial."""
         (shared, tensor), (odd_shared, odd_tensor) = ctas[0], ctas[-1]
         return not self._function(self._address, shared.address, tensor.address, odd_shared.address, odd_tensor.address)
 

@@ -4,10 +4,11 @@ Other warps may rely on an access once it has been released: an MMA or copy is r
 its mbarrier; a tcgen05.ld or st, once it is complete, by tcgen05.fence::before_thread_sync. A warp that then makes a
 conflicting access to the same columns must have executed tcgen05.fence::after_thread_sync since the release.
 
-A missing fence alone is a doubt: the PTX ISA asks for fences around a barrier, shipped kernels leave them out. Kernels
-without any tcgen05.fence, which is what NVIDIA's DSL compiles, are exempt. Errors remain that no fence could mend: an
-access to the columns of an uncommitted MMA, one to those of a load or store that was not complete when its warp last
-arrived on a barrier, and, in a kernel with fences, one that no barrier separates from the access before it.
+A missing fence alone is a doubt: the PTX ISA asks for fences around a barrier, but shipped kernels leave them out.
+Kernels without any tcgen05.fence, which is what NVIDIA's DSL compiles, are exempt. Errors remain that no fence could
+mend: an access to the columns of an uncommitted MMA, an access to the columns of a load or store that was not complete
+when its warp last arrived on a barrier, and, in a kernel with fences, an access that no barrier separates from the one
+before.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ def columns_mask(column: int, count: int, quadrants: int = ALL_QUADRANTS) -> int
 
 
 class Release:
-    """Release that a warp's accesses since its previous one have in common."""
+    """Release of the accesses that a warp has made since its previous release."""
 
     __slots__ = ("arrived", "escaped", "time", "used")
 
     def __init__(self) -> None:
         self.time: int | None = None  # time of the release; None: not yet
         self.used = False  # True if there are accesses
-        self.arrived: int | None = None  # time of the arrival on a barrier, all complete, but without a fence
+        self.arrived: int | None = None  # time of the arrival on a barrier with all complete but no fence
         self.escaped = False  # True if the warp arrived on a barrier while one of its loads or stores was not complete
 
 
@@ -65,7 +66,7 @@ class TensorUser:
 
     @property
     def seen(self) -> tuple[int, int]:
-        """Releases up to these times are visible to the warp: by its last fence::after_thread_sync; by its waits."""
+        """Times up to which releases are visible to the warp: by its last fence::after_thread_sync; by its waits."""
         return self.after, self._context.synced
 
     @property
@@ -97,7 +98,7 @@ class TensorOrder:
         self._epochs: list[_Epoch] = []
         self._last: Warp | None = None  # warp of the last access
         self._mine: _Epoch | None = None  # epoch of the last access
-        # (columns read, columns written) of accesses in that epoch that touch none of the others' columns.
+        # (columns read, columns written) of accesses in `_mine` that touch none of the columns in `_others`.
         self._clear: set[tuple[int, int]] = set()
         self._others = 0, 0  # columns that warps other than the last one have read, and written
 
@@ -112,8 +113,8 @@ class TensorOrder:
     ) -> None:
         """Records an access. Raises Fault if an earlier one of another warp conflicts with it.
 
-        seen: as TensorUser.seen. reads, writes: masks of columns. frees: the access is a tcgen05.dealloc, which is
-        not asynchronous: earlier accesses must be complete, but no fence is needed.
+        seen: the user's `TensorUser.seen`. reads, writes: masks of columns. frees: the access is a tcgen05.dealloc,
+        which is not asynchronous: earlier accesses must be complete, but no fence is needed.
         """
         warp = issuer[0].warp
         if warp is not self._last:
@@ -172,7 +173,7 @@ class TensorOrder:
         self._last = None
 
     def touch(self, issuer: Issuer, release: Release, seen: tuple[int, int], reads: int, writes: int) -> None:
-        """Records an access of the tensor core (`access`), which comes back to the same columns."""
+        """Records an access of the tensor core (`access`), in less time if it repeats an earlier one."""
         mine, place = self._mine, (reads, writes)
         if mine is not None and mine.release is release and mine.warp is issuer[0].warp and place in self._clear:
             mine.issuer = issuer
@@ -185,7 +186,7 @@ class TensorOrder:
 def _check(epoch: _Epoch, issuer: Issuer, seen: tuple[int, int], frees: bool) -> None:
     """Raises Fault if the order of an access after a conflicting epoch of another warp is not ensured.
 
-    Where a barrier ensures it, and only the fence beside that barrier is missing, that is a doubt.
+    If a barrier ensures it and only the fence beside that barrier is missing, a doubt is reported instead.
     """
     after, synced = seen
     group, release = issuer[0], epoch.release
@@ -228,7 +229,7 @@ def _report_fence(missing: str, synced: bool, place: tuple) -> None:
 
 
 class IssuedAccess:
-    """Accesses of one MMA or copy. It is attached to the tensor memories of its CTAs while it runs."""
+    """Accesses of one MMA or copy, attached to the tensor memories of its CTAs while it runs."""
 
     __slots__ = ("issuer", "release", "seen")
 

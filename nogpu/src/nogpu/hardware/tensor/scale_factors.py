@@ -1,13 +1,13 @@
 """Scale factors of block-scaled MMAs in tensor memory.
 
-The factor of block i of an operand's row r is byte `first_byte` + i of the word in lane r % 32, column r / 32, and the
+The factor of block i of an operand's row r is byte `first_byte` + i of the word in lane r % 32, column r / 32, the
 same in every quadrant of 32 lanes (PTX ISA, tcgen05: "Block Scaling", "Scale Factor A ID", "Scale Factor B ID"). With
 M = 128 for a pair of CTAs, lanes 0-63 compute the lower half of N and lanes 64-127 the upper half, and each half of the
 lanes holds only the factors of the rows of B that it needs (CUTLASS,
 examples/.../tcgen05/2cta_mma_blockscale_m128.py).
 
 Rubin's K of 128 with blocks of 16 has eight factors in a row. The words with the upper four of all rows follow those
-with the lower four, rows rounded up to 128: so make_tmem_layout_sfa and _sfb of nvidia-cutlass-dsl 4.8.1 lay them
+with the lower four, rows rounded up to 128, as make_tmem_layout_sfa and _sfb of nvidia-cutlass-dsl 4.8.1 lay them out
 (cutlass/utils/blockscaled_layout.py).
 """
 
@@ -44,7 +44,7 @@ class ScaleFactors:
     def at(
         op: MmaInstruction, user: str, taddr: int, rows: int, halves: int, first_byte: int, number: int = 0
     ) -> ScaleFactors:
-        """Scale factors of an MMA at tensor memory address `taddr`, of a part of K.
+        """Scale factors of an MMA at tensor memory address `taddr`, for part `number` of K.
 
         Raises Fault for a lane other than 0.
         """
@@ -59,7 +59,7 @@ class ScaleFactors:
         return ScaleFactors(column, columns, rows, halves, first_byte, count, op.scale_type, op.block, user)
 
     def check(self, tmem: TensorMemory) -> None:
-        """Raises Fault unless their columns are allocated."""
+        """Raises Fault unless the factors' columns are allocated."""
         tmem.check_columns(self.column, self.columns, self.user)
 
     def check_copies(self, tmem: TensorMemory) -> None:

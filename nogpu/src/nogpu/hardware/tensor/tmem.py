@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 LANES = 128
 QUADRANT = 32
 ALLOCATION_UNIT = 32
-SHARED_COLUMNS = 512  # that CTAs of an SM may have part of; those behind need an exclusive allocation
+SHARED_COLUMNS = 512  # columns that CTAs of an SM share; those behind need an exclusive allocation
 POISON = 0xFFFFFFFF
 
 Form = tuple[str, int, bool, int]
-"""tcgen05.ld or .st as its text fixes it: shape, .num, packing, immHalfSplitoff. Packed, by .pack::16b or .unpack::16b,
-a register has the low halves of two columns. The last is the distance in columns of the second half of 16x32bx2, 0 for
-the other shapes.
+"""Form of tcgen05.ld or .st: (shape, .num, packing, immHalfSplitoff). With packing, by .pack::16b or .unpack::16b, a
+register has the low halves of two columns. immHalfSplitoff is the distance in columns of the second half of 16x32bx2,
+0 for the other shapes.
 """
 
 Place = tuple[int, Form]
@@ -51,7 +51,7 @@ class TensorValues(Protocol):
         """Columns are allocated: their words are poison."""
 
     def multiplied(self, mma: Any, memories: Sequence[TensorMemory], issuer: Issuer) -> None:
-        """An MMA (`core.Mma`) has written D. memories: of its CTAs."""
+        """An MMA (`core.Mma`) has written D. memories: those of its CTAs."""
 
     def copied(self, copy: Any, tmem: TensorMemory, issuer: Issuer) -> None:
         """A tcgen05.cp (`copy.Copy`) has written its columns in one CTA."""
@@ -92,16 +92,16 @@ class TensorMemory:
         self.owned = 0  # the allocated columns as a mask, in every quadrant (`order.columns_mask`)
         self._may_allocate = True
         self.order = TensorOrder()
-        self.b_collected: tuple[tuple, bytes] | None = None  # what B the tensor core has kept, and its bytes (core.Mma)
+        self.b_collected: tuple[tuple, bytes] | None = None  # identity and bytes of the B that the tensor core has kept
         self.issued: IssuedAccess | None = None  # tensor core operation that runs now
         self.values: TensorValues | None = None  # observer of the words
-        self.observer: Callable[[Issuer, int, int], None] | None = None  # called with its columns, as of `touch`
+        self.observer: Callable[[Issuer, int, int], None] | None = None  # called by `touch`, with the masks
 
     # Arrays are made when they are first used: thousands of CTAs that use no tensor memory may be resident at once.
 
     @cached_property
     def words(self) -> np.ndarray:
-        """uint32[LANES, COLUMNS]."""
+        """Words of the memory, uint32[LANES, COLUMNS]."""
         return np.full((LANES, COLUMNS), POISON, np.uint32)
 
     @cached_property
@@ -114,7 +114,7 @@ class TensorMemory:
         return self.words.reshape(-1)
 
     def alloc(self, columns: int, exclusive: bool = False) -> int | None:
-        """Executes tcgen05.alloc: the address of the allocated columns, or None if the instruction would block."""
+        """Executes tcgen05.alloc. Returns the address of the columns, or None if the instruction would block."""
         self._check_alloc(columns, exclusive)
         base = self._allocator.find(columns)
         if base is not None:
@@ -209,7 +209,7 @@ class TensorMemory:
                 self.observer(self.issued.issuer, reads, writes)
 
     def read(self, place: Place) -> np.ndarray:
-        """uint32[registers, 32 lanes of the warp] at a place that has been checked."""
+        """Loads uint32[registers, 32] from a place that has been checked."""
         start, form = place
         found = self._flat[start:].take(fragment(form))
         return found[0] & 0xFFFF | found[1] << 16 if form[2] else found
@@ -235,8 +235,8 @@ class TensorMemory:
         if num not in _NUMS or num > widest:
             raise Fault(f"{name}.{shape}.x{num}: .num must be a power of two up to {widest} (PTX ISA, {name})")
         quadrant, within = QUADRANT * warp, lane % QUADRANT
-        # Shipped kernels count on it that hardware takes the quadrant from the warp and only the rest from the address:
-        # they pass the allocation's own address, of lane 0, in every warp, or add 32 lanes for each warp of the CTA.
+        # Shipped kernels rely on hardware to take the quadrant from the warp and only the rest from the address: they
+        # pass the allocation's own address, of lane 0, in every warp, or add 32 lanes for each warp of the CTA.
         if lane % LANES - within not in (0, quadrant) or within % lanes:
             raise Fault(
                 f"{name}.{shape}: lane {lane} of warp {warp} of its group; the warp reaches lanes {quadrant} to "

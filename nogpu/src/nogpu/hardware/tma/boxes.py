@@ -6,7 +6,7 @@ A copy of several boxes (modes.py) has them one behind the other. Every function
 hardware does not allow, and passes the issuer to the memories' observers.
 
 Compiled code (native/copies.c) makes the copies that nobody observes and whose allocation has been copied from or to
-before. It refuses what it can't prove legal; the way behind it, in NumPy, does the rest and raises the errors.
+before. It refuses copies that it cannot prove legal; code in NumPy makes those copies, or raises the errors.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["check_bulk", "tile_bytes"]
 
 Data = ctypes.Array
-"""Bytes on their way from shared to global memory, uint8[n]; of a box densely packed."""
+"""Bytes on their way from shared to global memory, uint8[n]; a box is densely packed."""
 
 
 class _Clip(NamedTuple):
@@ -43,7 +43,7 @@ class _Clip(NamedTuple):
 
     inside: tuple[slice, ...] | None  # part of the box; None: all of it
     address: int  # address in global memory
-    shape: tuple[int, ...]  # with a 0 if nothing is inside
+    shape: tuple[int, ...]  # has a 0 if nothing is inside
     strides: tuple[int, ...]  # bytes, in global memory
 
 
@@ -77,7 +77,7 @@ def inside(
     tensor_map: TensorMap, coords: Sequence[int], mode: Mode = "tile"
 ) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
     """Bytes of a copy inside of the tensor: for each of its boxes (address in global memory, bytes of a row and
-    counts of rows by dimension, strides in bytes), dimension 0 first. One of them is 0 if nothing is inside.
+    counts of rows by dimension, strides in bytes), dimension 0 first. A count is 0 if nothing is inside.
     """
     for place in parts(tensor_map, tuple(coords), mode):
         clip = _clip(tensor_map, place)
@@ -108,8 +108,8 @@ def load_tile(
 ) -> int:
     """Copies by cp.async.bulk.tensor from global to shared memory.
 
-    coords: as check_map, may lie outside the tensor. dst_offset: bytes, a multiple of 128. Returns the bytes read from
-    global memory; `tile_bytes` are always written to shared memory.
+    coords: as for `check_map`; may lie outside the tensor. dst_offset: bytes, a multiple of 128. Returns the number of
+    bytes read from global memory; `tile_bytes` are always written to shared memory.
     """
     if not shared.refuses_copies and (tile := tensor_map.tile) is not None and fits(tensor_map, coords, mode):
         loads = memory.counted("load", tensor_map.address)
@@ -165,10 +165,10 @@ def read_tile(
     issuer: Issuer | None = None,
     mode: Mode = "tile",
 ) -> Data:
-    """Copy of the box by the first half of cp.async.bulk.tensor from shared to global memory.
+    """Reads the box from shared memory: the first half of cp.async.bulk.tensor to global memory.
 
-    Neither coordinates nor the corners of im2col copies may lead out of the tensor's low end, corners not out of its
-    high end (PTX ISA, "Restriction on Tensor Copy instructions"). src_offset: bytes, a multiple of 128.
+    Coordinates and the corners of im2col copies must not lead out of the tensor's low end, nor corners out of its high
+    end (PTX ISA, "Restriction on Tensor Copy instructions"). src_offset: bytes, a multiple of 128.
     """
     if not shared.refuses_copies and (tile := tensor_map.tile) is not None and fits(tensor_map, coords, mode):
         count, box = part_count(tensor_map, mode), buffer(tile_bytes(tensor_map, mode))
@@ -197,9 +197,9 @@ def write_tile(
     mode: Mode = "tile",
     operation: str | None = None,
 ) -> int:
-    """Writes the box's elements inside the tensor to global memory, the second half. Returns the bytes written.
+    """Writes the box's elements inside the tensor to global memory: the second half. Returns the number of bytes.
 
-    operation: of cp.reduce.async.bulk.tensor, which combines them with the elements in memory.
+    operation: that of cp.reduce.async.bulk.tensor, which combines the elements with those in memory.
     """
     if operation is None and (tile := tensor_map.tile) is not None:
         stores = memory.counted("store", tensor_map.address)
@@ -268,7 +268,7 @@ def _places(tensor_map: TensorMap, offset: int, mode: Mode) -> tuple[int, np.nda
 def load_bulk(
     memory: GlobalMemory, address: int, shared: SharedMemory, dst_offset: int, nbytes: int, issuer: Issuer | None = None
 ) -> int:
-    """Copies by cp.async.bulk from global to shared memory. Returns the bytes read.
+    """Copies by cp.async.bulk from global to shared memory. Returns the number of bytes.
 
     address, dst_offset, nbytes: multiples of 16.
     """
@@ -287,7 +287,7 @@ def load_bulk(
 
 
 def read_bulk(shared: SharedMemory, src_offset: int, nbytes: int, issuer: Issuer | None = None) -> Data:
-    """Copy of the data by the first half of cp.async.bulk from shared to global memory.
+    """Reads the data from shared memory: the first half of cp.async.bulk to global memory.
 
     src_offset, nbytes: multiples of 16.
     """
@@ -309,10 +309,10 @@ def write_bulk(
     byte_mask: int | None = None,
     reduction: tuple[str, str] | None = None,
 ) -> int:
-    """Writes the data to global memory, the second half. Returns the bytes written.
+    """Writes the data to global memory: the second half. Returns the number of bytes written.
 
-    byte_mask: of .cp_mask; byte i of every 16 is written if bit i is set. reduction: (operation, element type) of
-    cp.reduce.async.bulk.
+    byte_mask: operand of .cp_mask; byte i of every 16 is written if bit i is set. reduction: (operation, element type)
+    of cp.reduce.async.bulk.
     """
     if not len(data):
         return 0

@@ -47,8 +47,8 @@ class TiledMap:
     fill_nan: int = 0
 
     def encode(self) -> bytes:
-        """The 128 bytes of the tensor map; the last 64 are zero. Raises Fault, naming the field, where the driver
-        refuses.
+        """The 128 bytes of the tensor map; the last 64 are zero. Raises Fault, naming the field, for arguments that the
+        driver refuses.
         """
         _limit("box", self.box, 1, 256)
         return _encoded(self, 0, bytes(size - 1 for size in self.box))
@@ -64,7 +64,7 @@ class Im2colMap:
     strides: Sequence[int]  # bytes, of dimensions 1 and up
     lower: Sequence[int]  # corner of the bounding box, W first
     upper: Sequence[int]
-    channels: int  # of a pixel
+    channels: int  # channels of a pixel
     pixels: int
     element_strides: Sequence[int]
     interleave: int = 0
@@ -73,8 +73,8 @@ class Im2colMap:
     fill_nan: int = 0
 
     def encode(self) -> bytes:
-        """The 128 bytes of the tensor map, in nogpu's own bits (im2col.py). Raises Fault, naming the field, where the
-        driver refuses.
+        """The 128 bytes of the tensor map, in nogpu's own bits (im2col.py). Raises Fault, naming the field, for
+        arguments that the driver refuses.
         """
         rank = len(self.dims)
         im2col.check_rank(rank)
@@ -91,7 +91,7 @@ class Im2colMap:
 
 
 def _encoded(of: TiledMap | Im2colMap, flags: int, tail: bytes) -> bytes:
-    """The map's bytes. flags: further ones at byte 8. tail: bytes from 55 on."""
+    """Bytes of the map. flags: further bits of the word at byte 8. tail: bytes from byte 55 on."""
     _check_fields(of)
     code, variant = DATA_TYPES[of.data_type]
     span, atomicity = SWIZZLES[of.swizzle]

@@ -8,7 +8,7 @@
 | 58-59 | 16, 8 or 5 each | lower corner of the bounding box, W, H, D |
 | 60-61 | 16, 8 or 5 each | upper corner |
 
-No encoder's bits are known. These mean nothing to a GPU, whose driver's maps are none of these.
+The bits of NVIDIA's encoder are not known. A GPU cannot use these maps, nor this module the driver's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Im2col(NamedTuple):
 
 
 def corner_bits(rank: int) -> int:
-    """Bits of a coordinate of a corner, two's complement. An offset has as many, unsigned."""
+    """Number of bits of a corner's coordinate, in two's complement. An offset has as many, unsigned."""
     return 16 // (rank - 2)
 
 
@@ -48,14 +48,14 @@ def check_rank(rank: int) -> None:
 
 
 def packed(lower: Sequence[int], upper: Sequence[int], channels: int, pixels: int) -> bytes:
-    """The bytes of a map from 55 on."""
+    """Bytes of a map from byte 55 on."""
     bits = corner_bits(len(lower) + 2)
     corners = (sum((place & (1 << bits) - 1) << bits * i for i, place in enumerate(c)) for c in (lower, upper))
     return struct.pack("<B3H", channels - 1, pixels - 1, *corners)
 
 
 def unpacked(raw: bytes, rank: int) -> Im2col:
-    """The pixels of a map. Raises Fault for a rank that has none."""
+    """Pixels of a map. Raises Fault for a rank that has none."""
     check_rank(rank)
     bits = corner_bits(rank)
     sign = 1 << bits - 1

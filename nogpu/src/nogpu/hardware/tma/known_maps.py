@@ -13,7 +13,7 @@ from nogpu.hardware.tma.tensor_map import (
 if TYPE_CHECKING:
     from nogpu.hardware.memory import GlobalMemory
 
-LIMIT = 4096  # places
+LIMIT = 4096  # number of places that are remembered
 
 
 class KnownMap:
@@ -27,7 +27,7 @@ class KnownMap:
         self._map: TensorMap | None = None
 
     def decoded(self) -> TensorMap:
-        """Tensor map at the place. Raises Fault as `TensorMap.decode`."""
+        """Tensor map at the place. Raises Fault as `TensorMap.decode` does."""
         now = bytes(self._view)
         if self._map is None or now != self._bytes:
             self._map = TensorMap.decode(now)

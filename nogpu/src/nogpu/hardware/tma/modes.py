@@ -8,7 +8,7 @@
 
 A 3-D tensor of images has no H and D, a 4-D one no D. Pixels follow one another along W, then H, then D, then image, by
 the element strides. Their bases stay in the bounding box, from the lower corner to the tensor's last element plus the
-upper corner, whose limits both belong to the box; the offsets are added to each (PTX ISA, "im2col mode"). The pixel
+upper corner, both of them included; the offsets are added to each base (PTX ISA, "im2col mode"). The pixel
 behind the last one of a line of the box is the first one of the next line.
 """
 

@@ -29,7 +29,7 @@ def tile_bytes(tensor_map: TensorMap, mode: Mode = "tile") -> int:
 def counted_bytes(tensor_map: TensorMap, mode: Mode = "tile") -> int:
     """Bytes that a load adds to the mbarrier, whether it is clipped or not: those of the elements, without padding.
 
-    PTX leaves open whether padding counts. CUTLASS's collectives for mixed 8-, 6- and 4-bit operands do not expect it.
+    PTX leaves open whether padding counts. CUTLASS's collectives for mixed 8-, 6- and 4-bit operands expect none.
     """
     return tensor_map.packed_bytes * tensor_map.rows * part_count(tensor_map, mode)
 
@@ -121,7 +121,7 @@ def check_tile(
 ) -> None:
     """Raises Fault unless the copy is legal, whatever the state of global memory.
 
-    offset: of the box in shared memory, bytes. kind: "store" into shared memory, or "load". coords: as check_map.
+    offset: bytes, of the box in shared memory. kind: "store" into shared memory, or "load". coords: as for `check_map`.
     """
     check_map(tensor_map, coords, mode)
     if offset % TILE_ALIGNMENT:

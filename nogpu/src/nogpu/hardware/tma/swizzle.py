@@ -33,7 +33,7 @@ PATTERNS = {
     (128, 32): (3, 1),
     (128, 64): (1, 2),
 }
-# An item type of 16 bytes, which NumPy moves without interpreting them.
+# Item type of 16 bytes, which NumPy moves without interpreting their value.
 CHUNK_TYPE = np.complex128
 
 
@@ -63,7 +63,7 @@ def _relative_places(first_chunk: int, rows: int, row_chunks: int, span: int, at
 def places(offset: int, rows: int, row_bytes: int, span: int, atom: int) -> tuple[int, np.ndarray]:
     """Chunks of a swizzled tile: a chunk number, and int64[rows, chunks per row] relative to it.
 
-    offset: of the tile in shared memory, bytes. span, atom: as for `swizzle`.
+    offset: bytes, of the tile in shared memory. span, atom: as for `swizzle`.
     """
     base = offset & -_PERIOD
     return base // CHUNK, _relative_places((offset - base) // CHUNK, rows, row_bytes // CHUNK, span, atom)

@@ -48,7 +48,7 @@ class ElementType:
     """Element type of a tensor map."""
 
     name: str
-    bits: int  # number in global memory
+    bits: int  # number of bits in global memory
     nan: bytes | None = None  # NaN with which floats are filled
 
 
@@ -98,7 +98,7 @@ class TensorMap:
     strides: tuple[int, ...]  # bytes, of dimensions 1 to rank - 1
     box: tuple[int, ...]  # elements traversed, of which every element_strides[i]-th is copied
     element_strides: tuple[int, ...]
-    im2col: Im2col | None = None  # of a map for im2col copies, whose box is one pixel
+    im2col: Im2col | None = None  # pixels of a map for im2col copies, whose box is one pixel
 
     @staticmethod
     def decode(raw: bytes | bytearray | memoryview | np.ndarray) -> TensorMap:
@@ -125,7 +125,7 @@ class TensorMap:
 
     @cached_property
     def rows(self) -> int:
-        """Rows of the box."""
+        """Number of rows of the box."""
         return int(np.prod(self.counts[1:], dtype=np.int64))
 
     @cached_property
@@ -148,7 +148,7 @@ class TensorMap:
 
     @cached_property
     def modelled(self) -> bool:
-        """True if copies with this map are modelled (`boxes.check_map`)."""
+        """True if copies with this map are modelled (`rules.check_map`)."""
         return self.interleave == "none" and self.element_strides[0] == 1
 
     @cached_property
@@ -285,7 +285,7 @@ def edit(raw: np.ndarray, field: str, ordinal: int | None, value: int) -> None:
 
     field: global_address, rank, box_dim, global_dim, global_stride, element_stride, elemtype, interleave_layout,
     swizzle_mode, swizzle_atomicity or fill_mode. ordinal: the dimension (for global_stride, dimension - 1), None for
-    fields without one. value: the instruction's operand: of rank the rank minus one, of global_stride bytes (PTX ISA,
+    fields without one. value: the instruction's operand, for rank the rank minus one, for global_stride bytes (PTX ISA,
     "tensormap.replace"). Raises Fault for values that the instruction does not allow, and for maps for im2col copies.
     """
     if int(raw[8:12].view("<u4")[0]) & IM2COL:
@@ -302,7 +302,7 @@ def edit(raw: np.ndarray, field: str, ordinal: int | None, value: int) -> None:
 
 
 _ORDINALS = {"box_dim": 4, "global_dim": 4, "element_stride": 4, "global_stride": 3}
-"""Field with an ordinal -> the largest one."""
+"""Field with an ordinal -> largest ordinal."""
 
 
 def _edit_dimension(raw: np.ndarray, field: str, ordinal: int, value: int) -> None:
@@ -311,7 +311,7 @@ def _edit_dimension(raw: np.ndarray, field: str, ordinal: int, value: int) -> No
             _range(field, value, 1, 256)
             raw[55 + ordinal] = value - 1
         case "global_dim":
-            # A 32-bit operand, so the size 2**32 arrives as 0.
+            # The operand has 32 bits, so the size 2**32 arrives as 0.
             raw[32 + 4 * ordinal : 36 + 4 * ordinal].view("<u4")[0] = (value - 1) & 0xFFFFFFFF
         case "global_stride":
             if value % 16 or not 0 <= value < 1 << 40:
