@@ -43,10 +43,7 @@ def without_options(arguments: list[str]) -> list[str]:
 
 
 def emulator_variables(sanitizer: Sanitizer | None) -> dict[str, str]:
-    """The environment variables that start the sanitizer; empty for None.
-
-    `nogpu check` cannot replace them: it judges eval.py by notes, which eval.py's workers may not leave.
-    """
+    """The variables that start the sanitizer; `nogpu check` would judge by notes, which workers may not leave."""
     if sanitizer is None:
         return {}
     waived = ",".join(waiver.text for waiver in sanitizer.waivers)

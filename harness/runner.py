@@ -34,7 +34,7 @@ CONTEST = str(ROOT / "nogpu" / "src" / "nogpu" / "contest")
 
 
 def load_submission(path: str) -> ModuleType:
-    """The module `submission` from the file at `path`, imported once; the contest's `utils` is there for its imports."""
+    """The module `submission` from the file at `path`, imported once; it can import the contest's `utils`."""
     if CONTEST not in sys.path:
         sys.path.append(CONTEST)  # behind a module `utils` of the submission's own
     with without_collection():

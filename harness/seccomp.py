@@ -109,9 +109,9 @@ def program(machine: int) -> list[Instruction]:
 
 
 def install() -> None:
-    """Filter the calls of this thread and of all that it starts; other machines than MACHINES have no filter. Raises OSError.
+    """Filter the calls of this thread and of all that it starts. Does nothing on machines that are not in MACHINES.
 
-    PR_SET_NO_NEW_PRIVS must be set.
+    PR_SET_NO_NEW_PRIVS must be set. Raises OSError.
     """
     if platform.machine() in MACHINES:
         code = program(MACHINES.index(platform.machine()))
