@@ -80,7 +80,7 @@ def extent(item: Any) -> Extent | None:
 
 
 def overlaps(data: Any, output: Any) -> list[str]:
-    """For each item, the owner of the storage that it overlaps; empty if it is the caller's c or overlaps none."""
+    """The owner of the storage that each item overlaps; empty for the caller's c and for an item that overlaps none."""
     own_c = [group[2] for group in data[0]] if isinstance(data[0], list) else [data[-1]]
     read = [(tensor, extent(tensor)) for tensor in tensors(data)]
     items = [extent(item) for item in leaves(output)]

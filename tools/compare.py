@@ -114,7 +114,7 @@ def ordinary_solve(submission: Any, hopper: bool) -> Kernel:
 
 
 def promised(submission: Any, *shapes: tuple[int, ...]) -> Kernel:
-    """solve() with both promises, in the configurations `shapes` only, or in all if there are none."""
+    """solve() with both promises, which chooses among the configurations `shapes`, or among all if there are none."""
     return functools.partial(submission.solve, operands_ready=True, output_free=True, configurations=shapes or None)
 
 

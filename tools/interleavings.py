@@ -99,7 +99,7 @@ def small_programs() -> list[Any]:
 
 
 def benchmark_programs() -> list[Any]:
-    """For each problem and configuration, a program of the first benchmark case that the configuration takes."""
+    """A program for each problem and configuration: the first benchmark case that the configuration takes."""
     from harness.plan_report import configurations
     from tools.mutants import programs
     from tools.variants import takes
@@ -249,10 +249,7 @@ def counts(record: dict[str, Any]) -> str:
 
 
 def verdicts_table(results: Path, name: str) -> str:
-    """The table of the saved runs.
-
-    name: "configurations" for a row of interleavings.json each, or "counts" for a row of each file of a run.
-    """
+    """The table of saved runs. name: "configurations" for each row of interleavings.json, "counts" for each file."""
     from workshop.tables import command_text, markdown, missing
 
     files = [f"interleavings{part}.json" for part in (("", "-random", "-faults") if name == "counts" else ("",))]

@@ -275,7 +275,7 @@ KINDS: dict[str, Callable[[Path, str], str]] = {
 
 
 def render(text: str, results: Path = RESULTS) -> str:
-    """A document with all of its tables rewritten. Raises MeasurementError for a table that is unknown or has no end."""
+    """A document with all its tables rewritten. Raises MeasurementError for a table that is unknown or has no end."""
 
     def table(match: re.Match[str]) -> str:
         kind, _, name = match["name"].partition(" ")

@@ -85,8 +85,8 @@ def flush_buffer() -> torch.Tensor:
 def time_row(row: Row, flush: torch.Tensor, repeats: int) -> tuple[list[float], bool]:
     """(microseconds per call of each repeat, whether the host's work was hidden). A first repeat is not counted.
 
-    A kernel that waits runs while the host launches every call. It waits twice as long after each repeat in which it has
-    not hidden the host's work, until it is longer than LONGEST_WAIT_CYCLES: then a call waits for the GPU.
+    A kernel that waits runs while the host launches every call. Its length doubles until it hides the host's work or
+    exceeds LONGEST_WAIT_CYCLES, as for calls that wait for the GPU.
     """
     import torch
 

@@ -44,9 +44,10 @@ _OTHERS = ("submission.py", "reference.py", "task.py", *(f"tools/{name}" for nam
 
 
 def name_of(point: Point) -> str:
-    """The name of a point's recording, made from program, configuration, and problem and case if there are any.
+    """The name of a point's recording, which all of the point's launch modes share.
 
-    A point of a random shape has sizes and promises in place of the case.
+    A point has program and configuration, a problem unless it is of a program of CuTe DSL, and with a problem either a
+    case or, for a random shape, sizes and `promised`.
     """
     if point.get("problem") is None:
         parts = [Path(point["program"]).stem, point["configuration"]]
