@@ -1,4 +1,4 @@
-"""Modelled times of a case: the request that --clock makes, and figures of the emulator's clock as text.
+"""Modelled times of a case: the request of --clock, and the clock's figures as text.
 
 `clock` is a dict with the items
     chip         name of the chip's profile

@@ -1,4 +1,4 @@
-"""Defines the command-line options that several commands share, each with one name, one meaning and one help text."""
+"""Command-line options that several commands share, each with one name, one meaning and one help text."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _argument_errors() -> Iterator[None]:
 
 
 def chip(text: str) -> str:
-    """A chip profile's name, or the absolute path of its file. Raises argparse.ArgumentTypeError if there is none."""
+    """A chip profile's name, or the absolute path of its file."""
     from nogpu.clock import profile
 
     with _argument_errors():

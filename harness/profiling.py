@@ -18,7 +18,7 @@ def has_outer_profiler() -> bool:
 def profile(kernel: Callable[[Any], Any], data: Any) -> str:
     """Call the kernel on a copy of `data` and return the table of torch's profiler.
 
-    With POPCORN_NCU set the call is in the NVTX range custom_kernel, for ncu, and the table is empty.
+    Under ncu (POPCORN_NCU) the call is in the NVTX range custom_kernel, and the text is empty.
     """
     import torch
 

@@ -43,7 +43,7 @@ def without_options(arguments: list[str]) -> list[str]:
 
 
 def emulator_variables(sanitizer: Sanitizer | None) -> dict[str, str]:
-    """The variables that start the sanitizer; `nogpu check` would judge by notes, which workers may not leave."""
+    """The variables of the sanitizer. They replace `nogpu check`, which judges by notes that workers may not leave."""
     if sanitizer is None:
         return {}
     waived = ",".join(waiver.text for waiver in sanitizer.waivers)

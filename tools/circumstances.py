@@ -34,8 +34,8 @@ def gpu() -> dict[str, Any]:
 def on_hopper(module: str, arguments: Sequence[str] | None) -> bool:
     """True if the GPU is a Hopper, False if it is a B200; exits if it is neither.
 
-    On a Hopper the module's command restarts on nogpu's Hopper path, without tensor-core work, unless it runs there
-    already. arguments: the command's; None for those of this process.
+    On a Hopper the module's command restarts on nogpu's Hopper path, without tensor-core work, unless it is there.
+    arguments: the command's; None for this process's.
     """
     hopper = devices.has_hopper()
     if not hopper and not devices.has_b200():

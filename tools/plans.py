@@ -50,7 +50,7 @@ def compare(schedule: submission.Schedule, overlapping: bool = True) -> list[dic
         worst = sorted((name for name, us in more.items() if us > 0), key=lambda name: -more[name])[:2]
         total = other.cost(overlapping) - schedule.cost(overlapping)
         lost = f"{total:.2f} us" + (f": {', '.join(worst)}" if worst else "")
-        if total < 0:  # candidates that are left out for calls that overlap
+        if total < 0:  # a candidate that loses by too much where calls do not overlap
             lost = f"{other.cost() - schedule.cost():.2f} us where calls do not overlap"
         rows.append({**describe(other), LOST_BY: lost if rows else "chosen"})
     return rows

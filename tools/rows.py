@@ -66,7 +66,7 @@ def percentiles(times: Sequence[float]) -> tuple[float, float, float]:
 
 
 def range_text(times: Sequence[float]) -> str:
-    """Text of the median and, in parentheses, the 10th and 90th percentile; empty without times."""
+    """The median and, in parentheses, 10th and 90th percentile as text; empty without times."""
     return "{:.2f} ({:.2f}-{:.2f})".format(*percentiles(times)) if times else ""
 
 

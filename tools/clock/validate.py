@@ -38,7 +38,7 @@ from workshop.console import command_parser
 
 Point = dict[str, Any]
 
-# Launch mode -> words of records that a replay keeps.
+# Launch mode -> words of records that are replayed.
 REPLAYED = {OVERLAPPING: WORDS, PROGRAMMATIC: WORDS // 4, ORDINARY: WORDS // 4, ALONE: WORDS // 4}
 ALL = "all"
 LONG_US = 10  # silicon's time above which calls also form a set of their own

@@ -181,7 +181,7 @@ def _foreign(path: Path, arguments: str, sms: int) -> Tape:
     # NVIDIA's kernels arrive at the scope of a CTA, and use what tcgen05.ld loads without a wait.
     allowed = "scope", "fragment"
     tape = record(_script(path, arguments), sms, allowed=allowed, strict=False, wanted=_has_products, most=1)
-    tape.steps *= 2  # lets a launch follow a launch
+    tape.steps *= 2  # so that a launch follows a launch
     return tape
 
 

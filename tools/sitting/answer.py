@@ -19,7 +19,7 @@ NO_TIME = "–"
 
 
 def found(record: Record, what: str, step: str = "") -> list[Row]:
-    """The checks or figures of a step, or of all steps. what: "checks" or "figures". step: a name; "" for all."""
+    """The checks or figures of a step, or of all steps if `step` is empty. what: "checks" or "figures"."""
     return [each for of in record["steps"] if step in ("", of["name"]) for each in of[what]]
 
 

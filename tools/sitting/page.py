@@ -28,7 +28,7 @@ WORST = 2.0  # ratio to the best from which a cell is fully red
 
 
 def page(record: Record) -> str:
-    """The whole page. record: the content of first_light.json, which `session` saves."""
+    """The whole page. record: the content of first_light.json."""
     device = record.get("facts", {}).get("device", "no device")
     sections = (
         the_answer(record),
@@ -100,7 +100,7 @@ def summary(record: Record) -> list[tuple[str, str]]:
 
 
 def remarks(record: Record) -> str:
-    """A remark on the meaning of the figures on a device other than a B200; empty on a B200."""
+    """A remark on figures of a device other than a B200; empty on a B200."""
     text = {
         "hopper": "A Hopper GPU ran the B200's PTX: results with tensor memory and tensor core in software, times with "
         "the tensor core omitted. They are no times of a B200.",
