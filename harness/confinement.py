@@ -56,7 +56,7 @@ class Confinement:
 
 
 def shortcomings() -> str:
-    """A sentence about what this kernel cannot keep a worker from; empty if there is nothing."""
+    """A sentence about the acts from which this kernel cannot keep a worker; empty if there are none."""
     version = landlock.abi()
     if version < landlock.LEAST_ABI:
         return (

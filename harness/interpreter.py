@@ -46,7 +46,7 @@ class Output(io.TextIOWrapper):
 def open_streams() -> bool:
     """Make standard output an `Output`, and replace closed standard streams by the null device.
 
-    Otherwise the next file that is opened would take their numbers. Standard output escapes what its encoding lacks.
+    Files that are opened next would otherwise take their numbers. Standard output escapes what its encoding lacks.
     Returns whether standard output was open.
     """
     has_output = sys.stdout is not None

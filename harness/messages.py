@@ -94,7 +94,7 @@ class Call(Message):
 
 
 class Fetch(Message):
-    """Copy what the last call on the slot returned to the shared memory. Answer: Outputs.
+    """Copy the result of the last call on the slot to the shared memory. Answer: Outputs.
 
     places: expected shape and dtype of each tensor, with the place of its contiguous elements.
     """

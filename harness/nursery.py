@@ -67,7 +67,7 @@ class Nursery:
     """The nursery's process and the socket to it."""
 
     def __init__(self, setting: Setting, relay: Relay):
-        """relay: takes what the workers print."""
+        """relay: takes the workers' output."""
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.relay = relay
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))

@@ -32,7 +32,7 @@ from harness.nursery import MOST_BYTES, Setting
 
 
 def preload() -> None:
-    """Import what a worker needs on the emulated device, and load the emulator's compiled functions."""
+    """Import a worker's modules for the emulated device, and load the emulator's compiled functions."""
     with without_collection():
         import harness.outputs
         import harness.runner

@@ -60,7 +60,7 @@ def places_of(error: BaseException) -> str:
 
 
 def preload() -> None:
-    """Import what the judge needs, before the submission can change files."""
+    """Import the judge's modules, before the submission can change files."""
     with without_collection(), without_meta_kernels():
         for name in ("reference", "harness.outputs", "harness.shared_memory"):
             importlib.import_module(name)

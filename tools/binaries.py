@@ -143,7 +143,7 @@ def _assembled(ptxas: str, log: str, cubin: bytes) -> Assembled:
 
 
 def machine_code(cubin: bytes) -> bytes:
-    """The .text sections of a cubin, an ELF file, without the names of its kernels. Needs pyelftools."""
+    """The .text sections of a cubin, an ELF file, without the names of its kernels. pyelftools must be installed."""
     from elftools.elf.elffile import ELFFile
 
     sections = ELFFile(io.BytesIO(cubin)).iter_sections()

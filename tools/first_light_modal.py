@@ -32,7 +32,7 @@ GPU = "B200"
 IGNORED = [".git", ".*_cache", ".hypothesis", ".venv*", ".gpu", "**/__pycache__", "**/*.egg-info", "first_light"]
 KIT = "tools/first_light.py"
 MINUTES, MOST_MINUTES = 10.0, 30.0
-SLACK_S = 300  # from the kit's own limit to the container's
+SLACK_S = 300  # seconds between the kit's own limit and the container's
 QUERY = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
 
 

@@ -93,7 +93,7 @@ def files_of(points: Iterable[Point], foreign: Path | None) -> tuple[dict[str, P
 
 
 def record(points: Sequence[Point], folder: Path, sms: int, jobs: int, foreign: Path | None = None) -> dict[str, str]:
-    """Records what the folder lacks, in `jobs` processes. Returns name -> reason why there is no recording."""
+    """Records the points that the folder lacks, in `jobs` processes. Returns name -> reason for a missing recording."""
     files, without = files_of(points, foreign)
     wanted = {name_of(point): point for point in points}
     reasons = {name: without[p["program"]] for name, p in wanted.items() if p["program"] in without}
@@ -127,7 +127,7 @@ def by_program(points: Iterable[Point], reasons: dict[str, str]) -> dict[str, di
 
 
 def show_left_out(left_out: dict[str, dict[str, int]]) -> None:
-    """Prints what `by_program` gives."""
+    """Prints the counts of `by_program`."""
     for program, counts in left_out.items():
         for reason, count in counts.items():
             print(f"{program}: {count} points without a recording: {reason}")

@@ -26,7 +26,7 @@ CALLS = 15  # number of calls that overlap; the contest times as many of a group
 LONGER = 16
 BUSY_CYCLES = 20_000_000  # the GPU waits until the host has queued all calls
 
-Arguments = Mapping[str, Any]  # those of an input generator; l is the number of batches
+Arguments = Mapping[str, Any]  # arguments of an input generator; l is the number of batches
 Check = Callable[[], None]
 
 # (M, N, K) of every group, by case.

@@ -39,7 +39,7 @@ class Measured:
     problem: str
     case: int
     overlapping: bool
-    sizes: submission.Sizes  # in the order of the tiles
+    sizes: submission.Sizes  # (M, N, K) of each group, in the order of the tiles
     products: int
     sms: int
     times: Times
@@ -113,7 +113,7 @@ def search(measured: Sequence[Measured]) -> dict[str, float]:
 
 
 def measured_of(figures: Sequence[Mapping[str, Any]], sms: int) -> list[Measured]:
-    """The measured cases, with every configuration that is timed in the figures. sms: of the device."""
+    """The measured cases, with every configuration that is timed in the figures. sms: the device's."""
     found = []
     rows = [f for f in figures if f.get("configuration") and not f.get("stages") and not f.get("trial")]
     for key, of_case in itertools.groupby(sorted(rows, key=_key), key=_key):
