@@ -85,12 +85,15 @@ class Selection:
     numbers: list[int]  # the specs' numbers in the problem or the spec file
 
     def label(self, number: int, several: bool, several_problems: bool) -> str:
-        """The part of file names that tells this case from others; empty if it is the only one."""
+        """The part of file names that tells case `number` from others; empty if it is the only case."""
         return f"{f'{self.problem.name}-' if several_problems else ''}case{number}" if several else ""
 
 
 def select_cases(parser: argparse.ArgumentParser, args: argparse.Namespace) -> list[Selection]:
-    """The cases that the command line selects, with POPCORN_SEED combined into the seeds. Raises SpecError."""
+    """The cases that the command line selects, with POPCORN_SEED combined into the seeds.
+
+    Raises SpecError for an unreadable or malformed spec file.
+    """
     if args.problem == options.ALL and args.specfile is not None:
         parser.error(f"--problem {options.ALL} takes no SPECFILE: a spec file holds the cases of one problem")
     if args.problem == options.ALL and args.case is not None:
@@ -123,7 +126,7 @@ def select_cases(parser: argparse.ArgumentParser, args: argparse.Namespace) -> l
 def settle_device(parser: argparse.ArgumentParser, args: argparse.Namespace, protocol_fd: int | None) -> Device:
     """The device that this process runs on. Unless that is a B200, the process restarts under the emulator.
 
-    Wrong options end the process with a message. Raises DeviceError.
+    Wrong options end the process with a message. Raises DeviceError if the requested device is not available.
     """
     current = emulator_device()
     if protocol_fd is None and not current:
@@ -250,7 +253,10 @@ def main() -> int:
 
 
 def evaluate(protocol_fd: int | None) -> int:
-    """Run what the command line asks for, and return the exit code. protocol_fd: of the contest; None for a person."""
+    """Run what the command line asks for, and return the exit code.
+
+    protocol_fd: the descriptor for the contest's protocol; None if a person reads the results.
+    """
     parser = make_parser()
     args = parser.parse_args()
     if protocol_fd is not None and args.specfile is None:

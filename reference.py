@@ -50,7 +50,7 @@ class Reference:
         return self.compare(self.ref_kernel(data), output)
 
     def compare(self, expected: Any, output: Any) -> tuple[bool, str]:
-        """Pair (passed, message). The message names the differing elements, or says how close a passing output is."""
+        """Return (passed, message). The message names the differing elements, or says how close a passing output is."""
         return compare(expected, output, self.rtol, self.atol)
 
 
@@ -64,7 +64,7 @@ def ceil_div(a: int, b: int) -> int:
 
 
 def pack_e2m1(pairs: torch.Tensor) -> torch.Tensor:
-    """Drawn bytes (l, mn, k // 2) as (mn, k // 2, l) float4_e2m1fn_x2, K contiguous."""
+    """View drawn bytes (l, mn, k // 2) as (mn, k // 2, l) float4_e2m1fn_x2, K contiguous."""
     return pairs.permute(1, 2, 0).view(torch.float4_e2m1fn_x2)
 
 
@@ -81,7 +81,7 @@ def random_c(batches: int, m: int, n: int) -> torch.Tensor:
 
 
 def atoms_shape(batches: int, mn: int, sf_k: int) -> tuple[int, ...]:
-    """The shape of reordered scales in memory order: (batches, rest_mn, rest_k, 32, 4, 4). sf_k: scales of a row."""
+    """The shape of reordered scales in memory order: (batches, rest_mn, rest_k, 32, 4, 4). sf_k: scales per row."""
     return batches, ceil_div(mn, SF_ATOM_ROWS), ceil_div(sf_k, SF_ATOM_SCALES), 32, 4, SF_ATOM_SCALES
 
 
@@ -160,7 +160,7 @@ def draw_scales(
 
 
 def integer_scales(end: int) -> Callable[[tuple[int, ...]], torch.Tensor]:
-    """A draw for draw_scales: random integers of 0 to end - 1."""
+    """A draw for draw_scales: random int8 from 0 to end - 1."""
     return lambda shape: torch.randint(0, end, shape, dtype=torch.int8, device="cuda")
 
 
@@ -172,7 +172,7 @@ def check_sizes(**sizes: Any) -> None:
 
 
 def generate_dual_gemm_input(m: int, n: int, k: int, l: int, seed: int) -> Data:  # noqa: E741
-    """Dual GEMM's input, c = silu(a @ b1^T) * (a @ b2^T).
+    """Dual GEMM's input for c = silu(a @ b1^T) * (a @ b2^T).
 
     Returns (a, b1, b2, sfa, sfb1, sfb2, sfa_reordered, sfb1_reordered, sfb2_reordered, c). The order of the random
     draws is the contest's. The contest leaves the padding of the reordered scales uninitialized; here it is the largest
@@ -194,7 +194,7 @@ def generate_dual_gemm_input(m: int, n: int, k: int, l: int, seed: int) -> Data:
 
 
 def generate_gemm_input(m: int, n: int, k: int, l: int, seed: int) -> Data:  # noqa: E741
-    """GEMM's input, c = a @ b^T: every e2m1 value, scales of 0 to 3.
+    """GEMM's input for c = a @ b^T. Elements take every e2m1 value; scales are integers from 0 to 3.
 
     Returns (a, b, sfa, sfb, sfa_reordered, sfb_reordered, c). The order of the random draws is the contest's.
     """
@@ -208,7 +208,7 @@ def generate_gemm_input(m: int, n: int, k: int, l: int, seed: int) -> Data:  # n
 
 
 def generate_gemv_input(m: int, k: int, l: int, seed: int) -> Data:  # noqa: E741
-    """GEMV's input, c = a @ b[0]^T; b has 128 rows. Values of 0 to 1.5, odd elements 0, scales of 0 to 2.
+    """GEMV's input for c = a @ b[0]^T; b has 128 rows. Even elements are 0 to 1.5, odd ones 0, scales 0 to 2.
 
     Returns (a, b, sfa, sfb, sfa_reordered, sfb_reordered, c), c (m, 1, l). The order of the random draws is the
     contest's.
@@ -267,7 +267,7 @@ def float64_mm(a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.T
 
     The sum is exact in any order: with the contest's integer scales of at most 3, products are multiples of 1/4
     and at most 18 * 18, so a sum over any K below 2**42 fits float64's 53 bits; with scales in [0, 1], multiples of
-    2**-9, products are multiples of 2**-20 and at most 36, which leaves K 2**27.
+    2**-9, products are multiples of 2**-20 and at most 36, which allows K up to 2**27.
     """
     rows_per_block = 1024  # bounds the float64 copy of b
     left = dequantize(a, sfa)
@@ -333,7 +333,7 @@ def round_to_float16(exact: torch.Tensor) -> torch.Tensor:
 def product(a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor) -> torch.Tensor:
     """(m, n) product of a (m, k // 2) and b (n, k // 2) with row-major scales.
 
-    Exact float64; on a B200 the float32 result of its tensor cores, with which the contest compares.
+    It is exact and float64; on a B200 it is the tensor cores' float32 result, with which the contest compares.
     """
     if has_native_scaled_mm():
         return scaled_mm(a, b, blocked_scales(sfa), blocked_scales(sfb), torch.float32)
@@ -518,7 +518,7 @@ def _same_bits(want: torch.Tensor, got: torch.Tensor) -> bool:
 
 
 def _mismatches(want: torch.Tensor, got: torch.Tensor, rtol: float, atol: float) -> torch.Tensor:
-    # The output's dtype, as in the contest: a value at the limit passes here if and only if it passes there.
+    # Computed in the output's dtype, as in the contest: a value at the limit passes here if and only if it does there.
     mismatched = (got - want).abs() > atol + rtol * want.abs()
     for is_special in (torch.isnan, torch.isposinf, torch.isneginf):
         mismatched |= is_special(got) != is_special(want)

@@ -59,7 +59,7 @@ class TestSpec:
 
     @classmethod
     def parse(cls, line: str) -> TestSpec:
-        """Read one spec line. Lists become tuples. Raises SpecError."""
+        """Read one spec line. Lists become tuples. Raises SpecError for a malformed line."""
         args: dict[str, SpecValue] = {}
         for part in line.split(";"):
             item = _ITEM.fullmatch(part)
@@ -77,7 +77,7 @@ class TestSpec:
         return cls("; ".join(f"{key}: {_format_value(value)}" for key, value in args.items()), dict(args))
 
     def combine_seed(self, popcorn_seed: int) -> TestSpec:
-        """A copy of the case with the contest's combination of its public seed and the harness's secret one.
+        """A copy of the case whose seed is the contest's combination of the public seed and the secret `popcorn_seed`.
 
         Raises SpecError for a seed that torch does not take.
         """

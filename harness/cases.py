@@ -1,4 +1,4 @@
-"""A case: its inputs, made before they are needed, and the small case by which a large one is rehearsed."""
+"""Cases of a problem, inputs that are made ahead of the calls, and the small case that rehearses a large one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Case:
     args: Mapping[str, Any]
 
     def input(self, number: int = 0) -> Data:
-        """An input: number 0 has the case's seed, the next ones' are SEED_STEP apart."""
+        """The input of this number. Its seed is the case's for number 0, and SEED_STEP more for each next number."""
         return self.reference.generate_input(**{**self.args, "seed": self.args["seed"] + SEED_STEP * number})
 
     def identity(self) -> tuple[Any, ...]:
@@ -42,11 +42,11 @@ class Case:
             yield self.reference.generate_input(**args)
 
     def products(self) -> int:
-        """Multiplications of a call."""
+        """The number of multiplications in a call."""
         return self.args.get("l", 1) * sum(m * n * k for m, n, k in self._sizes())
 
     def elements(self) -> int:
-        """Elements of A and B, of all groups and batch entries."""
+        """The number of elements of A and B, of all groups and batch entries."""
         return self.args.get("l", 1) * sum((m + n) * k for m, n, k in self._sizes())
 
     def _sizes(self) -> list[tuple[int, ...]]:
@@ -72,7 +72,7 @@ class Inputs:
         self.made: dict[tuple[Any, ...], Data] = {}
 
     def prepare(self, case: Case, number: int = 0) -> None:
-        """Make an input, unless it is there. One that cannot be made raises its exception when it is taken."""
+        """Make an input, unless it is made already. If it cannot be made, `take` raises the exception."""
         key = case.identity(), number
         if key not in self.made:
             with suppress(Exception):

@@ -1,12 +1,12 @@
-"""Modelled times of a case: what --clock asks for, and text and figures of the emulator's clock.
+"""Modelled times of a case: the request of --clock, and the clock's figures as text.
 
 `clock` is a dict with the items
     chip         name of the chip's profile
-    band         what is known of the model's error there
-    calls        of the timed loop
-    ordinary     a dict: us of a call; utilisation: part of the chip -> share; waits: role -> [largest reason, share].
-                 Launches are ordinary ones (harness.launch_modes)
-    programmatic a dict as `ordinary`, with the launches' own attributes; None if none of them is programmatic
+    band         the known error of the model on that chip, as text
+    calls        number of calls of the timed loop
+    ordinary     figures of ordinary launches (harness.launch_modes), a dict: us of a call; utilisation: part of the
+                 chip -> share; waits: role -> [largest reason, share]
+    programmatic a dict like `ordinary`, with the launches' own attributes; None if none of them is programmatic
     files        lines about the files that were written
     why          lines about what would make the loop faster, if they were asked for
 """
@@ -56,7 +56,7 @@ def title(clock: dict[str, Any]) -> str:
 
 
 def clock_column(clock: dict[str, Any]) -> dict[str, str]:
-    """One case's modelled figures by label."""
+    """The modelled figures of one case, as text: label -> figure."""
     column = {f"modelled us, {ORDINARY}": f"{clock['ordinary']['us']:.2f}"}
     if clock["programmatic"]:
         column[f"modelled us, {PROGRAMMATIC_LAUNCHES}"] = f"{clock['programmatic']['us']:.2f}"

@@ -1,4 +1,4 @@
-"""The confinement of a worker process: what it may do, and the keeper that ends all that it has started."""
+"""Confines a worker process to what it may do, under a keeper that ends all that the worker has started."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Confinement:
     keeps_rights: bool = False  # true if it keeps capabilities and namespaces, which a profiler around it needs
 
     def enter(self) -> int:
-        """Put this process and all that it starts under these rules. Returns Landlock's ABI, 0 without it.
+        """Put this process and all that it starts under these rules. Returns Landlock's ABI, 0 if there is none.
 
-        Raises OSError. Must be called before a second thread starts.
+        Raises OSError if the kernel refuses. Must be called before a second thread starts.
         """
         if not self.keeps_rights:
             namespaces.enter(self.writable)
@@ -45,7 +45,7 @@ class Confinement:
     def keep_to_itself(self) -> None:
         """Confine this process further: of the entries in /proc, it and its threads may change only their own.
 
-        Raises OSError. Must be called before a second thread starts.
+        Raises OSError if the kernel refuses. Must be called before a second thread starts.
         """
         os.set_inheritable(os.open(OWN_PROCESS, os.O_PATH), True)  # open, to keep the rule's entry alive
         landlock.restrict([*self._places(), OWN_PROCESS])
@@ -56,7 +56,7 @@ class Confinement:
 
 
 def shortcomings() -> str:
-    """A sentence about what this kernel cannot keep a worker from; empty if there is nothing."""
+    """A sentence about the acts from which this kernel cannot keep a worker; empty if there are none."""
     version = landlock.abi()
     if version < landlock.LEAST_ABI:
         return (
@@ -76,11 +76,11 @@ def shortcomings() -> str:
 def fork_confined(confinement: Confinement, judge: int) -> None:
     """Confine this process and return in a child that is confined further; the process itself becomes its keeper.
 
-    The keeper ends when the child does, in the same way, or by SIGTERM. Before, it kills every process of its domain:
-    one system call reaches all of them, however fast they fork. The child cannot reach the keeper, whose domain is
-    not its own. Without signals' scopes there is no keeper, and this process returns.
+    The keeper ends at SIGTERM or after the child, with the child's status. Before it ends, it kills every process of
+    its domain: one system call reaches all of them, however fast they fork. The child cannot reach the keeper, which is
+    outside of the child's domain. If Landlock has no scopes for signals, there is no keeper, and this process returns.
 
-    judge: a process that adopts this one, whose parent is about to end.
+    judge: the number of the process that adopts this one, whose parent is about to end.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
     while os.getppid() != judge:

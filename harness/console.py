@@ -1,4 +1,4 @@
-"""Consoles, tables and figures of every command, in one style. rich is imported when the first table is made."""
+"""Consoles, tables and figures of every command, in one style. rich is imported at the first console or table."""
 
 from __future__ import annotations
 

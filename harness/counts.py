@@ -1,4 +1,4 @@
-"""Text of the emulator's counts of a case.
+"""Writes the emulator's counts of a case as text.
 
 `counts` is a dict with the items
     launches              a dict per launch: the fields of the emulator's counters
@@ -23,7 +23,7 @@ PER_ALLOCATION = "TMA bytes per allocation (requested, unique)"
 
 
 def counts_column(counts: dict[str, Any]) -> dict[str, str]:
-    """One case's counts by label: the figures of its plan, then the emulator's counts, summed over the launches."""
+    """Text by label for one case: the figures of its plan, then the emulator's counts, summed over the launches."""
     column = {f"plan: {name}": str(value) for name, value in counts["plan"].items()}
     column["launches"] = str(len(counts["launches"]))
     for field, (label, minimum, ratio) in COUNTED.items():
@@ -35,12 +35,12 @@ def counts_column(counts: dict[str, Any]) -> dict[str, str]:
 
 
 def counts_text(counts: dict[str, Any]) -> str:
-    """counts_column as one line of text."""
+    """One line of text with the items of counts_column."""
     return f"{TITLE}: " + ", ".join(f"{label} {value}" for label, value in counts_column(counts).items())
 
 
 def launches_text(counts: dict[str, Any]) -> str:
-    """counts_column and every count of every launch, as text."""
+    """Lines of text with the items of counts_column, then every count of every launch."""
     lines = [f"{TITLE}:", *(f"{label}: {value}" for label, value in counts_column(counts).items())]
     for number, launch in enumerate(counts["launches"]):
         lines.append(f"launch {number}: {launch['kernel']}")

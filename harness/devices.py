@@ -30,7 +30,7 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Device:
-    """A kind of device; three are defined below. Two are equal if they are the same object."""
+    """A kind of device; three are defined below. Devices are compared by identity."""
 
     name: str  # value of --device
     title: str  # name for a sentence, with its article
@@ -114,13 +114,13 @@ class DeviceError(Exception):
 
 
 def emulator_device() -> Device | None:
-    """The device that `python -m nogpu` has put this process on; None without it. Does not import torch."""
+    """The device that `python -m nogpu` has put this process on; None if it has not. torch is not imported."""
     variable = os.environ.get("NOGPU")
     return next((device for device in DEVICES.values() if variable and device.emulator_variable == variable), None)
 
 
 def cuda_capability() -> tuple[int, int] | None:
-    """Compute capability of the current CUDA device, None if there is no device."""
+    """Compute capability (major, minor) of the current CUDA device; None if there is no device."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:

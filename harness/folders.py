@@ -22,7 +22,7 @@ CACHES = (
 
 @dataclass(frozen=True)
 class Folders:
-    """A worker's own folders. Nothing but a confined worker reads what is in them."""
+    """A worker's own folders. Only a confined worker reads their content."""
 
     home: Path
     temporary: Path
@@ -47,7 +47,10 @@ class FolderError(Exception):
 
 
 def make_folders(digest: str) -> Folders:
-    """Make the folders for a submission with this digest. The homes used last are kept. Raises FolderError."""
+    """Make the folders for a submission with this digest, and remove all homes but those used last.
+
+    Raises FolderError if a temporary folder cannot be made.
+    """
     try:
         temporary = Path(tempfile.mkdtemp(prefix="nvfp4-worker-"))
     except OSError as error:

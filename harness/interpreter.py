@@ -46,8 +46,8 @@ class Output(io.TextIOWrapper):
 def open_streams() -> bool:
     """Make standard output an `Output`, and replace closed standard streams by the null device.
 
-    Otherwise the next file that is opened would take their numbers. Standard output escapes what its encoding lacks.
-    Returns whether it was open.
+    Files that are opened next would otherwise take their numbers. Standard output escapes what its encoding lacks.
+    Returns whether standard output was open.
     """
     has_output = sys.stdout is not None
     for number in range(3):
@@ -80,7 +80,7 @@ def remark(text: str) -> None:
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """A context that exempts imported objects from garbage collection for good: it is a fifth of torch's import."""
+    """A context without garbage collection, which takes a fifth of torch's import; it exempts its objects for good."""
     is_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -93,9 +93,9 @@ def without_collection() -> Iterator[None]:
 
 @contextmanager
 def without_meta_kernels() -> Iterator[None]:
-    """A context in which torch is imported without kernels for tensors on "meta", a quarter of its import.
+    """A context in which torch is imported without kernels for tensors on "meta", which take a quarter of its import.
 
-    For a process that has no such tensors, and where nothing but the project's own code runs.
+    It is for a process that has no such tensors and runs nothing but the project's own code.
     """
     name = "torch._meta_registrations"
     if "torch" in sys.modules:

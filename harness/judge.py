@@ -34,7 +34,7 @@ class Asks(Protocol):
     memory: SharedMemory
 
     def ask(self, request: messages.Request, reply: type[Body], meanwhile: Callable[[], Any] | None = None) -> Body:
-        """The reply to a request, of this class. meanwhile: called while the worker works."""
+        """Send a request and return the reply, of class `reply`. meanwhile: called while the worker works."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Trial:
         return self.worker.ask(request, messages.Called, meanwhile).launches
 
     def compare(self, slot: int, expected: Any) -> tuple[bool, str]:
-        """(passed, message) of the output of the last call on the slot; see Reference.compare."""
+        """Compare the output of the last call on the slot. Returns (passed, message); see Reference.compare."""
         import torch
 
         from harness.outputs import find_fault
@@ -85,7 +85,7 @@ class Trial:
         return self.case.reference.compare(expected, copies if isinstance(expected, list) else copies[0])
 
     def find_mismatch(self, expected: list[Any]) -> str:
-        """The first of the slots 0, 1, ... with a wrong output, and its differences; empty if all are right."""
+        """A text on the first of the slots 0, 1, ... whose output is wrong; empty if all are right."""
         for slot, want in enumerate(expected):
             passed, message = self.compare(slot, want)
             if not passed:
@@ -141,7 +141,7 @@ def count_case(
 
 
 def clock_calls(trial: Trial, clock: Clocking, replaying: Callable[[int, int], None] | None = None) -> dict[str, Any]:
-    """The recorded call as the contest's loop on a chip; see harness.clocks and count_case."""
+    """Replay the recorded call as the contest's loop on a chip. Returns a `clock` of harness.clocks; see count_case."""
     calls = trial.case.problem.inputs_per_timing
     files = (str(path) if path else "" for path in (clock.timeline, clock.picture))
     clocked = trial.worker.ask(messages.Clock(clock.chip, calls, *files), messages.Clocked)
@@ -183,9 +183,10 @@ def check_calls(trial: Trial, counted: bool) -> Checked:
 
 
 def check_repeated_calls(trial: Trial, counted: bool) -> Checked:
-    """Call on different inputs, first like the contest; from the third call on tensors are at the second's addresses.
+    """Call the submission on different inputs and check each output, and the first output again at the end.
 
-    A result that is right only once, that stays in an earlier call's place, or that a later call overwrites, fails.
+    The first call is on a copy, as in the contest; from the third on, tensors are at the second call's addresses. A
+    result fails that is right only once, stays in an earlier call's place, or is overwritten by a later call.
     """
     last = trial.calls - 1
     for number in range(trial.calls):
@@ -257,7 +258,7 @@ def hand_over(trial: Trial, first: int) -> list[Any]:
 
 
 def measure_here(trial: Trial, call: Callable[[Any], Any], inputs: list[Any], limits: Limits) -> Stats:
-    """Time calls of this process, with the device to itself."""
+    """Time calls in this process, after the worker has released its device memory."""
     trial.worker.ask(messages.Finish(), messages.Finished)
     for _ in range(WARM_UP_REPEATS):
         time_calls(call, inputs)

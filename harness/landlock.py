@@ -1,7 +1,7 @@
-"""Landlock: domains of processes that reach neither others nor files; Documentation/userspace-api/landlock.rst.
+"""Puts processes into domains of Landlock, described in Linux's Documentation/userspace-api/landlock.rst.
 
-A process in a domain cannot reach a process outside of it through ptrace, /proc/PID/fd or /proc/PID/mem, and from ABI 6
-(Linux 6.12) on it cannot send it a signal either. It changes files in the places that its rules name, and in no others.
+A process in a domain cannot reach a process outside of it through ptrace, /proc/PID/fd or /proc/PID/mem, nor, from
+ABI 6 (Linux 6.12) on, by a signal. It can change files only in the places that the domain's rules name.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _PathBeneath(ctypes.Structure):
 
 
 def abi() -> int:
-    """The version of the kernel's interface, 0 without it."""
+    """The version of the kernel's interface; 0 if the kernel has no Landlock."""
     return max(libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), CREATE_RULESET_VERSION), 0)
 
 

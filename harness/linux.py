@@ -1,4 +1,4 @@
-"""Linux system calls that Python's library lacks."""
+"""Makes Linux system calls that Python's library lacks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def checked(result: int) -> int:
-    """The result of a system call. Raises OSError for a negative one."""
+    """Return the result of a system call. Raises OSError for a negative one."""
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result

@@ -32,7 +32,7 @@ MAX_NS = 1e15  # time of a timed call
 Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
 Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
-Share = Annotated[float, msgspec.Meta(ge=0, le=2)]  # share of a rate; above 1 where the rate itself is a model's
+Share = Annotated[float, msgspec.Meta(ge=0, le=2)]  # share of a rate; above 1 where the rate itself is modelled
 Row = msgspec.Meta(max_length=MAX_NAMES)
 Items = msgspec.Meta(max_length=MAX_ITEMS)
 
@@ -94,7 +94,7 @@ class Call(Message):
 
 
 class Fetch(Message):
-    """Copy what the last call on the slot returned to the shared memory. Answer: Outputs.
+    """Copy the result of the last call on the slot to the shared memory. Answer: Outputs.
 
     places: expected shape and dtype of each tensor, with the place of its contiguous elements.
     """
@@ -123,7 +123,7 @@ class Clock(Message):
 
 
 class Why(Message):
-    """Go on with replays of the loop, as ordinary launches, each with one thing that costs nothing. Answer: Explained.
+    """Continue the replays of the loop, in ordinary launches, each with one cost left out. Answer: Explained.
 
     The judge repeats the request until the answer has lines.
     """
@@ -223,7 +223,7 @@ class Outputs(Message):
 
 
 class Timed(Message):
-    """Nanoseconds per call."""
+    """The mean time of a call, in nanoseconds."""
 
     nanoseconds: Annotated[float, msgspec.Meta(gt=0, le=MAX_NS)]
 
@@ -274,7 +274,7 @@ class Offered(Message):
 
 
 class Finished(Message):
-    """The outcome of Finish: whether the worker's device can run another case."""
+    """The case is finished. is_usable: the worker's device can run another one."""
 
     is_usable: bool
 
@@ -310,13 +310,13 @@ REPLIES = msgspec.json.Decoder(NumberedReply)
 
 
 def encode(message: NumberedRequest | NumberedReply) -> bytes:
-    """The JSON of a message."""
+    """The bytes of a message: its length, then its JSON."""
     text = msgspec.json.encode(message)
     return LENGTH.pack(len(text)) + text
 
 
 def decode_reply(text: bytes, number: int, *expected: type[Message]) -> Message:
-    """The body of the reply to this request, of an expected class. Raises MalformedMessage."""
+    """The body of the reply to this request, of an expected class. Raises MalformedMessage for others."""
     try:
         reply = REPLIES.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -330,7 +330,7 @@ def decode_reply(text: bytes, number: int, *expected: type[Message]) -> Message:
 
 
 def receive(connection: socket.socket) -> bytes | None:
-    """The next message's JSON, None at the end of the stream; waits without limit."""
+    """Wait without limit for the next message. Returns its JSON, or None at the end of the stream."""
     header = connection.recv(LENGTH.size, socket.MSG_WAITALL)
     if len(header) < LENGTH.size:
         return None

@@ -1,4 +1,4 @@
-"""A mode: its job on every case of a problem, warm-up before and report after."""
+"""Runs a mode: warms up, runs the mode's job on every case of a problem, and reports the results."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def run_mode(
 def run_plans(
     result: Result, problem: Problem, spec: TestSpec, worker: Worker, report: ProtocolReport | ConsoleReport
 ) -> Result:
-    """Add the outcome of one call in every plan to a case's result; a plan that ends its worker fails alone."""
+    """Add the outcome of one call in every plan to a case's result. If a plan ends the worker, only that plan fails."""
     offered = worker.run(offer_plans, problem, spec)
     if not offered.passed or offered.plans is None:
         return offered

@@ -1,4 +1,4 @@
-"""Python files as modules, by path."""
+"""Loads Python files as modules, by path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Namespaces and capabilities: a process has no right that its user lacks, and sees an unchangeable file tree."""
+"""Namespaces and capabilities that leave a process no right which its user lacks, and a read-only file tree."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def _set_attributes(path: str, flags: int, attributes: _MountAttributes) -> None
 def hidden() -> Iterator[str]:
     """Paths of the machine's consoles, and of sockets with a file on which a process may be listening.
 
-    What listens there, as a session's D-Bus, tmux or Docker, may run programs outside of a worker's domain. A socket
-    that is a mount's own place can be of another network namespace, which the kernel's list leaves out.
+    A server that listens there, such as a session's D-Bus, tmux or Docker, may run programs outside of the worker's
+    domain. Mount points are searched, too: the kernel's list of sockets leaves out other network namespaces.
     """
     yield from (path for path in glob.glob("/dev/tty*") + ["/dev/console"] if os.access(path, os.R_OK))
     bound = re.findall(r" (/.*)$", Path("/proc/net/unix").read_text(errors="surrogateescape"), re.MULTILINE)

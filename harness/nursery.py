@@ -1,6 +1,6 @@
-"""The judge's side of the nursery, a process that starts the workers and is started before a submission runs.
+"""The judge's side of the nursery: a process that is started before any submission runs, and that starts the workers.
 
-harness.nursery_process is its other side.
+harness.nursery_process is the nursery's own side.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Setting(msgspec.Struct):
 
 
 class Child:
-    """A child of this process, by number and pidfd."""
+    """A child process of this one: its number and its pidfd."""
 
     def __init__(self, process: int):
         self.process, self.pidfd = process, os.pidfd_open(process)
@@ -64,10 +64,10 @@ class Child:
 
 
 class Nursery:
-    """The process and the socket to it."""
+    """The nursery's process and the socket to it."""
 
     def __init__(self, setting: Setting, relay: Relay):
-        """relay: takes what the workers print."""
+        """relay: takes the workers' output."""
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.relay = relay
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
@@ -90,7 +90,7 @@ class Nursery:
             socket.send_fds(self.socket, [b"start"], [connection, memory])
 
     def deliver(self, deadline: float) -> Child:
-        """The worker that was ordered. Raises NurseryLost. deadline: in time.monotonic's seconds."""
+        """Return the worker that was ordered. Raises NurseryLost. deadline: in time.monotonic's seconds."""
         try:
             self.socket.settimeout(max(0.001, deadline - time.monotonic()))
             answer = self.socket.recv(MOST_BYTES).decode(errors="replace")

@@ -2,10 +2,10 @@
 
     python -m harness.nursery_process SOCKET SETTING     a descriptor, and a nursery.Setting as JSON
 
-A request on its socket brings the descriptors of a worker's socket and shared memory. The process forks, and the child
+A request on the socket brings the descriptors of a worker's socket and shared memory. The process forks, and the child
 confines itself before it reads a file again. So even where the kernel cannot keep a submission from changing the files
 of the project, of Python or of a library, a submission changes no code that confines a later worker. No submission's
-code runs in this process. It ends with the judge, whose child a worker becomes.
+code runs in this process. The process ends with the judge; a worker becomes a child of the judge.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from harness.nursery import MOST_BYTES, Setting
 
 
 def preload() -> None:
-    """Import what a worker needs on the emulated device, and load the emulator's compiled functions."""
+    """Import a worker's modules for the emulated device, and load the emulator's compiled functions."""
     with without_collection():
         import harness.outputs
         import harness.runner
@@ -54,7 +54,7 @@ def emulators_cache() -> Path | None:
 def link_files(source: Path, folder: Path) -> None:
     """Make links in a worker's folder to the entries of the emulator's cache, to save compiling them.
 
-    Links that cannot be made are left out: on a full disk, or where an earlier worker has made something else.
+    Links that a full disk or an entry of an earlier worker prevents are left out.
     """
     for kind in source.iterdir():
         if kind.is_dir():
@@ -67,7 +67,10 @@ def link_files(source: Path, folder: Path) -> None:
 
 
 def start_worker(setting: Setting, connection: int, memory: int, judge: int) -> int:
-    """Start a worker, which the judge adopts, and return its process number. connection, memory: its descriptors."""
+    """Start a worker, which the judge adopts, and return the worker's process number.
+
+    connection, memory: descriptors of the worker's socket and of the shared memory.
+    """
     reading, writing = os.pipe()
     parent = os.fork()
     if not parent:  # the parent of the worker, which ends at once so that the judge adopts it
@@ -123,7 +126,7 @@ def become_worker(setting: Setting, connection: int, memory: int, judge: int) ->
 def main() -> None:
     judge = os.getppid()
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    prctl(PR_SET_DUMPABLE, 0)  # hides its memory from other processes, also on a kernel that confines them less
+    prctl(PR_SET_DUMPABLE, 0)  # hides this process's memory from other processes, also on a kernel without Landlock
     setting = msgspec.convert(json.loads(sys.argv[2]), Setting)
     try:
         emulators_cache()  # loads its module now

@@ -1,4 +1,4 @@
-"""Command-line options that several commands have: one name, one meaning and one help text each."""
+"""Command-line options that several commands share, each with one name, one meaning and one help text."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ LONGEST_S = 1_000_000  # longest wait that the system can take: it counts millis
 
 
 def command_parser(usage: str) -> argparse.ArgumentParser:
-    """A parser whose description is a module's docstring, printed as it stands."""
+    """A parser whose help begins with `usage`, a module's docstring, with its line breaks."""
     return argparse.ArgumentParser(
         description=usage, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
 
 
 def add_problem(parser: argparse.ArgumentParser, more: Sequence[str] = ()) -> None:
-    """--problem: a name of task.PROBLEMS or one of `more`."""
+    """Add --problem: a name of task.PROBLEMS or one of `more`."""
     parser.add_argument("--problem", choices=(*PROBLEMS, *more), default=GROUP_GEMM.name, help="default: %(default)s")
 
 
 def add_case(parser: argparse.ArgumentParser, several: bool = False) -> None:
-    """--case: a number, or with `several` a list of numbers; None where it is not given."""
+    """Add --case: a number, or with `several` a list of numbers; None by default."""
     text = "run only this case, numbered from 0"
     parser.add_argument(
         "--case",
@@ -43,7 +43,7 @@ def add_case(parser: argparse.ArgumentParser, several: bool = False) -> None:
 
 
 def add_submission(parser: argparse.ArgumentParser) -> None:
-    """--submission: a file that defines custom_kernel."""
+    """Add --submission: a file that defines custom_kernel."""
     parser.add_argument(
         "--submission",
         type=Path,
@@ -54,7 +54,7 @@ def add_submission(parser: argparse.ArgumentParser) -> None:
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
-    """--device: a name of devices.DEVICES; None where it is not given."""
+    """Add --device: a name of devices.DEVICES; None by default."""
     parser.add_argument(
         "--device",
         choices=tuple(DEVICES),
@@ -63,12 +63,12 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 
 
 def add_schedule(parser: argparse.ArgumentParser) -> None:
-    """--schedule: text for `python -m nogpu`."""
+    """Add --schedule: text for `python -m nogpu`."""
     parser.add_argument("--schedule", metavar="S[,S...]", help="passed on to the emulator if that is the device")
 
 
 def add_sanitizer(parser: argparse.ArgumentParser) -> None:
-    """--sanitize, and --sanitize-allow and --sanitize-schedule, text for `python -m nogpu`."""
+    """Add --sanitize, and --sanitize-allow and --sanitize-schedule, whose text is for `python -m nogpu`."""
     parser.add_argument(
         "--sanitize",
         action="store_true",
@@ -80,7 +80,7 @@ def add_sanitizer(parser: argparse.ArgumentParser) -> None:
 
 
 def add_clock(parser: argparse.ArgumentParser) -> None:
-    """--clock, with --why, --timeline and --picture; `clocking` reads them."""
+    """Add --clock, --why, --timeline and --picture; `clocking` reads them."""
     parser.add_argument(
         "--clock",
         type=chip,
@@ -104,7 +104,7 @@ def add_clock(parser: argparse.ArgumentParser) -> None:
 
 
 def clocking(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Clocking | None:
-    """The request that the options of `add_clock` make. Exits with 2 if they need a --clock that is missing."""
+    """The request that the options of `add_clock` make. Exits with 2 if one of them needs --clock, which is missing."""
     if args.clock:
         return Clocking(args.clock, args.why, args.timeline, args.picture)
     for name in ("why", "timeline", "picture"):
@@ -117,7 +117,7 @@ def clocking(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Clock
 
 @contextmanager
 def _argument_errors() -> Iterator[None]:
-    """A context whose ValueErrors are argparse.ArgumentTypeErrors."""
+    """A context that turns a ValueError into an argparse.ArgumentTypeError."""
     try:
         yield
     except ValueError as error:
@@ -125,7 +125,7 @@ def _argument_errors() -> Iterator[None]:
 
 
 def chip(text: str) -> str:
-    """A chip profile's name or file."""
+    """A chip profile's name, or the absolute path of its file."""
     from nogpu.clock import profile
 
     with _argument_errors():
@@ -150,7 +150,7 @@ def picture(text: str) -> Path:
 
 
 def add_plans(parser: argparse.ArgumentParser) -> None:
-    """--plans: which of the submission's plans run."""
+    """Add --plans: the choice of the submission's plans that run."""
     parser.add_argument(
         "--plans",
         choices=("chosen", ALL),
@@ -160,7 +160,7 @@ def add_plans(parser: argparse.ArgumentParser) -> None:
 
 
 def add_timeout(parser: argparse.ArgumentParser) -> None:
-    """--timeout: seconds above 0; None where it is not given."""
+    """Add --timeout: seconds above 0; None by default."""
     limits = ", ".join(f"{device.timeout_s} on {name}" for name, device in DEVICES.items())
     parser.add_argument(
         "--timeout",
@@ -171,12 +171,12 @@ def add_timeout(parser: argparse.ArgumentParser) -> None:
 
 
 def add_sms(parser: argparse.ArgumentParser) -> None:
-    """--sms: an integer."""
+    """Add --sms: a number of SMs; a B200's by default."""
     parser.add_argument("--sms", type=int, default=B200_SMS, help="SMs to plan for; default: %(default)s, a B200's")
 
 
 def seconds(text: str) -> float:
-    """A positive number up to LONGEST_S. Raises argparse.ArgumentTypeError."""
+    """A positive number up to LONGEST_S. Raises argparse.ArgumentTypeError for any other text."""
     try:
         value = float(text)
     except ValueError:

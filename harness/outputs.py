@@ -1,7 +1,7 @@
-"""The result of a call: the worker's description of it, and the judge's verdict on the description.
+"""Describes the result of a call, in the worker, and finds faults in the description, in the judge.
 
-An output is a list of tensors for group GEMM and a tensor for the other problems. Each has a storage of its own or is
-the caller's c. The tensors' bytes, from which values are compared, cross separately.
+An output is a list of tensors for group GEMM and a tensor for the other problems. Each tensor has a storage of its own
+or is the caller's c. The tensors' bytes reach the judge separately, in shared memory.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def describe(data: Any, output: Any) -> Outputs:
 
 
 def type_text(item: Any) -> str:
-    """The type of an item, and the oddity of a tensor that is not plain."""
+    """The type of an item, with the device or layout that keeps a tensor from being plain."""
     name = type(item).__name__[:MAX_NAME]
     if type(item) is not torch.Tensor or is_plain(item):
         return name
@@ -80,7 +80,7 @@ def extent(item: Any) -> Extent | None:
 
 
 def overlaps(data: Any, output: Any) -> list[str]:
-    """Owner of the storage that each item overlaps; empty for the caller's c and for an item with its own storage."""
+    """The owner of the storage that each item overlaps; empty for the caller's c and for an item that overlaps none."""
     own_c = [group[2] for group in data[0]] if isinstance(data[0], list) else [data[-1]]
     read = [(tensor, extent(tensor)) for tensor in tensors(data)]
     items = [extent(item) for item in leaves(output)]

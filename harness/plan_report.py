@@ -12,13 +12,13 @@ import torch
 import harness.dsl  # noqa: F401
 import submission
 
-PRODUCTS = {"group_gemm": 1, "gemm": 1, "dual_gemm": 2, "gemv": 0}  # products as in submission.Call; a GEMV has 0
+PRODUCTS = {"group_gemm": 1, "gemm": 1, "dual_gemm": 2, "gemv": 0}  # problem -> products, as in submission.Call
 
 Sizes = Sequence[tuple[int, int, int, int]]  # (M, N, K, L) of each group; one entry for the other problems
 
 
 def requested(schedule: submission.Schedule) -> dict[str, int]:
-    """Bytes by operand that the loads of all tiles read from memory; boxes read nothing past M, N and K."""
+    """The bytes that the loads of all tiles read, by operand. A box reads nothing past M, N and K."""
     plan, total = schedule.plan, dict.fromkeys(("weights", "tokens", "weight SF", "token SF"), 0)
     first_tiles = schedule.first_tiles
     for (m, n, k), tiles in zip(schedule.sizes, map(operator.sub, first_tiles[1:], first_tiles)):
@@ -62,7 +62,7 @@ def describe(schedule: submission.Schedule) -> dict[str, str]:
 
 
 def plan_report(sizes: Sizes, problem: str = "group_gemm") -> dict[str, str]:
-    """The figures of the launches of `custom_kernel` on the current device; " + " separates those of several launches.
+    """The figures of `custom_kernel`'s launches on the current device, as text; " + " separates several launches'.
 
     Raises ValueError for sizes that the kernel does not support.
     """
@@ -72,7 +72,7 @@ def plan_report(sizes: Sizes, problem: str = "group_gemm") -> dict[str, str]:
 
 
 def configuration_name(configuration: Sequence[int]) -> str:
-    """A configuration in words: an MMA's weight rows and tokens, CTAs of an SM, tiles of a cluster if several."""
+    """A configuration's name: weight rows x tokens of an MMA, CTAs per SM, and tiles side by side if several."""
     tile, cta_group, per_sm, neighbours = configuration
     together = f", {neighbours} side by side" if neighbours > 1 else ""
     return f"{submission.WEIGHT_TILE * cta_group}x{tile}, {per_sm} per SM{together}"
@@ -84,9 +84,9 @@ def configurations(problem: str) -> list[submission.Configuration]:
 
 
 def plans(sizes: Sizes, problem: str = "group_gemm") -> tuple[list[str], str]:
-    """Names of the configurations that can take every launch of these sizes, and the one that custom_kernel chooses.
+    """Names of the configurations that can take every launch of these sizes, and the name of custom_kernel's choice.
 
-    The latter is empty if launches choose differently. Raises ValueError for sizes that the kernel does not support.
+    The choice is empty if launches differ in it. Raises ValueError for sizes that the kernel does not support.
     """
     sms = current_sms()
     launches = submission.configure(tuple(map(tuple, sizes)), sms, products=PRODUCTS[problem])
@@ -108,7 +108,7 @@ def _name(schedule: submission.Schedule) -> str:
 
 
 def forced(name: str) -> Callable[[tuple], Any]:
-    """custom_kernel in this configuration. Raises ValueError for a name without a configuration."""
+    """`custom_kernel` in the configuration of this name. Raises ValueError if there is none."""
     known = {configuration_name(each): each for each in submission.legal_configurations()}
     if name not in known:
         raise ValueError(f"there is no configuration {name!r}; there are {', '.join(known)}")
@@ -116,5 +116,5 @@ def forced(name: str) -> Callable[[tuple], Any]:
 
 
 def current_sms() -> int:
-    """SMs of the current device."""
+    """The number of SMs of the current device."""
     return submission.sm_count(torch.cuda.current_device())

@@ -1,4 +1,4 @@
-"""Process trees: the processes that a process has started, and their end."""
+"""Finds and ends the processes that descend from this one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def protect_from_children() -> None:
 
 
 def _parents() -> dict[int, int]:
-    """The parent of each process."""
+    """The numbers of all processes: process -> its parent."""
     parents = {}
     for name in os.listdir("/proc"):
         if name.isdecimal():
@@ -29,12 +29,12 @@ def _parents() -> dict[int, int]:
 
 
 def children() -> set[int]:
-    """The processes whose parent is this one."""
+    """The numbers of the processes whose parent is this one."""
     return {process for process, parent in _parents().items() if parent == os.getpid()}
 
 
 def _descendants(spared: set[int]) -> set[int]:
-    """The processes that descend from this one, without `spared` and its descendants."""
+    """The numbers of this process's descendants, without the children `spared` and their descendants."""
     parents = _parents()
     found = {process for process, parent in parents.items() if parent == os.getpid()} - spared
     grew = True

@@ -1,4 +1,4 @@
-"""One call of a submission under torch's profiler, or marked for Nsight Compute."""
+"""Profiles one call of a submission by torch's profiler, or marks it for Nsight Compute."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ OUTER_PROFILERS = ("POPCORN_NCU", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PAT
 
 
 def has_outer_profiler() -> bool:
-    """True if Nsight Compute or Nsight Systems has started this process; it needs its rights in the worker, too."""
+    """True if Nsight Compute or Nsight Systems has started this process."""
     named = any(os.environ.get(name, "0").lower() not in ("", "0", "false") for name in OUTER_PROFILERS)
     return named or "Injection" in os.environ.get("LD_PRELOAD", "")
 
 
 def profile(kernel: Callable[[Any], Any], data: Any) -> str:
-    """The table of torch's profiler for one call; under ncu (POPCORN_NCU) one call in the NVTX range custom_kernel."""
+    """Call the kernel on a copy of `data` and return the table of torch's profiler.
+
+    Under ncu (POPCORN_NCU) the call is in the NVTX range custom_kernel, and the text is empty.
+    """
     import torch
 
     from harness.shared_memory import clone

@@ -1,4 +1,4 @@
-"""The contest's protocol: `key: value` lines on the file descriptor that POPCORN_FD names."""
+"""Reports by the contest's protocol: `key: value` lines on the file descriptor that POPCORN_FD names."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The copy of a worker's output on this process's own: made by a thread, limited, without control characters.
+"""Copies a worker's output to this process's own, in a thread, up to a limit and without control characters.
 
-The worker has pipes in place of this process's descriptors. So it cannot write after the verdict, nor into a file to
-which they lead, nor change a terminal; and a terminal that stands still stops only the worker, whose time runs.
+The worker has pipes in place of this process's descriptors. So the worker cannot write after the verdict, into a file
+to which the descriptors lead, or to a terminal. A terminal that is stopped stops only the worker, whose time runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The restart of eval.py under `python -m nogpu`, which emulates a B200 or runs B200 programs on a Hopper GPU."""
+"""Restarts eval.py under `python -m nogpu`, which emulates a B200 or runs B200 programs on a Hopper GPU."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def without_options(arguments: list[str]) -> list[str]:
 
 
 def emulator_variables(sanitizer: Sanitizer | None) -> dict[str, str]:
-    """The variables of the sanitizer: `nogpu check` would judge eval.py by notes, which its workers may not leave."""
+    """The variables of the sanitizer. They replace `nogpu check`, which judges by notes that workers may not leave."""
     if sanitizer is None:
         return {}
     waived = ",".join(waiver.text for waiver in sanitizer.waivers)
@@ -56,8 +56,8 @@ def restart_under_emulator(
 ) -> NoReturn:
     """Replace this process by `python -m nogpu eval.py` with the same arguments; file descriptors stay open.
 
-    schedule: of the emulator; None for its default. sanitizer: None for none. Raises DeviceError in a process that was
-    restarted this way before.
+    schedule: the emulator's --schedule; None for its default. sanitizer: None to run without. Raises DeviceError in a
+    process that was restarted this way before.
     """
     if os.environ.get(RESTARTED):
         raise DeviceError("python -m nogpu is another package of that name: PYTHONPATH leads to it")

@@ -1,4 +1,4 @@
-"""The outcome of a case, in the form in which it reaches the reports."""
+"""Holds the outcome of a case for the reports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Result:
     plans: Plans | None = None  # result of `--plans all`
 
     def cleaned(self) -> Result:
-        """A copy with control characters as escape sequences: texts of a submission reach terminals and protocols."""
+        """A copy with unprintable characters escaped, because a submission's texts reach terminals and protocols."""
         return replace(
             self,
             message=clean(self.message),
@@ -47,7 +47,7 @@ class Plans:
     ends: Mapping[str, Result] = field(default_factory=dict)
 
     def cleaned(self) -> Plans:
-        """A copy with control characters as escape sequences."""
+        """A copy with unprintable characters escaped."""
         ends = {clean(name): end.cleaned() for name, end in self.ends.items()}
         return Plans(tuple(map(clean, self.names)), clean(self.chosen), ends)
 

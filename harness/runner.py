@@ -1,9 +1,9 @@
-"""The worker process: it imports the submission and calls it on request. Nothing that it says is trusted.
+"""The worker process, which imports the submission and calls it on request. The judge trusts none of its replies.
 
     python -m harness.runner SUBMISSION SOCKET MEMORY    descriptors of its end of the socket and of the shared memory
 
-It is confined before it starts (harness.nursery_process). It may hang or die with a submission; the judge notices and
-starts another.
+The process is confined before it starts (harness.nursery_process). If it hangs or dies with a submission, the judge
+notices and starts another.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CONTEST = str(ROOT / "nogpu" / "src" / "nogpu" / "contest")
 
 
 def load_submission(path: str) -> ModuleType:
-    """The module `submission` from the file at `path`, imported once. It may import the contest's `utils`."""
+    """The module `submission` from the file at `path`, imported once; it can import the contest's `utils`."""
     if CONTEST not in sys.path:
         sys.path.append(CONTEST)  # behind a module `utils` of the submission's own
     with without_collection():
@@ -42,7 +42,7 @@ def load_submission(path: str) -> ModuleType:
 
 
 class Runner:
-    """Carries out requests. A slot holds an input, and the result of the last call on it."""
+    """Carries out the judge's requests. A slot holds an input and the result of the last call on that input."""
 
     def __init__(self, load: Callable[[], ModuleType], memory: SharedMemory):
         """load: returns the submission's module, or raises the exception of its import."""
@@ -57,7 +57,7 @@ class Runner:
         }
 
     def answer(self, request: messages.Request) -> messages.Reply:
-        """Carry out a request. The reply has an exception as text, since those of the DSL cannot cross the socket."""
+        """Carry out a request and return its reply: Failed, with the exception as text, if it raises one."""
         try:
             return self.handlers[type(request)](request)
         except BaseException as error:  # includes SystemExit
@@ -200,7 +200,7 @@ def printable(value: object, limit: int = messages.MAX_NAME) -> str:
 
 
 def device_is_usable() -> bool:
-    """True until an error that CUDA reports from every later call."""
+    """False after an error that CUDA reports from every later call."""
     import torch
 
     try:
@@ -222,7 +222,7 @@ def count_launches(call: Callable[[], None]) -> tuple[messages.Launch, ...]:
 
 
 def modelled(loop: Loop) -> messages.Modelled:
-    """The figures of a loop that the judge receives."""
+    """The figures of a loop for the judge: time, utilisation, and each role's longest wait."""
     waits = {}
     for role, parts in loop.report.waits.items():
         waited = {reason: share for reason, share in parts.items() if reason != "issue"}
@@ -235,8 +235,8 @@ def modelled(loop: Loop) -> messages.Modelled:
 def plan_of(submission: ModuleType, problem: str, sizes: list[tuple[int, int, int, int]]) -> dict[str, Any]:
     """The submission's account of its launches: label -> figure; empty for a submission without one.
 
-    A submission gives it by a function plan_report(problem_sizes), which is called for group GEMM only, or
-    plan_report(problem_sizes, problem), which is called for every problem. harness.plan_report is the project's own.
+    The account comes from a function plan_report(problem_sizes) of the submission, called for group GEMM only, or
+    plan_report(problem_sizes, problem), called for every problem. For the project's own it is in harness.plan_report.
     """
     plan_report: Callable[..., dict[str, Any]] | None = getattr(submission, "plan_report", None)
     if Path(getattr(submission, "__file__", None) or "").resolve() == ROOT / "submission.py":
@@ -249,7 +249,7 @@ def plan_of(submission: ModuleType, problem: str, sizes: list[tuple[int, int, in
 
 
 def choices_of(submission: ModuleType) -> ModuleType | None:
-    """The module harness.plan_report for a submission with the project's functions to force a plan, else None."""
+    """The module harness.plan_report if the submission has the project's functions for forcing a plan, else None."""
     if not all(hasattr(submission, name) for name in ("solve", "candidates", "configure", "legal_configurations")):
         return None
     from harness import plan_report

@@ -1,4 +1,4 @@
-"""The emulator's sanitizer for a submission, with the waivers of its file and of the command line."""
+"""Requests the emulator's sanitizer for a submission, with the waivers of its file and of the command line."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ class Sanitizer:
 
 
 def chosen(submission: Path, allowed: str | None, schedules: str | None) -> Sanitizer:
-    """The sanitizer of a run. submission: its lines may waive rules. allowed: further rules, comma-separated. Raises
-    ValueError for a malformed waiver.
+    """The sanitizer of a run. Raises ValueError for a malformed waiver.
+
+    submission: the file whose lines may waive rules. allowed: further waived rules, separated by commas.
     """
     from nogpu.sanitizer import RULES, waivers
 

@@ -44,7 +44,7 @@ syslog 103 116
 # Call -> numbers by machine.
 REFUSED = {name: (int(x86), int(arm)) for name, x86, arm in re.findall(r"(\w+)\s+(\d+)\s+(\d+)", REFUSED_CALLS)}
 
-# Call -> numbers by machine, {argument: the value that it may have}: a process that is named by its number is another.
+# Call -> numbers by machine, {argument: the only value allowed}; any other value could name another process.
 LIMITED = {
     "prlimit64": ((302, 261), {0: 0}),
     "sched_setparam": ((142, 118), {0: 0}),
@@ -109,9 +109,9 @@ def program(machine: int) -> list[Instruction]:
 
 
 def install() -> None:
-    """Filter the calls of this thread and of all that it starts, on the MACHINES. Raises OSError.
+    """Filter the calls of this thread and of all that it starts. Does nothing on machines that are not in MACHINES.
 
-    PR_SET_NO_NEW_PRIVS must be set.
+    PR_SET_NO_NEW_PRIVS must be set. Raises OSError.
     """
     if platform.machine() in MACHINES:
         code = program(MACHINES.index(platform.machine()))

@@ -1,4 +1,4 @@
-"""Tensors in memory that the judge and the worker process share: the layout of an input tuple, and its bytes.
+"""Stores tensors in memory that the judge and the worker process share: the layout of an input tuple, and its bytes.
 
 The memory is a memfd that can grow but not shrink: a worker that cut it off would end the judge by SIGBUS.
 """
@@ -82,7 +82,7 @@ def clone(data: Any) -> Any:
 
 
 def span(shape: tuple[int, ...], stride: tuple[int, ...]) -> int:
-    """Elements from the first to the last of a strided tensor, inclusive; 0 for an empty one."""
+    """The number of elements from the first to the last of a strided tensor, inclusive; 0 for an empty tensor."""
     return 1 + sum((size - 1) * step for size, step in zip(shape, stride)) if math.prod(shape) else 0
 
 
@@ -95,7 +95,7 @@ def aligned(count: int) -> int:
 
 
 def layout_of(data: Any, offset: int = 0) -> tuple[Any, int]:
-    """(layout of nested tuples and lists of tensors and integers, end of its bytes if they begin at `offset`)."""
+    """(layout, end) of nested tuples and lists of tensors and integers, whose bytes lie from `offset` to `end`."""
     if isinstance(data, torch.Tensor):
         shape, stride = tuple(data.shape), data.stride()
         layout = Tensor(shape, stride, dtype_name(data.dtype), data.device.type, offset)
@@ -110,7 +110,7 @@ def layout_of(data: Any, offset: int = 0) -> tuple[Any, int]:
 
 
 def contiguous_places(expected: list[torch.Tensor]) -> tuple[tuple[Tensor, ...], int]:
-    """(layout of contiguous tensors of these shapes and dtypes, end of their bytes)."""
+    """(layouts, end in bytes) of contiguous tensors with the expected ones' shapes and dtypes."""
     layout, end = layout_of([torch.empty(tensor.shape, dtype=tensor.dtype, device="meta") for tensor in expected])
     return layout.items, end
 
@@ -142,7 +142,7 @@ def places(layout: Tensor | Nested | int) -> Iterator[Any]:
 
 
 def load(layout: Any, memory: torch.Tensor) -> Any:
-    """The data of a layout in new memory: tensors with the strides that the layout gives."""
+    """The data of a layout, copied from shared memory to new tensors with the layout's strides."""
     if isinstance(layout, Nested):
         items = [load(item, memory) for item in layout.items]
         return tuple(items) if layout.kind == "tuple" else items

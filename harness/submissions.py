@@ -1,4 +1,4 @@
-"""The submission's file."""
+"""Finds the submission's file and its digest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Submission:
 
     @classmethod
     def of(cls, path: Path) -> Submission:
-        """The submission at a path. Raises OSError for a path that is no Python file, or no file that can be read."""
+        """The submission at a path. Raises OSError for a path that is no readable file named *.py."""
         if not stat.S_ISREG(path.stat().st_mode):
             raise OSError(errno.EINVAL, "it is no file")
         if path.suffix != ".py":

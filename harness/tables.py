@@ -1,4 +1,4 @@
-"""Tables for a person: a row per case, then failures in full and a summary line."""
+"""Prints a mode's results for a person: tables with a row or column per case, failures in full, and a summary line."""
 
 from __future__ import annotations
 
@@ -90,12 +90,12 @@ class ConsoleReport:
         self._print(self.summary(), "bold green" if passed else "bold red")
 
     def count(self) -> tuple[int, int]:
-        """Numbers of cases that passed and failed."""
+        """(number of cases that passed, number that failed)."""
         passed = sum(result.passed for _, _, result in self.results)
         return passed, len(self.results) - passed
 
     def summary(self) -> str:
-        """Cases passed and failed; if all were timed, also the geometric mean and the figures to beat."""
+        """Text on the cases passed and failed; if all were timed, also the geometric mean and the figures to beat."""
         passed, failed = self.count()
         text = f"{passed} passed, {failed} failed"
         means = [result.stats.mean / 1e3 for _, _, result in self.results if result.stats]
@@ -113,7 +113,7 @@ class ConsoleReport:
         self.console.print(text, style=style, highlight=False, soft_wrap=True)
 
     def _print_failures(self) -> None:
-        seen: dict[str, int] = {}  # text of a failure -> name of the first case with it
+        seen: dict[str, int] = {}  # text of a failure -> number of the first case with it
         for number, spec, result in self.results:
             if not result.passed:
                 self._print(f"\ncase {number} FAILED: {shapes_text(spec)}", "bold red")
@@ -168,7 +168,7 @@ class ConsoleReport:
 
 
 def print_total(reports: list[ConsoleReport]) -> None:
-    """Print a line per problem and one for all."""
+    """Print a line per problem and a line for all of them."""
     table = make_table(["all problems", ""], [])
     for report in reports:
         table.add_row(report.problem.name, report.summary())

@@ -1,4 +1,4 @@
-"""The contest's timing loop: calls back to back between two CUDA events on a flushed L2, repeated by its stop rules."""
+"""Times calls as the contest does: back to back between two CUDA events on a flushed L2, repeated by its stop rules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_RELATIVE_ERROR = 1e-3
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a timing."""
+    """The limits of a timing; `repeat` stops at the first that is reached."""
 
     repeats: int
     budget_ns: float  # device time: nanoseconds per call, summed over the repeats
@@ -50,7 +50,7 @@ class Stats:
 
     @classmethod
     def of(cls, durations: list[float]) -> Stats:
-        """Statistics of at least two durations."""
+        """The statistics of at least two durations, in nanoseconds per call."""
         runs, std = len(durations), statistics.stdev(durations)
         return cls(runs, statistics.fmean(durations), std, std / math.sqrt(runs), min(durations), max(durations))
 
@@ -72,7 +72,7 @@ def timing_inputs(
 
 @functools.cache
 def l2_flush_elements() -> int:
-    """Elements of the float32 tensor whose initialization flushes L2."""
+    """The number of elements of the float32 tensor whose initialization flushes L2."""
     import torch
 
     free_bytes, _ = torch.cuda.mem_get_info()

@@ -1,4 +1,4 @@
-"""The judge's side of the worker process: start, requests, time limits, and the end with all that it has started."""
+"""The judge's side of the worker process: starts it, sends requests, keeps time, and ends all that it has started."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LIMIT = "--timeout sets the limit"
 
 
 class WorkerLost(Exception):
-    """A worker that died, exceeded its time or broke the protocol; the text says how. Its processes have ended."""
+    """A worker that died, exceeded its time or broke the protocol; the text says how. All its processes have ended."""
 
 
 class SubmissionFailed(Exception):
@@ -60,7 +60,7 @@ def places_of(error: BaseException) -> str:
 
 
 def preload() -> None:
-    """Import what the judge needs, before the submission can change files."""
+    """Import the judge's modules, before the submission can change files."""
     with without_collection(), without_meta_kernels():
         for name in ("reference", "harness.outputs", "harness.shared_memory"):
             importlib.import_module(name)
@@ -98,9 +98,9 @@ class WorkerProcess:
         self.limit = f"{timeout_s:g} s: the worker was killed ({LIMIT})"
 
     def ask(self, request: messages.Request, reply: type[Body], meanwhile: Callable[[], Any] | None = None) -> Body:
-        """The reply to a request, of this class. meanwhile: called while the worker works.
+        """Send a request and return the reply, of class `reply`. meanwhile: called while the worker works.
 
-        Raises WorkerLost, or SubmissionFailed for an exception in the worker.
+        Raises WorkerLost, SubmissionFailed for an exception in the worker, or the exception of `meanwhile`.
         """
         self.number += 1
         with self._ending():
@@ -139,7 +139,7 @@ class WorkerProcess:
             raise WorkerLost(f"the worker process sent no valid message: {error}") from None
 
     def finish(self) -> None:
-        """Close the socket, so that a waiting worker returns and a profiler around it writes its report, then kill."""
+        """End the requests, so that the worker returns and a profiler around it writes its report, then call `kill`."""
         self.channel.hang_up()
         self.process.wait(EXIT_TIMEOUT_S)
         self.kill()

@@ -1,4 +1,4 @@
-"""NVIDIA's ptxas and nvdisasm: where they are, what they say of a kernel; and the machine code in a cubin."""
+"""Finds and runs NVIDIA's ptxas and nvdisasm, and reads the machine code in a cubin."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from typing import NamedTuple
 from harness.dsl import ARCH
 from nogpu import store
 
-WHEELS = {"ptxas": "nvidia-cuda-nvcc-cu12", "nvdisasm": "nvidia-cuda-nvdisasm"}  # of the extra "report"
-MAX_ENTRIES = 1024  # of runs, about 100 KB each
+WHEELS = {"ptxas": "nvidia-cuda-nvcc-cu12", "nvdisasm": "nvidia-cuda-nvdisasm"}  # packages of the extra "report"
+MAX_ENTRIES = 1024  # kept runs, about 100 KB each
 EXTRA = "`pip install '.[report]'` brings it"
 
 
@@ -40,7 +40,7 @@ def installed(tool: str) -> list[str]:
 
 
 def required(tool: str) -> list[str]:
-    """Paths of a tool as `installed` finds them; raises ReportError where there is none."""
+    """Paths of a tool as `installed` finds them. Raises ReportError if there is none."""
     found = installed(tool)
     if not found:
         raise ReportError(f"{tool} is neither in site-packages nor on PATH; {EXTRA} ({WHEELS[tool]})")
@@ -56,7 +56,7 @@ def check_installed() -> None:
 
 
 def release(tool: str) -> str:
-    """CUDA release of a tool, "12.9.86"."""
+    """CUDA release of a tool, such as "12.9.86". Raises ReportError if the tool names none."""
     version = subprocess.run([tool, "--version"], capture_output=True, text=True, check=True).stdout
     found = re.search(r"V([\d.]+)", version)
     if found is None:
@@ -65,16 +65,16 @@ def release(tool: str) -> str:
 
 
 class Ran(NamedTuple):
-    """The end of a tool's process."""
+    """The outcome of a tool's process."""
 
     code: int
     stdout: str
     stderr: str
-    output: bytes  # of the file that it was to write; empty if there is none
+    output: bytes  # content of the file that the tool writes; empty if there is none
 
 
 def run(tool: str, options: Sequence[str], source: bytes, writes: bool = False) -> Ran:
-    """Run a tool on a file with these bytes. A success is kept on disk: the next run with the same tool is its result.
+    """Run a tool on a file with these bytes. A successful run is kept on disk, and returned for the same run again.
 
     writes: the tool takes the name of a file to write, behind `-o`.
     """
@@ -104,7 +104,7 @@ def run(tool: str, options: Sequence[str], source: bytes, writes: bool = False) 
 
 @dataclass(frozen=True)
 class Assembled:
-    """The output of `ptxas -v`. Registers and stack are of the function that needs most, spills are sums."""
+    """The output of `ptxas -v`. Registers and stack are those of the function that needs most, spills are sums."""
 
     ptxas: str  # path
     cubin: bytes
@@ -118,7 +118,7 @@ class Assembled:
 def assemble(ptx: str) -> Assembled:
     """Run the first ptxas that knows the PTX's version, at its default -O3, which is the DSL's level too.
 
-    Raises ReportError with ptxas's message where it refuses the PTX.
+    Raises ReportError with ptxas's message if none knows the version or the first that does refuses the PTX.
     """
     refusals = []
     for ptxas in required("ptxas"):
@@ -143,7 +143,7 @@ def _assembled(ptxas: str, log: str, cubin: bytes) -> Assembled:
 
 
 def machine_code(cubin: bytes) -> bytes:
-    """The .text sections of a cubin, an ELF file, without the names of its kernels. Needs pyelftools."""
+    """The .text sections of a cubin, an ELF file, without the names of its kernels. pyelftools must be installed."""
     from elftools.elf.elffile import ELFFile
 
     sections = ELFFile(io.BytesIO(cubin)).iter_sections()
@@ -151,7 +151,7 @@ def machine_code(cubin: bytes) -> bytes:
 
 
 def disassembly(cubin: bytes) -> str:
-    """nvdisasm's listing of the code in a cubin. Raises ReportError where it refuses the cubin."""
+    """nvdisasm's listing of the code in a cubin. Raises ReportError if nvdisasm refuses the cubin."""
     ran = run(required("nvdisasm")[0], ["-c"], cubin)
     if ran.code:
         raise ReportError(f"nvdisasm refuses the cubin: {ran.stderr.strip()}")

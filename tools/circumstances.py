@@ -1,4 +1,4 @@
-"""Circumstances by which a reader can judge a run's figures: versions, the submission, the GPU."""
+"""Records the circumstances of a run's figures: versions, the submission, the GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workshop import records
 
 
 def versions(arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """`workshop.records.versions`, and the hash of submission.py."""
+    """The items of `workshop.records.versions`, and the SHA-256 of submission.py."""
     digest = hashlib.sha256((ROOT / "submission.py").read_bytes()).hexdigest()
     return {**records.versions(arguments), "submission.py sha256": digest}
 
@@ -32,8 +32,10 @@ def gpu() -> dict[str, Any]:
 
 
 def on_hopper(module: str, arguments: Sequence[str] | None) -> bool:
-    """Tells whether the GPU is a Hopper, not a B200; exits where there is neither. On a Hopper the module's command
-    begins anew on nogpu's Hopper path, without tensor-core work, unless it is there. arguments: None for its own.
+    """True if the GPU is a Hopper, False if it is a B200; exits if it is neither.
+
+    On a Hopper the module's command restarts on nogpu's Hopper path, without tensor-core work, unless it is there.
+    arguments: the command's; None for this process's.
     """
     hopper = devices.has_hopper()
     if not hopper and not devices.has_b200():

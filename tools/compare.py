@@ -74,7 +74,7 @@ Results = dict[str, dict[int, list[float]]]  # row -> case -> microseconds per c
 
 @contextlib.contextmanager
 def ordinary_launches() -> Iterator[None]:
-    """Launches on the Hopper path without their programmatic attribute."""
+    """A context in which launches on the Hopper path lose their programmatic attribute."""
     from nogpu import LaunchConfig
     from nogpu.hopper import gpu
 
@@ -89,7 +89,7 @@ def ordinary_launches() -> Iterator[None]:
 
 @functools.cache
 def edited_module(*edits: Edit) -> ModuleType:
-    """submission.py with these edits as a module of its own. Raises ValueError for an edit that does not fit."""
+    """A module of submission.py with these edits. Raises ValueError for an edit that does not fit."""
     from tools.variants import SUBMISSION
 
     source = SUBMISSION.read_text()
@@ -114,7 +114,7 @@ def ordinary_solve(submission: Any, hopper: bool) -> Kernel:
 
 
 def promised(submission: Any, *shapes: tuple[int, ...]) -> Kernel:
-    """solve() with both promises, with these configurations of the kernel only if there are any."""
+    """solve() with both promises, which chooses among the configurations `shapes`, or among all if there are none."""
     return functools.partial(submission.solve, operands_ready=True, output_free=True, configurations=shapes or None)
 
 
@@ -147,9 +147,9 @@ def kernel_rows(
     hopper: bool,
     stages: Sequence[int] = (),
 ) -> Iterator[Row]:
-    """The rows of the project's kernel. configurations: to time one by one, also with so many stages at most.
+    """The rows of the project's kernel.
 
-    products: of the kernel, 1 for a GEMV.
+    configurations: timed one by one, and again with at most each of `stages`. products: the kernel's, 1 for a GEMV.
     """
     from harness.plan_report import configuration_name
 
@@ -167,7 +167,7 @@ def kernel_rows(
 
 
 def compare(problem: Problem, cases: list[int], options: argparse.Namespace, hopper: bool) -> Results:
-    """Time every row in every case. options: of the command line."""
+    """Time every row in every case. options: the command line's."""
     import torch
     from rich.progress import Progress
 

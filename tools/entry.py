@@ -22,7 +22,7 @@ from task import PROBLEMS, TestSpec
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 1 if a result is wrong."""
+    """Call the entry on the chosen cases. Returns exit code 1 if a result is wrong, else 0."""
     parser = command_parser(__doc__)
     parser.add_argument("submission", type=Path)
     parser.add_argument("--problem", default="group_gemm", choices=PROBLEMS)

@@ -28,16 +28,16 @@ SOURCE = "/source"  # the working tree in the container
 LOCK = "tools/requirements/dsl-4.8.1.txt"
 CUDA_IMAGE, PYTHON = "nvidia/cuda:13.0.2-devel-ubuntu24.04", "3.13"
 GPU = "B200"
-# As .gitignore has it, and what no run needs.
+# Entries of .gitignore, and files that no run needs.
 IGNORED = [".git", ".*_cache", ".hypothesis", ".venv*", ".gpu", "**/__pycache__", "**/*.egg-info", "first_light"]
 KIT = "tools/first_light.py"
 MINUTES, MOST_MINUTES = 10.0, 30.0
-SLACK_S = 300  # from the kit's own limit to the container's
+SLACK_S = 300  # seconds between the kit's own limit and the container's
 QUERY = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
 
 
 def image() -> modal.Image:
-    """The container's image. The project is not installed; it is found by PYTHONPATH, as the kit's processes are."""
+    """The container's image. The project is not installed; PYTHONPATH leads to it, as in the kit's own processes."""
     return (
         modal.Image.from_registry(CUDA_IMAGE, add_python=PYTHON)
         .entrypoint([])
@@ -53,7 +53,7 @@ app = modal.App("nvfp4-first-light")
 
 @app.function(image=image(), gpu=GPU, timeout=int(60 * MOST_MINUTES + SLACK_S))
 def kit(arguments: list[str], source: str = SOURCE) -> dict[str, Any]:
-    """Run the kit in the container. Returns its exit code, what it printed, its files by name, and name and driver."""
+    """Run the kit in the container. Returns its exit code, output and files by name, and the GPU's name and driver."""
     try:
         gpu = subprocess.run(QUERY, capture_output=True, text=True, check=True).stdout.splitlines()[0]
     except (OSError, subprocess.CalledProcessError, IndexError):
@@ -87,13 +87,13 @@ def kit_arguments(minutes: float, only: str) -> list[str]:
 
 
 def folder_name(gpu: str, today: datetime.date) -> str:
-    """DATE-GPU-driver-VERSION. gpu: nvidia-smi's name and driver version, separated by a comma."""
+    """The name DATE-GPU-driver-VERSION. gpu: nvidia-smi's name and driver version, separated by a comma."""
     name, _, driver = (part.strip() for part in gpu.partition(","))
     return re.sub(r"[^\w.-]+", "-", f"{today.isoformat()}-{name.removeprefix('NVIDIA ')}-driver-{driver}")
 
 
 def keep(result: dict[str, Any], folder: Path, today: datetime.date) -> Path:
-    """Write what came back to a new folder inside `folder`; returns it. Raises ValueError for a file outside of it."""
+    """Write the kit's files and output to a new folder inside `folder`, and return it. Raises ValueError for others."""
     name = folder_name(result["gpu"], today)
     place, number = folder / name, 1
     while place.exists():

@@ -1,4 +1,4 @@
-"""The emulator's fuzzer (workshop.fuzz) with two configurations of the kernel among its modules.
+"""Runs the emulator's fuzzer (workshop.fuzz) with two configurations of the kernel among its modules.
 
 python -m tools.fuzz [--inputs 10000] [--seed 0] [--only I] [--save FILE.json] [FILE.ptx ...]
 """

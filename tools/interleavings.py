@@ -1,4 +1,4 @@
-"""Explores the launches of every configuration of the kernel: a verdict for each.
+"""Explores the orders of every configuration's launches, and gives a verdict for each.
 
     python -m tools.interleavings                              small cases, overlapping launches among them
     python -m tools.interleavings --benchmark --runs 4         the benchmark's shapes, planned for a B200's SMs
@@ -6,7 +6,7 @@
     python -m tools.interleavings --faults --jobs 2            mutants of tools.mutants' programs: none may be clean
 
 A small case fills each ring of a configuration more than twice, over several tiles, in two launches that overlap, once
-with both promises and once without. Neighbours have a further one, whose tiles have different weight rows: there, a
+with both promises and once without. Neighbours have a further case, whose tiles have different weight rows: there, a
 cluster's CTAs can overtake each other, and each of these orders is run. The sanitizer follows each order once.
 
 A fault is a mutant that tools/mutants/survivors.toml does not prove to be equivalent; it is accepted by mistake if no
@@ -45,18 +45,16 @@ class Explored(NamedTuple):
     """Findings on the launches of a program."""
 
     verdict: str
-    left: str = ""  # of a bounded verdict, or the error
+    left: str = ""  # orders left by a bounded verdict, or the error
     orders: int = 0
     runs: int = 0
-    turns: int = 0  # of the longest run
+    turns: int = 0  # turns of the longest run
     random: int = 0  # runs under random schedules
-    seconds: float = 0.0  # of the processor
+    seconds: float = 0.0  # CPU time
 
 
 def small(shape: Sequence[int], products: int, rows: int = 3, rounds: int = 2) -> Any:
-    """Tensors of a small case: so many tiles side by side along the weights, and so many rounds of the ring of stages,
-    and a k-tile more.
-    """
+    """The input of a small case: `rows` tiles along the weights, and k-tiles for `rounds` of the ring and one more."""
     import reference
     import submission
 
@@ -83,7 +81,7 @@ def _apart_calls(shape: Sequence[int], products: int) -> Iterator[list[Any]]:
 
 
 def small_programs() -> list[Any]:
-    """Small cases of every configuration, as `workshop.mutants.tape.Program`."""
+    """A `workshop.mutants.tape.Program` for each small case of every configuration."""
     import submission
     from tools.mutants import programs
     from workshop.mutants.tape import Program
@@ -101,7 +99,7 @@ def small_programs() -> list[Any]:
 
 
 def benchmark_programs() -> list[Any]:
-    """The first benchmark of each problem that a configuration takes, in each configuration."""
+    """A program for each problem and configuration: the first benchmark case that the configuration takes."""
     from harness.plan_report import configurations
     from tools.mutants import programs
     from tools.variants import takes
@@ -125,8 +123,9 @@ def _benchmark_calls(problem: str, line: str) -> Iterator[list[Any]]:
 
 
 def explored(record: Callable[[], Any], runs: int, seeds: int, ptx: str | None = None) -> Explored:
-    """Explores the launches of a program, under the sanitizer, and repeats them under random schedules. ptx: another
-    text of the kernel.
+    """Explores the launches of a program, under the sanitizer, and repeats them under random schedules.
+
+    ptx: the kernel's text in place of the recorded one.
     """
     from nogpu.sanitizer import Explorer
     from workshop.mutants import tape, trial
@@ -234,7 +233,7 @@ def _row(name: str, mutant: Any, outcome: Explored) -> dict[str, Any]:
 
 
 def counts(record: dict[str, Any]) -> str:
-    """The totals of a run in a line."""
+    """A line with the totals of a run."""
     rows = record["rows"]
     runs = sum(row["runs"] + row["random"] for row in rows)
     text = f"{len(rows)} of {record['tasks']} {record['kind']}, {runs:,} schedules run: "
@@ -250,9 +249,7 @@ def counts(record: dict[str, Any]) -> str:
 
 
 def verdicts_table(results: Path, name: str) -> str:
-    """The rows of docs/results/interleavings.json by configuration. name: "configurations", or "counts", with the other
-    files of runs, a row for each.
-    """
+    """The table of saved runs. name: "configurations" for each row of interleavings.json, "counts" for each file."""
     from workshop.tables import command_text, markdown, missing
 
     files = [f"interleavings{part}.json" for part in (("", "-random", "-faults") if name == "counts" else ("",))]

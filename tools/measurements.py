@@ -1,4 +1,4 @@
-"""Tables of figures in README.md, docs and nogpu/docs, written from the committed files in docs/results.
+"""Writes the tables of figures in README.md, docs and nogpu/docs from the committed files in docs/results.
 
     python -m tools.measurements            rewrite every table
     python -m tools.measurements --check    change nothing; print a diff and exit with 1 where a table is out of date
@@ -75,8 +75,7 @@ MOST_VALUES = 8  # rows of a category in a soak's table
 
 
 def load_comparison(results: Path, name: str) -> dict[str, Any] | None:
-    """A file of `tools.compare`, named DEVICE-PROBLEM.json or DEVICE-PROBLEM.WHAT.json after the GPU and the problem
-    that it must be of.
+    """The content of a file of `tools.compare`; None if it is missing. name: DEVICE-PROBLEM or DEVICE-PROBLEM.WHAT.
 
     Raises MeasurementError if the content is of another device or problem, or a B200's file lacks the tensor core.
     """
@@ -120,7 +119,7 @@ def shapes(benchmark: Benchmark) -> str:
 
 
 def medians(saved: dict[str, Any], row: str) -> dict[int, float]:
-    """Microseconds by case of a row; nothing for a row that was not measured."""
+    """Case -> median microseconds per call of a row; empty for a row that was not measured."""
     return {int(case): median(times) for case, times in saved["us"].get(row, {}).items() if times}
 
 
@@ -212,7 +211,7 @@ def model(results: Path, name: str) -> str:
 
 
 def soak(results: Path, name: str) -> str:
-    """Problems that tests/soak.py ran, by what they were; a category of many values is a number of values."""
+    """The table of the problems that tests/soak.py ran, by category; one with many values has their number only."""
     files = [load(path) or {} for path in sorted(results.glob("soak-*.json"))]
     if not files:
         return missing("python -m nogpu tests/soak.py --problems 10000 --save docs/results/soak-emulator.json")
@@ -239,7 +238,7 @@ def soak(results: Path, name: str) -> str:
 
 
 def fuzz(results: Path, name: str) -> str:
-    """Inputs of `tools.fuzz` by the level of their last mutation."""
+    """The table of the inputs of `tools.fuzz`, by the level of their last mutation."""
     saved = load(results / "fuzz.json")
     if saved is None:
         return missing("python -m tools.fuzz --save docs/results/fuzz.json")
@@ -276,7 +275,7 @@ KINDS: dict[str, Callable[[Path, str], str]] = {
 
 
 def render(text: str, results: Path = RESULTS) -> str:
-    """A document with all of its tables written anew. Raises MeasurementError for a table that is unknown or open."""
+    """A document with all its tables rewritten. Raises MeasurementError for a table that is unknown or has no end."""
 
     def table(match: re.Match[str]) -> str:
         kind, _, name = match["name"].partition(" ")
@@ -296,7 +295,7 @@ def render(text: str, results: Path = RESULTS) -> str:
 
 
 def clock_errors(results: Path) -> str:
-    """The file of the clock's errors on each chip, by the points of clock-CHIP.json."""
+    """The JSON text of the clock's errors on each chip, from the points of clock-CHIP.json."""
     files = {chip: load(results / f"clock-{chip}.json") for chip in ("b200", "h200")}
     found = {chip: summary.errors(saved["points"]) for chip, saved in files.items() if saved}
     return json.dumps(found, indent=1) + "\n"

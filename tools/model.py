@@ -1,13 +1,13 @@
-"""The roofline of the benchmark cases on a chip profile: no kernel can be faster, whatever it does.
+"""Computes the roofline of the benchmark cases on a chip profile: no kernel can be faster, whatever it does.
 
     python -m tools.model [--clock b200] [--save FILE.json]
 
-The slower of two terms, with constants of the profile (nogpu/clock/profiles), which the clock uses, too:
+The roofline is the slower of two terms, with constants of the profile (nogpu/clock/profiles) that the clock uses, too:
 
     DRAM           bytes that must move, operands once and the output once, at dram_rate
     tensor core    products of block-scaled MMAs, 128 rows by mma_columns_rate columns by 64 of K in a cycle of each SM
 
-What a kernel should take is the clock's business: python -m tools.modelled.
+The clock models the time that a kernel should take: python -m tools.modelled.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tools import circumstances
 from workshop import records
 from workshop.console import command_parser
 
-MMA_ROWS, MMA_K = 128, 64  # of one tcgen05.mma of kind mxf4nvf4
+MMA_ROWS, MMA_K = 128, 64  # size of one tcgen05.mma of kind mxf4nvf4
 
 
 @dataclass(frozen=True)
 class Roofline:
-    """The least that a call can take."""
+    """The least time that a call can take, and its terms."""
 
     bytes: int  # operands once and the output once
     dram_us: float
@@ -40,7 +40,7 @@ class Roofline:
 
 
 def products(problem: str, args: Mapping[str, Any]) -> list[tuple[int, int, int, int]]:
-    """(M, N, K, weight matrices) of each product of a case. args: of generate_input. A GEMV's vector is its N of 1."""
+    """(M, N, K, weight matrices) of each product of a case. args: generate_input's. A GEMV's N is 1, its vector."""
     if "g" in args:
         return [(m, n, k, 1) for m, n, k in zip(args["m"], args["n"], args["k"])]
     matrices = 2 if problem == "dual_gemm" else 1
@@ -48,7 +48,7 @@ def products(problem: str, args: Mapping[str, Any]) -> list[tuple[int, int, int,
 
 
 def roofline(problem: str, args: Mapping[str, Any], chip: Chip) -> Roofline:
-    """The roofline of a case. args: of generate_input."""
+    """The roofline of a case. args: generate_input's."""
     total, multiplied = 0, 0
     for m, n, k, matrices in products(problem, args):
         total += 2 * m * n + (m + matrices * n) * (k // 2 + k // 16)
@@ -60,7 +60,7 @@ def roofline(problem: str, args: Mapping[str, Any], chip: Chip) -> Roofline:
 
 
 def rooflines(chip: Chip) -> list[dict[str, Any]]:
-    """Every benchmark case: problem, case, bytes, dram_us, tensor_us."""
+    """A dict for every benchmark case: problem, case, bytes, dram_us, tensor_us."""
     found = []
     for problem in PROBLEMS.values():
         for case, benchmark in enumerate(problem.benchmarks):

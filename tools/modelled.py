@@ -1,12 +1,12 @@
-"""Modelled times of kernels on a chip that nobody here has: ours, and others' that run in the emulator.
+"""Models times of kernels on a chip that nobody here has: ours, and others' that run in the emulator.
 
     python -m tools.modelled [--clock b200] [--problem NAME] [--best PROBLEM=ENTRY.py ...] [--save FILE.json]
 
 Every benchmark case of the problems is called in the emulator, and its launches are replayed as the contest times them
-(nogpu/clock/loop.py). Of our kernel a point has a field for each launch mode (harness.launch_modes): the launches
+(nogpu/clock/loop.py). A point of our kernel has a field for each launch mode (harness.launch_modes): the launches
 of custom_kernel as ordinary ones, as it makes them, and those of `solve` with both promises, which overlap. --best,
-which may be repeated: a contest's entry for a problem, CUDA C++ included, through the same clock in ordinary launches;
-it takes the place of another one of the problem in the file, and without it those of an earlier run stay there. None
+which may be repeated, names a contest's entry for a problem, CUDA C++ included, which the same clock times in ordinary
+launches. It replaces the problem's entry in the file; without --best, the entries of an earlier run stay there. None
 of these times is a measurement; docs/results/clock-CHIP.json says how far others' modelled times are from published
 ones.
 """
@@ -30,7 +30,7 @@ from workshop import records
 from workshop.clock import record
 from workshop.console import command_parser
 
-# Options of tools.clock.entry, and the modes in which the launches so recorded are replayed.
+# Options of tools.clock.entry -> launch modes in which the launches that it records are replayed.
 Recordings = dict[tuple[str, ...], tuple[LaunchMode, ...]]
 
 OURS = "ours"
@@ -39,7 +39,7 @@ OF_OTHERS: Recordings = {(): (ORDINARY,)}
 
 
 def recorded(entry: Path, more: Sequence[str], problem: str, folder: Path) -> list[Path]:
-    """Files with the traces of calls of an entry, one a case of a problem, in their order. more: further options.
+    """Record calls of an entry, and return a path for each case of the problem, in their order. more: further options.
 
     Raises RuntimeError for an entry that cannot be recorded.
     """
@@ -51,7 +51,7 @@ def recorded(entry: Path, more: Sequence[str], problem: str, folder: Path) -> li
 
 
 def points_of(name: str, entry: Path, problem: str, clock: str) -> list[dict[str, Any]]:
-    """The modelled times of an entry in the cases of a problem. name: of the entry in the file."""
+    """The modelled times of an entry in the cases of a problem. name: the entry's in the file."""
     chip, calls = profile(clock), PROBLEMS[problem].inputs_per_timing
     found = [
         {"entry": name, "problem": problem, "case": case, "calls": calls}
@@ -69,7 +69,7 @@ def points_of(name: str, entry: Path, problem: str, clock: str) -> list[dict[str
 
 
 def merged(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """New points and those of other problems and cases, in the order of problems, ours first, then cases.
+    """The new points, and the old ones that they do not replace, in the order of problems, ours first, then cases.
 
     A problem has one entry beside ours: the newest.
     """
@@ -83,7 +83,7 @@ def merged(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list
 
 
 def best(text: str) -> tuple[str, Path]:
-    """(problem, file) of --best."""
+    """(problem, file) of --best. Raises argparse.ArgumentTypeError for other text."""
     problem, _, path = text.partition("=")
     if problem not in PROBLEMS or not path:
         raise argparse.ArgumentTypeError(f"{text!r} is no PROBLEM=ENTRY.py, with a problem of {', '.join(PROBLEMS)}")

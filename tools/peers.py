@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     import torch
 
 Kernel = Callable[[tuple[Any, ...]], Any]  # custom_kernel
-Rows = tuple[tuple[int, ...], ...]  # of a table that the example reads: a row per group
+Rows = tuple[tuple[int, ...], ...]  # a table that the example reads, with a row per group
 
 SF_VECTOR = 16
 SMALLEST = 32  # rows and columns of the tensors that the example is compiled with
 MAP_WORDS = 16  # int64 words of a tensor map
-EXAMPLE_OPTIONS = "--opt-level 2"  # the example's own
+EXAMPLE_OPTIONS = "--opt-level 2"  # options that the example itself sets
 
 
 def load_submission(path: Path) -> Kernel:
-    """custom_kernel of another submission file."""
+    """The custom_kernel of another submission file."""
     kernel: Kernel = _module(path).custom_kernel
     return kernel
 
@@ -41,7 +41,7 @@ def load_grouped_example(
 ) -> GroupedExample:
     """NVIDIA's grouped_blockscaled_gemm.py with NVFP4 operands and fp16 output, called as custom_kernel is.
 
-    path: the file as NVIDIA/cutlass has it, in examples/python/CuTeDSL/cute/blackwell/kernel/blockscaled_grouped_gemm.
+    path: the file from NVIDIA/cutlass, in examples/python/CuTeDSL/cute/blackwell/kernel/blockscaled_grouped_gemm.
     mma_tiler_mn: rows of a (128, or 256 for MMAs of two SMs) by rows of b (128 or 256). cluster_shape_mn: CTAs; for
     MMAs of two SMs the first is a multiple of 2.
     """
@@ -80,7 +80,7 @@ class GroupedExample:
         return [c for _, _, c in operands]
 
     def _compile(self, groups: int) -> Any:
-        """The kernel for a number of groups of any sizes."""
+        """The compiled kernel for a number of groups of any sizes."""
         import cutlass.cute as cute
         import cutlass.torch
 

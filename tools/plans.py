@@ -31,7 +31,7 @@ LOST_BY = "lost by"
 
 
 def costs(schedule: submission.Schedule, overlapping: bool) -> dict[str, float]:
-    """Rate -> modelled microseconds that would not be there if the chip were endlessly fast in it alone."""
+    """Rate -> modelled microseconds that a chip would save which is endlessly fast in this rate alone."""
     name = "BLACKWELL" if schedule.sm_count > submission.HOPPER_SMS else "HOPPER"
     total, found = schedule.cost(overlapping), {}
     for field in submission.Rates._fields:
@@ -43,14 +43,14 @@ def costs(schedule: submission.Schedule, overlapping: bool) -> dict[str, float]:
 
 
 def compare(schedule: submission.Schedule, overlapping: bool = True) -> list[dict[str, str]]:
-    """A row for every candidate for a launch's sizes: its figures, and by what it lost to `schedule`, the first."""
+    """A row for every candidate for a launch's sizes: its figures, and the time by which it lost to `schedule`."""
     ours, rows = costs(schedule, overlapping), list[dict[str, str]]()
     for other in submission.candidates(schedule.sizes, schedule.sm_count, overlapping, schedule.plan.products):
         more = {name: theirs - ours[name] for name, theirs in costs(other, overlapping).items()}
         worst = sorted((name for name, us in more.items() if us > 0), key=lambda name: -more[name])[:2]
         total = other.cost(overlapping) - schedule.cost(overlapping)
         lost = f"{total:.2f} us" + (f": {', '.join(worst)}" if worst else "")
-        if total < 0:  # left out, whatever it takes
+        if total < 0:  # a candidate that loses by too much where calls do not overlap
             lost = f"{other.cost() - schedule.cost():.2f} us where calls do not overlap"
         rows.append({**describe(other), LOST_BY: lost if rows else "chosen"})
     return rows
@@ -59,7 +59,7 @@ def compare(schedule: submission.Schedule, overlapping: bool = True) -> list[dic
 def tables(
     sizes: Sizes, problem: str = GROUP_GEMM.name, sms: int | None = None, mode: LaunchMode = ORDINARY
 ) -> dict[str, list[dict[str, str]]]:
-    """Title and rows of a table for each launch; see explain."""
+    """Title -> rows of a table, for each launch; see explain."""
     sms = current_sms() if sms is None else sms
     found, overlapping = {}, mode == OVERLAPPING
     for launch in submission.configure(tuple(map(tuple, sizes)), sms, overlapping, PRODUCTS[problem]):
@@ -71,8 +71,8 @@ def tables(
 def explain(sizes: Sizes, problem: str = GROUP_GEMM.name, sms: int | None = None, mode: LaunchMode = ORDINARY) -> None:
     """Print the launches for these sizes, and why the other configurations lost.
 
-    sms: SMs to plan for, by default those of the current device. mode: of the calls; those that
-    do not overlap have one plan, that of `solve(data)`. Raises ValueError for sizes that the kernel does not support.
+    sms: SMs to plan for, by default those of the current device. mode: launch mode of the calls; calls that do not
+    overlap have one plan, that of `solve(data)`. Raises ValueError for sizes that the kernel does not support.
     """
     show(tables(sizes, problem, sms, mode))
 
@@ -94,7 +94,7 @@ def show(found: dict[str, list[dict[str, str]]]) -> None:
 
 
 def sizes_of(line: str, problem: str) -> list[tuple[int, int, int, int]]:
-    """(M, N, K, L) of each group of a spec line; N of a GEMV, the rows of b, is 1. Raises SpecError."""
+    """(M, N, K, L) of each group of a spec line; N of a GEMV is 1. Raises SpecError for sizes of another problem."""
     args: dict[str, Any] = {"l": 1, **({"n": 1} if problem == "gemv" else {}), **TestSpec.parse(line).args}
     try:
         values = [args[name] for name in "mnkl"]

@@ -1,11 +1,11 @@
-"""The contest service's replies to submissions, in every form in which popcorn-cli leaves them, as one table.
+"""Reads the contest service's replies to submissions, in every form in which popcorn-cli leaves them, into one table.
 
 Forms (gpu-mode/popcorn-cli and gpu-mode/kernelbot on GitHub):
 
     NAME.txt    popcorn-cli's --output. From version 1.3.16 on JSON, with a line per score before it: the runs, whether
                 they passed, and the leaderboard's score. Before that, and in mode profile: the service's report as text
     NAME.json   the service's record of the submission, /user/submissions/NUMBER: as the JSON above, and the results of
-                its runs in modes test and benchmark, `key: value` as the contest's eval.py writes them
+                its runs in modes test and benchmark, in the `key: value` form of the contest's eval.py
     NAME.log    what popcorn-cli wrote to stderr: progress, and an error where it ended with one
 
 NAME is PROBLEM.VARIANT.MODE.
@@ -28,7 +28,7 @@ TIME = re.compile(rf"⏱ *{NUMBER}(?: ± *{NUMBER})? *(\S+)")
 EXTREMES = re.compile(rf"⚡ *{NUMBER} *(\S+) *🐌 *{NUMBER} *(\S+)")
 SECTION = re.compile(r"## (.+):$")
 FAILED = " failed testing:"  # behind the case of a benchmark
-SECTIONS = {"Benchmarks": "benchmark", "Ranked Benchmark": "leaderboard", "Test log": "test"}  # of a report
+SECTIONS = {"Benchmarks": "benchmark", "Ranked Benchmark": "leaderboard", "Test log": "test"}  # heading -> run
 ENDINGS = ".json .txt .log"  # the record first: it says most
 PASSED = re.compile(r"✅ Passed \d+/\d+ tests")
 ERROR = re.compile(r"^(?:Application error|Error): (.*)", re.MULTILINE | re.DOTALL)
@@ -36,7 +36,7 @@ ERROR = re.compile(r"^(?:Application error|Error): (.*)", re.MULTILINE | re.DOTA
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One case of a run: times in microseconds per call, None where there are none, or what went wrong."""
+    """One case of a run: times in microseconds per call, None where there are none, or an error."""
 
     run: str  # test, benchmark or leaderboard; a leaderboard submission has all three
     number: int
@@ -60,20 +60,20 @@ class Reply:
     errors: list[str] = dataclasses.field(default_factory=list)
 
     def fail(self, text: str) -> None:
-        """Add an error that is not there yet."""
+        """Add an error, unless it is empty or already there."""
         if text and text not in self.errors:
             self.errors.append(text)
 
     @property
     def timed(self) -> list[Case]:
-        """The cases of the run that counts: the ranked one where it is there."""
+        """The cases of the timed run that counts: the ranked run if there is one, else the benchmark run."""
         timed = [case for case in self.cases if case.run != "test"]
         ranked = [case for case in timed if case.run == "leaderboard"]
         return ranked or timed
 
 
 def microseconds(result: dict[str, Any], key: str) -> float | None:
-    """A time in nanoseconds, a number or its text; None where it is not there."""
+    """The microseconds of a time in nanoseconds, which is a number or text; None if the result lacks it."""
     return None if result.get(key) is None else float(result[key]) / 1e3
 
 
@@ -102,7 +102,7 @@ def runs_in(value: Any, name: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def add_records(reply: Reply, records: list[Any]) -> None:
-    """Add what records of a submission say: the service's, or popcorn-cli's summary of it."""
+    """Add the cases, score and errors of a submission's records: the service's, or popcorn-cli's summary of them."""
     for job in (entry.get("job") for entry in records if isinstance(entry, dict)):
         if job and job.get("error"):
             reply.fail(f"{job.get('status') or 'failed'}: {job['error']}")
@@ -126,7 +126,7 @@ def as_us(text: str, unit: str) -> float:
 
 
 def add_report(reply: Reply, text: str) -> None:
-    """Add what a report says. Raises ValueError for a time that cannot be read."""
+    """Add the cases and errors of a report. Raises ValueError for a time that cannot be read."""
     run, numbers, spec, failing = "", dict.fromkeys(SECTIONS.values(), 0), "", False
 
     def add(**found: Any) -> None:
@@ -157,7 +157,7 @@ def add_report(reply: Reply, text: str) -> None:
 
 
 def add_file(reply: Reply, path: Path) -> None:
-    """Add what one file says. Raises ValueError where it is in none of the forms."""
+    """Add the content of one file to the reply. Raises ValueError if the file has none of the forms."""
     text = path.read_text()
     if path.suffix == ".log":
         reply.fail(error[1].strip() if (error := ERROR.search(text)) else "")
@@ -179,7 +179,7 @@ def add_file(reply: Reply, path: Path) -> None:
 def read(folder: Path) -> list[Reply]:
     """The replies in a folder, the fastest variant of a problem and mode first, those without times last.
 
-    Raises ValueError for a file that is no reply, and where there is none.
+    Raises ValueError for a file that is no reply, and for a folder without one.
     """
     found: dict[tuple[str, ...], Reply] = {}
     for path in sorted(folder.glob("*"), key=lambda path: (path.stem, ENDINGS.find(path.suffix))):
@@ -198,7 +198,7 @@ def read(folder: Path) -> list[Reply]:
 
 
 def mean_of(reply: Reply) -> float | None:
-    """The geometric mean in microseconds over the cases, by the service or by their means; None where one failed."""
+    """The geometric mean over the cases, in microseconds: the service's, or of the cases' means; None if one failed."""
     means = [case.mean for case in reply.timed]
     if reply.score is not None or not means or None in means:
         return reply.score
@@ -232,5 +232,5 @@ def show(found: list[Reply]) -> None:
 
 
 def record(found: list[Reply]) -> dict[str, Any]:
-    """Every figure, for a file."""
+    """Every reply with its figures, for a file."""
     return {"replies": [{**dataclasses.asdict(reply), "geomean": mean_of(reply)} for reply in found]}

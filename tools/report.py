@@ -84,7 +84,7 @@ class Compiled:
 
 
 def configurations() -> list[submission.Plan]:
-    """Plans of every configuration of the kernel: of a GEMM at CONTEST_GROUPS groups, of a dual GEMM at one.
+    """The plans of every configuration of the kernel, for a GEMM at CONTEST_GROUPS groups and for a dual GEMM at one.
 
     The largest launches of both follow, with the widest tile for each CTA group and number of neighbours.
     """
@@ -100,7 +100,7 @@ def configurations() -> list[submission.Plan]:
 
 @contextlib.contextmanager
 def kept_artifacts() -> Iterator[None]:
-    """Calls of cute.compile inside keep PTX and cubin. Its options, which all other calls share, are restored."""
+    """A context in which cute.compile keeps PTX and cubin. Its options, which all other calls share, are restored."""
     from cutlass import cute
     from cutlass.base_dsl.compiler import DumpDir, KeepCUBIN, KeepPTX
 
@@ -125,7 +125,7 @@ class Row:
 
     compiled: Compiled
     assembled: Assembled
-    sass: Sass  # of the DSL's cubin
+    sass: Sass  # disassembly of the DSL's cubin
 
     @property
     def name(self) -> str:
@@ -133,7 +133,7 @@ class Row:
 
     @property
     def configuration(self) -> dict[str, str]:
-        """The plan, in the first columns of the table."""
+        """The first columns of the table, which name the plan."""
         plan = self.compiled.plan
         return {
             "groups": f"{plan.groups}",
@@ -175,12 +175,12 @@ class Row:
 
     @property
     def same_code(self) -> bool:
-        """True if ptxas here makes the machine code of the DSL."""
+        """True if this machine's ptxas makes the machine code of the DSL's cubin."""
         return machine_code(self.assembled.cubin) == machine_code(self.compiled.cubin)
 
 
 def examine(compiled: Compiled) -> Row:
-    """Assemble and disassemble one configuration."""
+    """Assemble and disassemble one configuration. Raises ReportError if a tool is missing or refuses it."""
     return Row(compiled, assemble(compiled.ptx), read_sass(disassembly(compiled.cubin)))
 
 
@@ -197,7 +197,7 @@ def keep(folder: Path, row: Row) -> None:
 
 
 def record(rows: list[Row]) -> dict[str, Any]:
-    """All figures, for --save."""
+    """All figures of the rows, for --save."""
     return {
         "ptxas": sorted({release(row.assembled.ptxas) for row in rows}),
         "configurations": [{**row.configuration, **row.figures, "loops": row.main_loops} for row in rows],
@@ -205,7 +205,7 @@ def record(rows: list[Row]) -> dict[str, Any]:
 
 
 def show(rows: list[Row]) -> None:
-    """Print the tables."""
+    """Print the tables of configurations and main loops, and ptxas's warnings."""
     console = make_console(190, highlight=False)
     for ptxas in sorted({row.assembled.ptxas for row in rows}):
         console.print(f"ptxas {release(ptxas)} for {ARCH}: {ptxas}", soft_wrap=True)

@@ -22,16 +22,16 @@ MAX_GROUPS = 16  # ring.cu's kMaxGroups
 STORE_BYTES = 256  # ring.cu's kStoreBytes
 RING_STAGE, RING_STAGES, RING_THREADS = 16384, 12, 96
 LINE = 128  # bytes of an L2 line, and of a k-tile of one token
-ATOM_BYTES = 2048  # of a k-tile's scale factors of 128 rows
+ATOM_BYTES = 2048  # bytes of the scale factors of 128 rows of a k-tile
 SMEM_BYTES = 227 * 1024
-WORK_FIELDS = (  # in their order
+WORK_FIELDS = (  # int32 fields of ring.cu's Work, in its order
     *("group_count", "tiles", "ctas_per_tile", "neighbours", "products", "token_tile", "token_rows", "token_step"),
     *("stages", "weight_bytes", "scale_bytes", "early"),
 )
 
 
 class Group(ctypes.Structure):
-    """ring.cu's Group."""
+    """The struct Group of ring.cu."""
 
     _fields_ = [
         *((name, ctypes.c_int64) for name in ("weights", "scales", "tokens", "token_scales", "output")),
@@ -40,14 +40,14 @@ class Group(ctypes.Structure):
 
 
 class Work(ctypes.Structure):
-    """ring.cu's Work."""
+    """The struct Work of ring.cu."""
 
     _fields_ = [("groups", Group * MAX_GROUPS), *((name, ctypes.c_int32) for name in WORK_FIELDS)]
 
 
 @functools.cache
 def ring_kernel() -> CUfunction:
-    """ring.cu, loaded on the current GPU."""
+    """The kernel of ring.cu, loaded on the current GPU."""
     from nogpu.hopper import gpu, library
 
     function = gpu.Module(library.ptx(SOURCE, "sm_90")).function("ring")
@@ -56,7 +56,7 @@ def ring_kernel() -> CUfunction:
 
 
 def ring_shared_bytes(work: Work) -> int:
-    """Dynamic shared memory of the ring: stages, store buffer, mbarriers."""
+    """Bytes of the ring's dynamic shared memory: stages, store buffer, mbarriers."""
     token_bytes = work.token_rows * LINE + -(-work.token_tile // 128) * ATOM_BYTES
     stage_bytes = work.weight_bytes + work.scale_bytes + token_bytes
     return int(work.stages * stage_bytes + STORE_BYTES + 8 * (2 * work.stages + 2))
@@ -80,7 +80,7 @@ def run_ring(ctas: int, programmatic: bool, work: Work) -> None:
 def plain_ring(address: int, nbytes: int, sms: int, early: bool) -> Work:
     """A ring over `nbytes` at an address, an equal and contiguous share per SM, rounded down to whole lines.
 
-    early: whether loads come before the wait for the previous launch.
+    early: loads come before the wait for the previous launch.
     """
     k_tiles = -(-nbytes // (sms * RING_STAGE))
     work = Work(group_count=1, tiles=sms, ctas_per_tile=1, neighbours=1, products=1, token_step=1, early=early)
@@ -90,10 +90,10 @@ def plain_ring(address: int, nbytes: int, sms: int, early: bool) -> Work:
 
 
 def schedule_ring(schedule: submission.Schedule, buffer: torch.Tensor | None) -> tuple[Work, int]:
-    """(ring with the schedule's loads and stores, bytes of its operands and outputs). Groups of any N and K move as
-    much as those rounded up to a multiple of 128 and 256.
+    """(ring with the schedule's loads and stores, bytes of its operands and outputs).
 
-    buffer: memory for operands and outputs, one after the other; None to learn its size.
+    A group moves as much as one with N and K rounded up to multiples of 128 and 256. buffer: memory for operands and
+    outputs, one after the other; None to learn its size.
     """
     import submission
 
@@ -117,9 +117,9 @@ def schedule_ring(schedule: submission.Schedule, buffer: torch.Tensor | None) ->
 
 
 def memory_rows(nbytes: int, schedule: submission.Schedule, sms: int, calls: int) -> Iterator[Row]:
-    """The rows of this module, with a buffer per call.
+    """The rows of a plain read and of rings, with a buffer per call.
 
-    nbytes: of the plain read and the plain rings. schedule: of the ring with the kernel's traffic.
+    nbytes: bytes of the plain read and the plain rings. schedule: plan of the ring with the kernel's traffic.
     """
     import torch
 

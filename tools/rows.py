@@ -1,4 +1,4 @@
-"""Rows of `tools.compare`: one thing to call on every input of a case, and the time that a call takes on the GPU."""
+"""Times rows of `tools.compare`, each a function to call on every input of a case, on the GPU."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Timed:
     case: int
     inputs: list[Any]
     sizes: tuple[tuple[int, ...], ...]  # (M, N, K, L) of each group or of the call
-    nbytes: int  # that must move
-    products: int  # of submission.Call
+    nbytes: int  # bytes that must move
+    products: int  # products as in submission.Call
 
     def schedule(self, sms: int) -> submission.Schedule:
         """The schedule of the first launch of calls that may overlap."""
@@ -48,7 +48,7 @@ class Timed:
 
 
 def timed_case(name: str, case: int, inputs: list[Any] | None = None) -> Timed:
-    """A benchmark case of a problem. inputs: in place of those of a timing."""
+    """A benchmark case of a problem. inputs: those to call in place of a timing's."""
     import reference
     from harness.plan_report import PRODUCTS
 
@@ -60,18 +60,18 @@ def timed_case(name: str, case: int, inputs: list[Any] | None = None) -> Timed:
 
 
 def percentiles(times: Sequence[float]) -> tuple[float, float, float]:
-    """Median, 10th and 90th percentile."""
+    """The (median, 10th percentile, 90th percentile) of at least one time."""
     ordered, tenth = sorted(times), len(times) // 10
     return statistics.median(ordered), ordered[tenth], ordered[-1 - tenth]
 
 
 def range_text(times: Sequence[float]) -> str:
-    """The percentiles of times in words, "" if there are none."""
+    """The median and, in parentheses, 10th and 90th percentile as text; empty without times."""
     return "{:.2f} ({:.2f}-{:.2f})".format(*percentiles(times)) if times else ""
 
 
 def figures(times: Sequence[float]) -> dict[str, float]:
-    """The percentiles of times, as files have them."""
+    """The median and percentiles of times, with the names that files give them."""
     return {name: round(value, 4) for name, value in zip(("us", "p10", "p90"), percentiles(times))}
 
 
@@ -85,8 +85,8 @@ def flush_buffer() -> torch.Tensor:
 def time_row(row: Row, flush: torch.Tensor, repeats: int) -> tuple[list[float], bool]:
     """(microseconds per call of each repeat, whether the host's work was hidden). A first repeat is not counted.
 
-    A kernel that waits, longer and longer up to LONGEST_WAIT_CYCLES, runs while the host launches every call. It hides
-    the host's work unless a call waits for the GPU.
+    A kernel that waits runs while the host launches every call. Its length doubles until it hides the host's work or
+    exceeds LONGEST_WAIT_CYCLES, as for calls that wait for the GPU.
     """
     import torch
 

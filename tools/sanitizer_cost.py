@@ -4,9 +4,9 @@
 
 Rows are configurations of the group GEMM (tokens of a tile, CTAs that share an MMA, CTAs on an SM, tiles side by side),
 the GEMV, and kernels that add 1 to each word of an array and store it to another (--elementwise). A time is the best of
-so many calls in the emulator, alternately without and with the sanitizer after one of each, all in this process: a
-share of a launch that a worker ran would be missing. Memory is what the calls with it take of the host's, for each byte
-of the arrays. The exit code is 1 where a row costs more than --most times.
+--calls calls in the emulator, alternately without and with the sanitizer after one of each, all in this process: a
+share of a launch that a worker ran would be missing. Memory is the host's that the sanitizer takes for each byte of the
+arrays. The exit code is 1 where a row costs more than --most times.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _calls(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
-    """Name of a row -> a call."""
+    """Name of a row -> a call of the kernel."""
     import submission
     from harness.plan_report import configuration_name
     from reference import REFERENCES
@@ -114,7 +114,7 @@ def _calls(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
 
 
 def _elementwise(megabytes: int) -> dict[str, Callable[[], Any]]:
-    """Name of a row -> a launch over two arrays of so many MB."""
+    """Name of a row -> a launch over two arrays of `megabytes` MiB each."""
     if not megabytes:
         return {}
     words = np.arange(megabytes << 18, dtype=np.uint32)
@@ -134,7 +134,7 @@ def _resident(field: str) -> int:
 
 
 def _follow(options: argparse.Namespace, is_followed: bool) -> None:
-    """Has the device's launches followed, or not, from now on."""
+    """Start or stop the sanitizer of the device's launches."""
     from nogpu import Device
     from nogpu.sanitizer import Sanitizer
 
@@ -143,12 +143,12 @@ def _follow(options: argparse.Namespace, is_followed: bool) -> None:
 
 
 def _memory(call: Callable[[], Any], options: argparse.Namespace) -> int:
-    """Bytes of the host's memory that a call takes with the sanitizer beyond those that one without takes."""
+    """Bytes of the host's memory that a call takes with the sanitizer, beyond those of a call without."""
     import torch
 
     taken = []
     for is_followed in (False, True):
-        call()  # the first one translates
+        call()  # a first call, which translates
         _follow(options, is_followed)
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
@@ -171,13 +171,13 @@ def _measure(call: Callable[[], Any], options: argparse.Namespace) -> tuple[floa
             start = time.process_time()
             call()
             torch.cuda.synchronize()
-            if number:  # the first one translates
+            if number:  # not the first call, which translates
                 times.append(time.process_time() - start)
     return min(best[False]), min(best[True])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 1 if a row costs more than it may."""
+    """Measure and print every row. Returns exit code 1 if a row costs more than --most times, else 0."""
     options = parse(sys.argv[1:] if arguments is None else arguments)
     nogpu.activate()
 

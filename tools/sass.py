@@ -1,4 +1,4 @@
-"""SASS, the machine code's text as nvdisasm lists it: instruction counts, and the main loops of the warp roles."""
+"""Reads SASS, the machine code's text as nvdisasm lists it: instruction counts, and main loops of the warp roles."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ _LINE = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:\{\s*)?(?:@!?U?P\w+\s+)?([A-Z][\w.]
 
 @dataclass(frozen=True)
 class Sass:
-    """Instructions of a cubin in address order."""
+    """The instructions of a cubin in address order."""
 
     text: str
-    opcodes: tuple[str, ...]  # with modifiers: "UTMALDG.2D"
+    opcodes: tuple[str, ...]  # opcodes with modifiers, such as "UTMALDG.2D"
     operands: tuple[str, ...]
     labels: dict[str, int]  # label -> index of the instruction behind it
 
     def counts(self, start: int = 0, end: int | None = None) -> Counter[str]:
-        """Opcodes without modifiers in [start, end)."""
+        """The count of each opcode, without modifiers, in [start, end)."""
         return Counter(opcode.partition(".")[0] for opcode in self.opcodes[start:end])
 
     def main_loops(self, opcodes: tuple[str, ...]) -> list[Counter[str]]:
-        """Counts of the innermost loops that contain one of the opcodes, in address order."""
+        """The counts of each innermost loop that contains one of the opcodes, in address order."""
         ends: dict[int, int] = {}  # start of a loop -> its last branch back
         for index, (opcode, operands) in enumerate(zip(self.opcodes, self.operands)):
             target = re.search(r"`\((\.L_\w+)\)", operands)

@@ -1,4 +1,4 @@
-"""submission.py with fewer stages than fit, to see what the depth of the ring is worth."""
+"""Loads submission.py with fewer stages than fit, to measure what the depth of the ring is worth."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FEWEST = 2  # with fewer, loads and MMAs would take turns
 
 @functools.cache
 def at_most(stages: int) -> ModuleType:
-    """submission.py as a module of its own, with caches of its own, whose plans have at most so many stages.
+    """A separate module of submission.py, with its own caches, whose plans have at most `stages` stages.
 
     Raises ValueError for fewer than FEWEST.
     """

@@ -95,7 +95,7 @@ ORDINARY_EDIT = Edit("Gemm", "use_pdl=True", "use_pdl=False")  # takes the progr
 
 @dataclass(frozen=True)
 class Variant:
-    """A variant of submission.py for one problem. configuration: the one that it forces, if any."""
+    """A variant of submission.py for one problem. configuration: the forced one; None if the kernel chooses."""
 
     problem: Problem
     kind: str
@@ -105,18 +105,18 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """The name of its files, without an ending."""
+        """The name of the variant's files, without an ending."""
         return f"{self.problem.name}.{self.kind}"
 
     def source(self, source: str) -> str:
-        """The variant made of submission.py's text. Raises ValueError for an edit that does not fit, or by `check`."""
+        """The variant of submission.py's text. Raises ValueError for an edit that does not fit, or by `check`."""
         for edit in self.edits(source):
             source = edit.apply(source)
         check(source, self.problem.leaderboard)
         return source
 
     def edits(self, source: str) -> Iterator[Edit]:
-        """Edits that make the variant of submission.py's text."""
+        """The edits that turn submission.py's text, `source`, into the variant."""
         if self.problem.leaderboard != (current := directives(source).get("leaderboard", "")):
             yield Edit(None, f"{DIRECTIVE}{current}\n", f"{DIRECTIVE}{self.problem.leaderboard}\n")
         if not self.programmatic:
@@ -128,7 +128,7 @@ class Variant:
             yield Edit("custom_kernel", ENTRY, f"return solve(data, configurations=({self.configuration!r},))")
 
     def refused(self, mode: str) -> str:
-        """The first case of a mode that its configuration cannot take, "" if it takes all."""
+        """The spec line of the mode's first case that the forced configuration cannot take; empty if it takes all."""
         if self.configuration is None:
             return ""
         lines = [*self.problem.tests] if mode in RUNS_TESTS else []
@@ -138,7 +138,7 @@ class Variant:
 
 
 def takes(configuration: Configuration, line: str, problem: str) -> bool:
-    """True for a configuration that can compute a case: one of few tokens takes no more."""
+    """True if the configuration can compute the case; tiles for few tokens cannot take more."""
     products = PRODUCTS[problem]
     schedules = [launch.schedule for launch in configure(tuple(sizes_of(line, problem)), B200_SMS, products=products)]
     return all(candidates(x.sizes, B200_SMS, False, x.plan.products, (configuration,)) for x in schedules)
@@ -205,7 +205,7 @@ submit() { # file without .py, leaderboard, mode
 
 
 def script(chosen: Sequence[Variant], modes: Sequence[str]) -> str:
-    """Text of submit.sh: a command for every variant and mode."""
+    """The text of submit.sh: a command for every variant and mode."""
     lines = []
     for variant, mode in itertools.product(chosen, modes):
         if refused := variant.refused(mode):
@@ -217,7 +217,10 @@ def script(chosen: Sequence[Variant], modes: Sequence[str]) -> str:
 
 
 def write(folder: Path, problems: Sequence[Problem], modes: Sequence[str]) -> list[Path]:
-    """Write the problems' variants and submit.sh; returns the files. Raises ValueError."""
+    """Write the problems' variants and submit.sh, which is the last of the returned files.
+
+    Raises ValueError for a variant that cannot be made.
+    """
     source = SUBMISSION.read_text()
     chosen = [variant for problem in problems for variant in variants(problem)]
     texts = {f"{variant.name}.py": variant.source(source) for variant in chosen}

@@ -1,1 +1,1 @@
-"""The choice among the kernel's configurations, beside times of each of them on random shapes."""
+"""Compares the choice among the kernel's configurations with times of all of them on random shapes."""

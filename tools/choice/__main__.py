@@ -4,8 +4,8 @@
     python -m tools.choice FILE.json [--half 0|1]                                             judges it, without a GPU
 
 The first form draws shapes of the three GEMM problems and adds the benchmark's cases; it times every configuration that
-is legal for them: overlapping; programmatic, nothing promised; and on a Hopper GPU in ordinary launches. What comes
-near to the best is timed again. The file is saved after each shape.
+is legal for them: overlapping; programmatic, nothing promised; and on a Hopper GPU in ordinary launches. Rows near
+the best are timed again. The file is saved after each shape.
 
 The second form asks `submission.candidates` for its choice on each shape of the file and prints by how much it misses
 the best configuration: the share of the drawn shapes within 3 %, the worst shapes, and the benchmark's cases.
@@ -41,7 +41,7 @@ class Miss(NamedTuple):
     drawn: Drawn
     chosen: str
     best: str
-    us: float  # of the chosen one
+    us: float  # microseconds per call of the chosen configuration
     least: float
 
     @property
@@ -50,7 +50,7 @@ class Miss(NamedTuple):
 
 
 def misses(record: dict[str, Any], launches: str) -> list[Miss]:
-    """The choice on every shape of a file."""
+    """The choice on every shape of the record that has times in this launch mode."""
     found = []
     for entry in record["shapes"]:
         drawn = Drawn(entry["problem"], tuple(map(tuple, entry["sizes"])), entry["case"])
@@ -69,7 +69,7 @@ def describe(drawn: Drawn) -> str:
 
 
 def report(record: dict[str, Any], half: int | None) -> None:
-    """Print what the choice misses. half: only every other of the drawn shapes."""
+    """Print by how much the choice misses the best. half: 0 or 1 for the even or odd drawn shapes, None for all."""
     for launches in (ORDINARY, PROGRAMMATIC, OVERLAPPING):
         found = misses(record, launches)
         drawn = [miss for miss in found if miss.drawn.case is None]

@@ -28,11 +28,11 @@ GROUP_COUNTS = (2, 4, 8)
 TURNS = ("group_gemm", "gemm", "group_gemm", "dual_gemm")  # problems of the shapes that are drawn
 TOKENS = {"group_gemm": (16, 512), "gemm": (16, 1024), "dual_gemm": (16, 1024)}
 ROWS, DEPTH = (1024, 16384), (512, 16384)  # ranges of N, a multiple of 128, and of K, a multiple of 256
-MOST_BYTES = 140 * 2**20  # of a call's tensors
-CALLS = 15  # back to back, on tensors of their own
+MOST_BYTES = 140 * 2**20  # size limit of a call's tensors
+CALLS = 15  # calls back to back, each on its own tensors
 POOL_BYTES, PLACE = 9 * 2**28, 256  # a worker's memory for tensors, and the multiple at which each begins
 PROMISED = (OVERLAPPING,)  # launch modes whose calls have both promises
-REPEATS, MORE_REPEATS, NEAR = 5, 12, 1.08  # more for what takes less than NEAR of the best
+REPEATS, MORE_REPEATS, NEAR = 5, 12, 1.08  # more for times below NEAR times the best
 
 Size = tuple[int, int, int, int]
 Sizes = tuple[Size, ...]
@@ -46,7 +46,7 @@ class Drawn:
 
     problem: str
     sizes: Sizes
-    case: int | None = None  # of the problem's benchmark
+    case: int | None = None  # number among the problem's benchmarks
 
     @property
     def groups(self) -> int:
@@ -54,7 +54,7 @@ class Drawn:
 
 
 def log_uniform(source: random.Random, least: int, most: int, multiple: int) -> int:
-    """A multiple whose logarithm is even between both limits."""
+    """A multiple of `multiple`, drawn with a logarithm that is uniform between those of both limits."""
     return max(multiple, round(math.exp(source.uniform(math.log(least), math.log(most))) / multiple) * multiple)
 
 
@@ -156,7 +156,7 @@ def kernel(shape: Shape, launches: str) -> Callable[[Any], Any]:
 
 
 def prepare(plans: Sequence[tuple[str, int, Shape]]) -> int:
-    """Compile, load and launch each kernel once: (problem, groups, configuration)."""
+    """Compile, load and launch each kernel once. plans: (problem, groups, configuration) of each."""
     import torch
 
     for problem, groups, shape in plans:
@@ -168,7 +168,7 @@ def prepare(plans: Sequence[tuple[str, int, Shape]]) -> int:
 
 
 def timed(problem: str, sizes: Sizes, rows: Sequence[tuple[Shape, str]], repeats: int) -> list[Times]:
-    """Times of (configuration, launches) in their order."""
+    """The times of the rows, each a configuration and a launch mode, in their order."""
     from tools.rows import Row, time_row
 
     found = []
@@ -194,7 +194,7 @@ def legal(drawn: Drawn, sms: int) -> list[Shape]:
 def measure(
     every: Sequence[Drawn], sms: int, launches: Sequence[str], show: Callable[[str], None]
 ) -> Iterator[tuple[Drawn, dict[Shape, dict[str, Times]]]]:
-    """Each shape with its times by configuration and launches."""
+    """Yield each shape with its times by configuration and launch mode."""
     plans = dict.fromkeys(
         # GEMM and group GEMM have their kernels in common.
         (products(drawn.problem), drawn.groups, shape)
@@ -241,7 +241,7 @@ def measure(
 
 
 def choice(drawn: Drawn, sms: int, overlapping: bool) -> str:
-    """The name of the configuration that solve() would take."""
+    """The name of the configuration that solve() chooses. overlapping: calls have both promises."""
     import submission
 
     sizes = sorted((size[:3] for size in drawn.sizes for _ in range(size[3])), key=lambda size: -size[0])

@@ -1,8 +1,8 @@
-"""Records the launches of one call of a contest's entry, as workshop.clock.record those of other programs.
+"""Records the launches of one call of a contest's entry, as workshop.clock.record does for other programs.
 
     python -m tools.clock.entry SUBMISSION.py --save FOLDER [--problem group_gemm] [--cases 0,3] [--twice] [--promised]
 
-The entry's custom_kernel is called on the problem's benchmark cases. --promised: its solve, with both of its promises.
+The entry's custom_kernel is called on the problem's benchmark cases; with --promised, its solve with both promises.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workshop.console import command_parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0, or 1 if a case could not be recorded."""
+    """Record the cases. Returns exit code 0, or 1 if a case could not be recorded."""
     parser = command_parser(__doc__, "tools.clock.entry")
     add_options(parser)
     add_problem(parser)

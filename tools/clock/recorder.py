@@ -1,7 +1,7 @@
-"""A process of tools.clock.recordings: it records rows of `truth`, random shapes and programs on the emulated device.
+"""A process of tools.clock.recordings that records rows of `truth`, random shapes and programs on the emulated device.
 
 The launches of rings and plain reads, which elsewhere go through CUDA's driver, go to the emulated device, too. Kernels
-are recorded as they are: a profile says what the tensor core takes.
+keep their tensor-core work; a profile says how long it takes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _traces: list[Trace] = []
 
 
 def start(sms: int) -> None:
-    """Puts launches of this process, which is on the emulated device, into `_traces`."""
+    """Records launches of this process in `_traces`. The process is on the emulated device, which gets `sms` SMs."""
     from nogpu import Device
     from nogpu.clock import Recording
 
@@ -40,7 +40,7 @@ def start(sms: int) -> None:
 
 
 def _take_driver() -> None:
-    """Kernels that nogpu.hopper.gpu loads and launches run on the emulated device."""
+    """Makes nogpu.hopper.gpu load and launch kernels on the emulated device."""
     import nogpu
     from nogpu import Device
     from nogpu.hopper import gpu
@@ -62,7 +62,7 @@ def _take_driver() -> None:
 
 
 def record(points: dict[str, Point], folder: Path) -> dict[str, str]:
-    """Records points by name; `path` is the file of a program of others. Name -> "" or why there is no recording."""
+    """Records the points, each under its name in the folder. Returns name -> reason for a missing recording, or ""."""
     return {name: _recorded(name, point, folder) for name, point in points.items()}
 
 
@@ -80,7 +80,7 @@ def _recorded(name: str, point: Point, folder: Path) -> str:
                 _call_shape(point)
             else:
                 _call(point)
-    except Exception as error:  # of a compiler, of a program of others, of the emulator
+    except Exception as error:  # an error of the compiler, the program or the emulator
         return f"{type(error).__name__}: {error}"[:300]
     save(folder / name, _traces)
     _traces.clear()
@@ -96,7 +96,7 @@ def _run(path: Path, configuration: str) -> str:
 
 @contextlib.contextmanager
 def _once() -> Iterator[None]:
-    """A launch inside that repeats one, with the same parameters, is not run again: programs time theirs in loops."""
+    """A context in which a launch that repeats an earlier one is not run again: programs time theirs in loops."""
     from nogpu import Device
 
     device = Device.current()
@@ -137,7 +137,7 @@ def _call(point: Point) -> None:
 
 
 def _call_shape(point: Point) -> None:
-    """Calls a configuration once on a random shape, as tools.choice times it. Values of operands decide no time."""
+    """Calls a configuration once on a random shape, as tools.choice times it. Operands are 0: they decide no time."""
     import torch
 
     import submission

@@ -1,12 +1,12 @@
-"""Records the launches that the clock (nogpu/docs/clock.md) is checked on, each once, in a folder that replays read.
+"""Records, once each, the launches that the clock (nogpu/docs/clock.md) is checked on, in a folder that replays read.
 
     python -m tools.clock.recordings [--truth FILE | --shapes FILE [--drawn FIRST-LAST]] [--recordings FOLDER]
                                      [--foreign FOLDER] [--only TEXT] [--jobs N]
 
-The points of FILE (`truth`, `shapes`) name the launches and the number of SMs; a point's launches in every mode
-are one recording, but for random shapes, where those with promises are another than those without. FOLDER is in the
-user's cache unless it is named, a new one for each version of what decides a recording. --foreign names a folder that
-has the programs of others anywhere below it: the contest's starter kernel, and NVIDIA/cutlass's
+The points of FILE (`truth`, `shapes`) name the launches and the number of SMs. One recording serves a point's launches
+in every mode; random shapes have one with promises and one without. FOLDER is by default in the user's cache, a new one
+for each version of the sources that decide a recording. --foreign names a folder that has the programs of others
+anywhere below it: the contest's starter kernel, and NVIDIA/cutlass's
 examples/python/CuTeDSL. A recording is a folder, with a file for each launch of a call
 (`nogpu.clock.trace.Trace`), or for the last launch of a program.
 """
@@ -37,15 +37,17 @@ Point = dict[str, Any]
 TRUTH = ROOT / "docs/results/h200-truth.json"
 OURS = "submission.py"
 PACKAGED = {OURS, "ring.cu", "plain_read.cu"}
-# Of the clock, only what makes a recording: a replay's sources decide nothing of it.
+# The clock's sources that make a recording; those of a replay decide nothing of it.
 _RECORDING = {"trace.py", "record.py", "recipes.py", "operands.py", "dataflow.py"}
 _TOOLS = ("clock/recorder.py", "choice/times.py", "rings.py", "ring.cu")
 _OTHERS = ("submission.py", "reference.py", "task.py", *(f"tools/{name}" for name in _TOOLS))
 
 
 def name_of(point: Point) -> str:
-    """The recording of a point, which has program, configuration, problem and case (none of a program) and mode, or
-    sizes and whether there are promises in place of a case and mode.
+    """The name of a point's recording, which all of the point's launch modes share.
+
+    A point has program and configuration, a problem unless it is of a program of CuTe DSL, and with a problem either a
+    case or, for a random shape, sizes and `promised`.
     """
     if point.get("problem") is None:
         parts = [Path(point["program"]).stem, point["configuration"]]
@@ -62,7 +64,7 @@ def name_of(point: Point) -> str:
 
 
 def cache_folder(sms: int) -> Path:
-    """The folder of recordings with so many SMs, by these sources and this version of CuTe DSL."""
+    """The folder of recordings with `sms` SMs, for these sources and this version of CuTe DSL."""
     digest = hashlib.sha256(importlib.metadata.version("nvidia-cutlass-dsl").encode())
     for path in [*sorted(Path(nogpu.__file__).parent.rglob("*")), *(ROOT / name for name in _OTHERS)]:
         if path.suffix not in (".py", ".c", ".h", ".cu", ".cuh"):
@@ -75,7 +77,7 @@ def cache_folder(sms: int) -> Path:
 
 
 def files_of(points: Iterable[Point], foreign: Path | None) -> tuple[dict[str, Path], dict[str, str]]:
-    """(the file of each program of others, why there is none of the others), by the program's name."""
+    """(program -> its file, program -> reason why there is no file), for the programs of others."""
     files, reasons = {}, {}
     for program in sorted({point["program"] for point in points} - PACKAGED):
         found = sorted(foreign.rglob(program)) if foreign is not None else []
@@ -91,7 +93,7 @@ def files_of(points: Iterable[Point], foreign: Path | None) -> tuple[dict[str, P
 
 
 def record(points: Sequence[Point], folder: Path, sms: int, jobs: int, foreign: Path | None = None) -> dict[str, str]:
-    """Records what the folder lacks, in so many processes. Name -> why there is no recording of it."""
+    """Records the points that the folder lacks, in `jobs` processes. Returns name -> reason for a missing recording."""
     files, without = files_of(points, foreign)
     wanted = {name_of(point): point for point in points}
     reasons = {name: without[p["program"]] for name, p in wanted.items() if p["program"] in without}
@@ -107,7 +109,7 @@ def record(points: Sequence[Point], folder: Path, sms: int, jobs: int, foreign: 
     work = [(units[key], folder) for key in programs_first]
     how = {"mp_context": multiprocessing.get_context("spawn"), "initializer": recorder.start, "initargs": (sms,)}
     emulated = {**environment(schedule="late", workers="1", lenient=True), "OMP_NUM_THREADS": "1"}
-    with mock.patch.dict(os.environ, emulated):  # of the processes, each on one core
+    with mock.patch.dict(os.environ, emulated):  # environment of the processes, each on one core
         for _, found in processes.each(recorder.record, work, jobs, "recordings", how):
             reasons |= {name: reason for name, reason in found.items() if reason}
     return reasons
@@ -125,21 +127,21 @@ def by_program(points: Iterable[Point], reasons: dict[str, str]) -> dict[str, di
 
 
 def show_left_out(left_out: dict[str, dict[str, int]]) -> None:
-    """Prints what `by_program` gives."""
+    """Prints the counts of `by_program`."""
     for program, counts in left_out.items():
         for reason, count in counts.items():
             print(f"{program}: {count} points without a recording: {reason}")
 
 
 def add_recording_options(parser: argparse.ArgumentParser) -> None:
-    """--recordings, --only, --jobs."""
+    """Adds --recordings, --only and --jobs."""
     parser.add_argument("--recordings", type=Path, metavar="FOLDER", help="default: one in the user's cache")
     parser.add_argument("--only", default="", metavar="TEXT", help='recordings with this in their names, as "gemm-2"')
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes; default: %(default)s")
 
 
 def numbers(text: str) -> range:
-    """The numbers of --drawn."""
+    """The numbers of --drawn. Raises argparse.ArgumentTypeError for text that is not FIRST-LAST."""
     first, _, last = text.partition("-")
     if not (first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last)):
         raise argparse.ArgumentTypeError(f"{text!r} is not FIRST-LAST, two numbers from 1 on, as 17-32")
@@ -147,7 +149,7 @@ def numbers(text: str) -> range:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """--truth, --shapes, --drawn, --foreign and those of `add_recording_options`."""
+    """Adds --truth, --shapes, --drawn, --foreign and the options of `add_recording_options`."""
     parser.add_argument(
         "--truth", type=Path, default=TRUTH, metavar="FILE", help="default: docs/results/h200-truth.json"
     )
@@ -159,7 +161,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen(options: argparse.Namespace) -> tuple[dict[str, Any], list[Point], Path]:
-    """(the truth, its points that --only leaves, folder of recordings) of a command's options."""
+    """(the truth, its points that match --only, folder of recordings) of a command's options."""
     truth: dict[str, Any] = json.loads((options.shapes or options.truth).read_text(encoding="utf-8"))
     if options.shapes:
         truth = shapes.truth(truth, options.drawn)

@@ -1,14 +1,14 @@
-"""Sensitivity of modelled times: how far they move where a constant of the chip's profile moves by 20 %.
+"""Computes how far modelled times move where a constant of the chip's profile moves by 20 %.
 
     python -m tools.clock.sensitivity --profile NAME [--recordings FOLDER] [--also FOLDER] [--only TEXT] [--jobs N]
                                 [--vary TEXT] [--save FILE.json]
 
-workshop.clock.sensitivity says what is moved. The sample is fixed. On h200:
-launches of the truth (tools.clock.truth), so that the change of the median error is known, too. On another profile: the
-launches that solve chooses, with both promises (overlapping) and without (programmatic, ordinary), in the smallest
-benchmark case of each GEMM problem, CALLS calls. --also names a folder of recordings that join the sample, in ordinary
-launches, such as a published kernel's. What is not in FOLDER (`recordings`) is recorded first. The file is saved
-after each of the sample, the smallest first.
+workshop.clock.sensitivity says what is moved. The sample is fixed. On h200 it is launches of the truth
+(tools.clock.truth), so that the change of the median error is known, too. On another profile it is the launches that
+solve chooses, with both promises (overlapping) and without (programmatic, ordinary), in the smallest benchmark case of
+each GEMM problem, CALLS calls. --also names a folder of recordings that join the sample, in ordinary launches, such as
+a published kernel's. Launches that FOLDER (`recordings`) lacks are recorded first. The file is saved after each
+recording of the sample, the smallest first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from workshop.tables import command_text, markdown, missing
 
 CALLS = 4
 SMALLEST = {"group_gemm": 3, "dual_gemm": 2, "gemm": 2}  # benchmark cases
-CHOSEN = {"chosen": (OVERLAPPING,), "chosen, nothing promised": (PROGRAMMATIC, ORDINARY)}  # of tools.clock.truth: modes
+CHOSEN = {"chosen": (OVERLAPPING,), "chosen, nothing promised": (PROGRAMMATIC, ORDINARY)}  # configuration -> modes
 MATTERS = 0.01  # change of a modelled time, as a share
 MEASURED = ("h200",)  # profiles that have a truth
 SAMPLE = {  # recordings of the truth
@@ -44,7 +44,7 @@ SAMPLE = {  # recordings of the truth
 
 
 def truth_sample(folder: Path) -> tuple[list[recordings.Point], list[Work]]:
-    """(points to record, the sample) of the H200's truth. Raises KeyError where it lacks one."""
+    """(points to record, the sample) of the H200's truth. Raises KeyError if the truth lacks a point of SAMPLE."""
     truth = json.loads(recordings.TRUTH.read_text(encoding="utf-8"))
     points = {(recordings.name_of(point), point["launches"]): point for point in truth["points"]}
     chosen = {(name, launches): points[name, launches] for name, ways in SAMPLE.items() for launches in ways}
@@ -65,7 +65,7 @@ def chosen_sample(folder: Path) -> tuple[list[recordings.Point], list[Work]]:
 
 
 def table(results: Path, name: str) -> str:
-    """Constants and families of a profile that matter, those that move times most first. name: of the profile."""
+    """The table of the constants and families that move times by MATTERS, the largest first. name: the profile's."""
     saved = records.load(results / f"sensitivity-{name}.json")
     if saved is None:
         return missing(
@@ -91,7 +91,7 @@ def table(results: Path, name: str) -> str:
 
 
 def _size(ways: dict[str, dict[str, Any]]) -> float:
-    """The largest change, and infinity where launches come to no end."""
+    """The size of the largest change, as a share; infinity where launches come to no end."""
     return max(float("inf") if "no end" in way else abs(way.get("largest", 0.0)) for way in ways.values())
 
 

@@ -2,8 +2,8 @@
 
 A point is a shape, a configuration and a launch mode. Of every shape that was drawn, not of the benchmark's cases,
 these configurations are taken, each in all of its modes: those that `submission.candidates` chooses for operands that
-are ready and for those that are not (`tools.choice`), and OTHERS of the rest, which have the smallest SHA-256 of shape
-and configuration.
+are ready and for those that are not (`tools.choice`), and the OTHERS with the smallest SHA-256 of shape and
+configuration among the rest.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ OTHERS = 2
 
 
 def place(drawn: Drawn, configuration: str) -> str:
-    """Hexadecimal digits by which the configurations of a shape are in an order of chance."""
+    """The SHA-256 of shape and configuration, in hexadecimal digits, which orders configurations at random."""
     return hashlib.sha256(json.dumps([drawn.problem, drawn.sizes, configuration]).encode()).hexdigest()
 
 
 def taken(drawn: Drawn, configurations: Iterable[str], sms: int) -> list[str]:
-    """Those of a shape's configurations that are replayed, the chosen ones first.
+    """The configurations of a shape that are replayed, the chosen ones first.
 
-    Raises ValueError where a chosen one is not among them.
+    Raises ValueError if a chosen one is not among `configurations`.
     """
     chosen = list(dict.fromkeys(choice(drawn, sms, overlapping) for overlapping in (True, False)))
     known = set(configurations)
@@ -39,10 +39,11 @@ def taken(drawn: Drawn, configurations: Iterable[str], sms: int) -> list[str]:
 
 
 def truth(times: dict[str, Any], numbers: Container[int] | None = None) -> dict[str, Any]:
-    """A file of times in the form of one of `truth`: in place of a case a point has sizes, and whether its calls have
-    promises. numbers: of the drawn shapes that are taken, from 1 on in the order of the file; None: all.
+    """Times of tools.choice in the form of a file of `truth`. A point has `sizes` and `promised` in place of a case.
+
+    numbers: the drawn shapes that are taken, from 1 on in the order of the file; None for all.
     """
-    promised = times.get("promised", PROMISED)  # modes, by the file: they have not always been the same
+    promised = times.get("promised", PROMISED)  # modes with promises; files differ in them
     points: list[Point] = []
     count = 0
     for number, entry in enumerate((entry for entry in times["shapes"] if entry["case"] is None), 1):

@@ -1,4 +1,4 @@
-"""Tables of the times that the clock models beside silicon's."""
+"""Makes tables of the clock's modelled times beside silicon's."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from workshop.records import MeasurementError, load
 from workshop.tables import command_text, markdown, missing
 
 TITLES = {"group_gemm": "group GEMM", "dual_gemm": "dual GEMM", "gemm": "GEMM", "gemv": "GEMV"}
-IN_BAND = 0.9  # of the published times of a family
-FEWEST_OF_BAND, FEWEST_FAMILIES = 10, 3  # times of a problem that has a band, and families of all problems
+IN_BAND = 0.9  # share of a family's published times that a band holds
+FEWEST_OF_BAND, FEWEST_FAMILIES = 10, 3  # fewest times of a problem with a band, and families
 CALIBRATING, HELD_OUT = "calibrating", "held out"
 LOOP = "in turn"  # workshop.clock.ladders: a loop of ordinary launches
 TIMINGS = {LOOP: f"loop, {ORDINARY}", "kernel": "profiler, kernels"}
@@ -28,9 +28,9 @@ ERRORS = ["median error", "90th percentile", "bias", "pairs in order"]
 
 
 def clock(results: Path, name: str) -> str:
-    """The errors of a chip's modelled times, against measured or published ones.
+    """The table of errors of a chip's modelled times, against measured or published ones.
 
-    name: of the profile, with "-shapes" behind it for times of random shapes.
+    name: the profile's name, with "-shapes" behind it for times of random shapes.
     """
     saved = load(results / f"clock-{name}.json")
     if saved is None:
@@ -41,7 +41,7 @@ def clock(results: Path, name: str) -> str:
 
 
 def _measured(saved: dict[str, Any]) -> str:
-    """Rows of sets of points and kinds of launches."""
+    """A table against measured times, with a row for each set of points and kind of launches."""
     rows = [
         [f"{name}, {launches}", str(count), f"{median:.1%}", f"{p90:.1%}", f"{mean:+.1%}", _share(alike, pairs)]
         for name, launches, count, median, p90, mean, alike, pairs in summary(saved["points"])
@@ -97,12 +97,12 @@ def _family_rows(name: str, points: Sequence[dict[str, Any]]) -> list[list[str]]
 
 
 def _rows_of(title: str, facts: Sequence[str], points: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """A row without the points on floors, and one with them where there are some. points: with modelled times."""
+    """A row without the points on floors, and one with them if there are any. All points have modelled times."""
     return [[title + end, *facts, *_errors(chosen)] for end, chosen in without_and_with_floors(points)]
 
 
 def _errors(points: Sequence[dict[str, Any]]) -> list[str]:
-    """Cells: number of points, ERRORS."""
+    """The cells of a row: the number of points, then ERRORS."""
     figures = errors(points)
     pairs = f"{figures['ordered']:.0%} of {figures['pairs']}" if figures["pairs"] else "-"
     median, p90, bias = figures["median"], figures["p90"], figures["signed"]
@@ -110,7 +110,7 @@ def _errors(points: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _outcome(point: dict[str, Any]) -> list[str]:
-    """Cells of a point: modelled time, error."""
+    """The cells of a point: modelled time and error."""
     if "error" in point:
         return ["-", f"none: {point['error']}".replace("|", "\\|")]
     return [
@@ -120,7 +120,7 @@ def _outcome(point: dict[str, Any]) -> list[str]:
 
 
 def phases(results: Path, name: str) -> str:
-    """Phases of kernels, from traces that their author published, and modelled. name: of the chip."""
+    """The table of kernels' phases, modelled and from traces that the author published. name: the chip's."""
     saved = load(results / f"clock-phases-{name}.json")
     if saved is None:
         return missing(f"python -m workshop.clock.phases FOLDER --save ../docs/results/clock-phases-{name}.json")
@@ -162,9 +162,7 @@ def _student(share: float, freedom: int) -> float:
 
 
 def in_ordinary_launches(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The points of the contest's problems of which the clock has a time in ordinary launches and that count: on no
-    floor.
-    """
+    """The points of the contest's problems with a modelled time in ordinary launches and on no floor."""
     return [
         point
         for point in replayed(points)
@@ -173,13 +171,13 @@ def in_ordinary_launches(points: Sequence[dict[str, Any]]) -> list[dict[str, Any
 
 
 def problem_of(point: dict[str, Any]) -> str:
-    """The contest's problem, or whatever stands behind the repository in a family's name."""
+    """The text behind the repository in the name of a point's family; for the contest's, the problem."""
     name: str = point["family"].rpartition("/")[2]
     return name
 
 
 def _inside(points: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> tuple[int, int]:
-    """Counts of points: those in the band of the others, and all; (0, 0) where the others have none."""
+    """(number of points in the band of the others, number of points); (0, 0) if the others have no band."""
     limits = band(others)
     if not limits:
         return 0, 0
@@ -187,7 +185,7 @@ def _inside(points: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) 
 
 
 def _each_by_the_others(points: Sequence[dict[str, Any]]) -> tuple[int, int]:
-    """Counts of points: those in the band of all families but their own, and all that have one."""
+    """(number of points in the band of all families but their own, number of points with such a band)."""
     counts = [
         _inside(
             [point for point in points if point["family"] == name],
@@ -199,8 +197,9 @@ def _each_by_the_others(points: Sequence[dict[str, Any]]) -> tuple[int, int]:
 
 
 def modelled(results: Path, name: str) -> str:
-    """Modelled times of our kernel and of the best published ones, beside published times. name: of the chip, then
-    "every" for a row of each case; without it the group GEMM's cases and a mean of each problem.
+    """The table of modelled times of our kernel and of the best published ones, beside published times.
+
+    name: the chip's name, then "every" for a row of each case, else of the group GEMM's cases. Each problem has a mean.
     """
     chip, _, extent = name.partition(" ")
     saved, known = load(results / f"clock-ours-{chip}.json"), load(results / f"clock-{chip}.json")
@@ -246,7 +245,7 @@ def modelled(results: Path, name: str) -> str:
 
 
 def _caption(best: dict[str, str], truth: Sequence[dict[str, Any]]) -> str:
-    """The text below a table of modelled times. best: entry by problem. truth: published and modelled times."""
+    """The text below a table of modelled times. best: problem -> entry. truth: points with both times."""
     kernels = ", ".join(f"{TITLES[problem]} {entry}" for problem, entry in best.items())
     text = "Speed of light: the task authors' model. Best published: case by case, whoever's kernel it was."
     text += f" Modelled, not measured. Best published kernels: {kernels or 'none was replayed'}."

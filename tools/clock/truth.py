@@ -1,4 +1,4 @@
-"""Times of whole kernels on a GPU, one point each: what a model of time is checked against, and never fitted to.
+"""Times whole kernels on a GPU, one point each. A model of time is checked against the points and never fitted to them.
 
     python -m tools.clock.truth [--problem NAME ...] [--only TEXT] [--peer FILE ...] [--example FILE] [--save FILE.json]
     python -m tools.clock.truth --program "FILE ARGUMENTS" ... [--save FILE.json]
@@ -46,12 +46,12 @@ IN_A_ROW = 20  # launches of a program's last kernel
 
 
 def point(times: list[float], **facts: Any) -> Point:
-    """The figures of one row, in microseconds per launch."""
+    """A point with the figures of `times`, in microseconds per launch."""
     return {**facts, **figures(times), "repeats": len(times)}
 
 
 def our_rows(submission: Any, inputs: list[Any], problem: str, hopper: bool) -> Iterator[tuple[Row, Point]]:
-    """(row, its facts) of our kernel, in its launch and in every configuration."""
+    """(row, its facts) of our kernel: the launches that it chooses, and every configuration."""
     from harness.plan_report import configuration_name, configurations
 
     mode = "timing" if hopper else None
@@ -72,7 +72,7 @@ def our_rows(submission: Any, inputs: list[Any], problem: str, hopper: bool) -> 
 def other_rows(
     inputs: list[Any], options: argparse.Namespace, hopper: bool, of_group: bool
 ) -> Iterator[tuple[Row, Point]]:
-    """Those of --peer and --example, which take the data of a group GEMM."""
+    """(row, its facts) of --peer and --example, which take a group GEMM's data; none if the problem is another."""
     facts = {"mode": "timing" if hopper else None, "launches": ORDINARY}
     if of_group:
         for path in options.peer:
@@ -83,7 +83,7 @@ def other_rows(
 
 
 def byte_rows(nbytes: int, schedule: Any, sms: int, calls: int) -> Iterator[tuple[Row, Point]]:
-    """Plain reads and rings."""
+    """(row, its facts) of plain reads and rings."""
     for row in memory_rows(nbytes, schedule, sms, calls):
         launches = ORDINARY if row.name in ("plain read", f"ring, {ORDINARY}") else OVERLAPPING
         facts = {"program": "plain_read.cu" if row.name == "plain read" else "ring.cu", "configuration": row.name}
@@ -92,7 +92,7 @@ def byte_rows(nbytes: int, schedule: Any, sms: int, calls: int) -> Iterator[tupl
 
 @contextlib.contextmanager
 def seen_launches() -> Iterator[list[tuple[Any, ...]]]:
-    """The arguments of each gpu.launch inside."""
+    """A context whose list gets the arguments of each gpu.launch inside."""
     from nogpu.hopper import gpu
 
     seen: list[tuple[Any, ...]] = []
@@ -107,8 +107,9 @@ def seen_launches() -> Iterator[list[tuple[Any, ...]]]:
 
 
 def timed(row: Row, facts: Point, flush: torch.Tensor, repeats: int) -> Point:
-    """The row's point, with the launches of a call. Where the host's work could not be hidden, the profiler's sum of
-    kernels.
+    """The row's point, with the launches of a call.
+
+    If the host's work cannot be hidden, the times are the profiler's sums of kernels.
     """
     with seen_launches() as seen:
         row.call(row.inputs[0])
@@ -121,7 +122,7 @@ def timed(row: Row, facts: Point, flush: torch.Tensor, repeats: int) -> Point:
 
 
 def case_rows(of: Timed, options: argparse.Namespace, hopper: bool) -> Iterator[tuple[Row, Point]]:
-    """Every (row, its facts) of a case. options: example and peer, of the command line."""
+    """Every (row, its facts) of a case. options: `example` and `peer` of the command line."""
     import torch
 
     import submission
@@ -143,12 +144,12 @@ def case_points(name: str, case: int, options: argparse.Namespace, hopper: bool,
         show(label)
         try:
             yield timed(row, {**facts, "problem": name, "case": case}, flush, options.repeats)
-        except Exception as error:  # of a compiler, of a file of others: the other rows are worth having
+        except Exception as error:  # an error of a compiler or of a file of others, which leaves the other rows valid
             print(f"{label}: {error}"[:300], file=sys.stderr)
 
 
 def run_program(path: Path, arguments: list[str]) -> object:
-    """Run a program of CuTe DSL to its end. Returns what holds its tensors: its variables, or what ended it."""
+    """Run a program of CuTe DSL to its end. Returns its variables or the exception that ended it, with its tensors."""
     try:
         return run_script(path, arguments)
     except SystemExit as left:
@@ -158,7 +159,7 @@ def run_program(path: Path, arguments: list[str]) -> object:
 
 
 def program_points(command: str, hopper: bool, repeats: int) -> Iterator[Point]:
-    """Run the program; then time its last launch, with launches in a row and alone."""
+    """Run the program, then time its last launch: many times in a row, and alone."""
     import torch
     from cuda.bindings import driver
 

@@ -7,14 +7,13 @@
 --shapes names times of random shapes that `tools.choice --measure` has saved; `shapes` has the rule by which points are
 taken from them.
 
-Launches of which FOLDER, one of the user's cache unless it is named, has no recording are recorded first
-(`recordings`); those of programs of others need --foreign. A point without a recording is left out and counted,
-with the reason.
+Launches that have no recording in FOLDER, by default one in the user's cache, are recorded first (`recordings`); those
+of programs of others need --foreign. A point without a recording is left out and counted, with the reason.
 
-Silicon's figure is the time of `calls` calls over `calls`, with other data in each call (a program's own launch: with
-the same), after L2 has been flushed by writes to other memory: it begins full of lines to be written back, in the
-replay too (nogpu/clock/loop.py). The file has every point: program, configuration, problem, case or sizes, mode,
-launches, silicon_us, modelled_us. A pair of a program's configurations of a case or a shape, with launches of one
+Silicon's figure is the time of `calls` calls divided by `calls`. Each call has other data, but a program's own launch
+has the same data each time. L2 is flushed before by writes to other memory, so it begins full of lines to be written
+back, in the replay too (nogpu/clock/loop.py). The file has every point: program, configuration, problem, case or sizes,
+mode, launches, silicon_us, modelled_us. A pair of a program's configurations of a case or a shape, with launches of one
 kind, counts where silicon's times differ by more than 5 %: it is in order where the modelled times differ the same way.
 """
 
@@ -39,16 +38,16 @@ from workshop.console import command_parser
 
 Point = dict[str, Any]
 
-# Words of records.
+# Launch mode -> words of records that are replayed.
 REPLAYED = {OVERLAPPING: WORDS, PROGRAMMATIC: WORDS // 4, ORDINARY: WORDS // 4, ALONE: WORDS // 4}
 ALL = "all"
-LONG_US = 10  # of silicon: calls that are counted once more by themselves
-DIFFERENT = 1.05  # silicon's times of a pair that counts
+LONG_US = 10  # silicon's time above which calls also form a set of their own
+DIFFERENT = 1.05  # ratio of silicon's times from which a pair counts
 FACTS = ("program", "configuration", "problem", "case", "sizes", "promised", "mode", "launches")
 
 
 def validated(point: Point, folder: Path, profile_name: str) -> Point:
-    """The point with its modelled time, or with the error that the replay ends with."""
+    """The point with its modelled time, or with the error that ends the replay."""
     chip, launches = profile(profile_name), point["launches"]
     facts = {name: point[name] for name in FACTS if point.get(name) is not None}
     try:
@@ -83,7 +82,7 @@ def sets_of(point: Point) -> list[str]:
 
 
 def work_of(point: Point) -> str:
-    """The work of a point's configuration: a random shape, a case, or of a program its own arguments."""
+    """The work of a point, as text: a random shape, a case, or a program's arguments."""
     return next(f"{name} {point[name]}" for name in ("sizes", "case", "configuration") if name in point)
 
 
@@ -108,9 +107,10 @@ def ordered(points: Iterable[Point]) -> tuple[int, int]:
 
 
 def summary(points: Sequence[Point]) -> list[tuple[str, str, int, float, float, float, int, int]]:
-    """Rows of (set, launches, points, median error in size, 90th percentile, mean error, pairs in order, pairs) for
-    each set of points (`sets_of`) and kind of launches, the set of all last. Errors are shares. The kinds together have
-    a row of all points and, of random shapes, of each set.
+    """Rows (set, launches, points, median absolute error, its 90th percentile, mean error, pairs in order, pairs).
+
+    There is a row for each set of points (`sets_of`) and kind of launches, the set of all last. Errors are shares. All
+    kinds together have a row for the set of all points and, with random shapes, for each set.
     """
     points = [point for point in points if "modelled_us" in point]
     names = dict.fromkeys(map(set_of, points)) | dict.fromkeys(name for p in points for name in sets_of(p)[1:-1])
@@ -127,7 +127,7 @@ def summary(points: Sequence[Point]) -> list[tuple[str, str, int, float, float, 
 
 
 def draw(points: Sequence[Point], path: Path) -> None:
-    """Modelled over silicon's times, as a PNG: a color for each set, a mark for each kind of launches."""
+    """Draw modelled over silicon's times as a PNG: a color for each set, a mark for each kind of launches."""
     points = [point for point in points if "modelled_us" in point]
     names = list(dict.fromkeys(map(set_of, points)))
     sets, looks = dict[str, list[Point]](), dict[str, tuple[int, str]]()
@@ -144,8 +144,8 @@ def _place(point: Point) -> tuple[Any, ...]:
 
 
 def replayed(points: Sequence[Point], folder: Path, profile_name: str, jobs: int) -> Iterator[list[Point]]:
-    """After each point, all that are done so far, with modelled times and in order."""
-    # By chance, so that what is done has all kinds of points should the run be cut short.
+    """Yield, after each point, all points that are done so far, with modelled times and in order."""
+    # In a random order, so that a run that is cut short has done points of all kinds.
     waiting = sorted(points, key=lambda point: zlib.crc32(recordings.name_of(point).encode()))
     done: list[Point] = []
     for _, point in processes.each(validated, ((each, folder, profile_name) for each in waiting), jobs, "replays"):

@@ -1,15 +1,15 @@
 """Breaks the synchronisation of kernels, one instruction at a time, and counts what the emulator notices.
 
     python -m tools.mutants [--foreign FOLDER] [--jobs N] [--save FILE.json]
-    python -m tools.mutants --sample 100 --seed 1          a random part of them
+    python -m tools.mutants --sample 100 --seed 1          a random sample of the mutants
     python -m tools.mutants --silence 50                   the kernels as they are, sanitized: nothing may be reported
 
-Mutants of our kernels in five configurations and of the GEMV, and with --foreign of two of NVIDIA's, whose repository
-is in the folder as NVIDIA+cutlass. Each runs under the schedules until one notices it, by an error, by other results or
-by a hang, and then under those of --sanitized with the sanitizer. tools/mutants/survivors.toml says of each that
-survives why it changes nothing, or which check is missing. --save goes on where an earlier run of the same kernels
-ended; with --silence that of another emulator does not count. The exit code is 1 where a survivor is not in that list,
-or a mutant in it is noticed; with --silence, where anything is reported or a run is left.
+The mutants are of our kernels in five configurations, of the GEMV, and with --foreign of two of NVIDIA's, whose
+repository is in the folder as NVIDIA+cutlass. Each runs under the schedules until one notices it, by an error, by other
+results or by a hang, and then under those of --sanitized with the sanitizer. tools/mutants/survivors.toml says of each
+survivor why it changes nothing, or which check is missing. --save continues an earlier run of the same kernels; with
+--silence a run of another emulator does not count. The exit code is 1 where a survivor is not in that list, or a mutant
+in it is noticed; with --silence, where anything is reported or a run is left.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tools.mutants import SURVIVORS
 from workshop import processes, records
 from workshop.console import command_parser
 
-LIMIT = 120.0  # seconds of a mutant
+LIMIT = 120.0  # seconds for a mutant
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -122,8 +122,9 @@ def break_them(found: Sequence[Any], options: argparse.Namespace, versions: dict
 def silent(
     tapes: dict[str, Any], schedules: Sequence[Sequence[str]], options: argparse.Namespace, console: Any
 ) -> dict[str, Sequence[str]]:
-    """The schedules of sanitized runs by program: none where the sanitizer reports the kernel as it is, which is
-    printed. Exits where a schedule alone does.
+    """Program -> schedules of its sanitized runs; none if the sanitizer reports the unchanged kernel, which is printed.
+
+    Exits with 1 if an unchanged kernel fails without the sanitizer.
     """
     from workshop.mutants import trial
 

@@ -1,8 +1,8 @@
 """Programs of which mutants are made: our kernels in their configurations, and NVIDIA's, which the caller has.
 
-The calls of ours have several tiles for each CTA, more k-tiles than stages, and depend on each other in each of the
-ways for which a kernel waits: operands that the call before writes, also past a call to which everything is promised,
-and outputs that it writes, too.
+Calls of our kernels have several tiles for each CTA and more k-tiles than stages. They depend on each other in each of
+the ways for which a kernel waits: a call reads what an earlier call writes, also past a call with both promises, or
+writes the same outputs.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ ALL: Promised = {"operands_ready": True, "output_free": True}
 
 
 def as_operand(c: Any) -> Any:
-    """The bytes of an output [M, N, 1] fp16 as an operand [M, 2 N, 1] of e2m1 pairs. e2m1 has no NaN, so that every
-    output is a legal operand.
+    """The bytes of an output [M, N, 1] fp16 as an operand [M, 2 N, 1] of e2m1 pairs.
+
+    Every output is a legal operand, since e2m1 has no NaN.
     """
     import torch
 
@@ -84,7 +85,7 @@ def _gemv_calls() -> Iterator[list[Call]]:
 
 
 def _light_calls(products: int, few: bool) -> Iterator[list[Call]]:
-    """Two calls that may overlap. few: with no more tokens than the smallest tile has."""
+    """Two calls that may overlap. few: they have no more tokens than the smallest tile."""
     import reference
 
     if products == 2:
@@ -100,7 +101,7 @@ def _outputs(data: Data) -> list[Any]:
 
 
 def _ours(calls: Callable[[], Iterator[list[Call]]], shape: tuple[int, ...], sms: int) -> Iterator[None]:
-    """Makes the calls, planned for so many SMs; an item behind each list of those that overlap."""
+    """Makes the calls, planned for `sms` SMs, and yields after each list of calls that may overlap."""
     import submission
 
     made = list(calls())
@@ -115,7 +116,7 @@ def _ours(calls: Callable[[], Iterator[list[Call]]], shape: tuple[int, ...], sms
 
 
 def _waived() -> list[str]:
-    """Waivers of submission.py beside its instructions."""
+    """The texts of the waivers that stand beside submission.py's instructions."""
     text = (ROOT / "submission.py").read_text()
     return list(dict.fromkeys(waiver.text for waiver in waivers.in_source(text, "submission.py", RULES)))
 
@@ -125,7 +126,7 @@ def recorded(calls: Callable[[], Iterator[list[Call]]], shape: tuple[int, ...], 
 
 
 def ours() -> list[Program]:
-    """Six configurations of the kernel: tokens, CTAs per MMA, CTAs per SM, neighbours."""
+    """Programs of six configurations of the kernel: (tokens, CTAs per MMA, CTAs per SM, neighbours)."""
     groups: dict[str, tuple[Any, ...]] = {
         "1-SM": ((128, 1, 1, 1), 2, 4),
         "pairs": ((128, 2, 1, 1), 2, 6),
@@ -138,7 +139,7 @@ def ours() -> list[Program]:
 
 
 def every() -> list[Program]:
-    """Our kernels in every configuration."""
+    """A program of each of the kernel's configurations."""
     import submission
 
     found = []
@@ -170,7 +171,7 @@ FOREIGN = {
 
 
 def _script(path: Path, arguments: str) -> Iterator[None]:
-    """Runs a script; what it checks of its results is not asked, since the launches are recorded only."""
+    """Runs a script. Its checks of results may fail, since its launches are only recorded."""
     with contextlib.suppress(SystemExit, AssertionError), contextlib.redirect_stdout(sys.stderr):
         run_script(path, arguments.split())
     yield
@@ -180,7 +181,7 @@ def _foreign(path: Path, arguments: str, sms: int) -> Tape:
     # NVIDIA's kernels arrive at the scope of a CTA, and use what tcgen05.ld loads without a wait.
     allowed = "scope", "fragment"
     tape = record(_script(path, arguments), sms, allowed=allowed, strict=False, wanted=_has_products, most=1)
-    tape.steps *= 2  # a launch behind a launch
+    tape.steps *= 2  # so that a launch follows a launch
     return tape
 
 
@@ -189,7 +190,10 @@ def _has_products(ptx: str) -> bool:
 
 
 def foreign(folder: Path) -> list[Program]:
-    """NVIDIA's, of a folder that has a checkout of its repository as OWNER+NAME. Raises FileNotFoundError."""
+    """NVIDIA's programs, from a checkout of its repository at OWNER+NAME in the folder.
+
+    Raises FileNotFoundError if one is missing.
+    """
     checkout = folder / NVIDIA.replace("/", "+")
     found = []
     for name, (path, arguments, sms) in FOREIGN.items():

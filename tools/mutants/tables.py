@@ -1,4 +1,4 @@
-"""Tables of the mutants of the kernel, and of its silent runs."""
+"""Makes tables of the kernel's mutants, and of its sanitized runs without a mutation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workshop.tables import command_text, markdown, missing
 
 
 def mutants_table(results: Path, name: str) -> str:
-    """Mutants of docs/results/mutants.json. name: "kinds", a row for each row of kinds, or "programs"."""
+    """The table of docs/results/mutants.json. name: "kinds" or "programs", by which rows are made."""
     saved = load(results / "mutants.json")
     if saved is None:
         return missing("python -m tools.mutants --foreign FOLDER --save docs/results/mutants.json")
@@ -22,7 +22,7 @@ def mutants_table(results: Path, name: str) -> str:
 
 
 def silence_table(results: Path, _: str) -> str:
-    """The runs of docs/results/silence.json."""
+    """The table of docs/results/silence.json, a row of totals."""
     saved = records.load(results / "silence.json")
     if saved is None:
         return missing("python -m tools.mutants --foreign FOLDER --silence 50 --save docs/results/silence.json")

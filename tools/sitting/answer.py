@@ -1,4 +1,4 @@
-"""The page's beginning: times in three launch modes beside the best published, verdicts, changes to make."""
+"""Makes the page's beginning: times in three launch modes beside the best published, verdicts, changes to make."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ Record = Mapping[str, Any]
 Row = Mapping[str, Any]
 
 MODES = ORDINARY, PROGRAMMATIC, OVERLAPPING
-GAIN = 0.98  # share of our time; a time of no more is worth a change
+GAIN = 0.98  # share of our time; a time up to it is worth a change
 NAMES = ("", *(f"{mode}, us" for mode in MODES), "best published, us", "published / ordinary", "results")
 NO_TIME = "–"
 
 
 def found(record: Record, what: str, step: str = "") -> list[Row]:
-    """The checks or figures of a step, of all steps without a name."""
+    """The checks or figures of a step, or of all steps if `step` is empty. what: "checks" or "figures"."""
     return [each for of in record["steps"] if step in ("", of["name"]) for each in of[what]]
 
 
 def timed(record: Record, kind: str, problem: str) -> list[Row]:
-    """Figures of a timing step of a problem."""
+    """The figures of a problem's timing step. kind: "compare", "trials" or "stages"."""
     return found(record, "figures", f"{kind}.{problem}")
 
 
 def ours(record: Record, problem: str, case: int) -> dict[str, float]:
-    """Microseconds of the kernel as it is, by launch mode."""
+    """Launch mode -> microseconds per call of the unchanged kernel."""
     rows = {figure["row"]: figure["us"] for figure in timed(record, "compare", problem) if figure["case"] == case}
     return {mode: rows[f"ours, {mode}"] for mode in MODES if f"ours, {mode}" in rows}
 
 
 def verdict(record: Record, problem: str) -> str:
-    """Outcome of the checks of a problem's results: the contest's tests, and calls of each configuration."""
+    """A text on the checks of a problem's results: the contest's tests, and calls of each configuration."""
     steps = [step for step in record["steps"] if _checks(step["name"], problem)]
     checks = [check for step in steps for check in step["checks"]]
     # The check of a problem's chosen configuration has the problem's name.
@@ -57,7 +57,7 @@ def _checks(step: str, problem: str) -> bool:
 
 
 def rows(record: Record) -> list[tuple[str, ...]]:
-    """A row for every benchmark case that was timed, or whose problem was checked; columns are NAMES."""
+    """A row for every benchmark case that was timed, or whose problem was checked. The columns are NAMES."""
     lines = []
     for problem, of in PROBLEMS.items():
         checked = verdict(record, problem)
@@ -94,7 +94,7 @@ def changes(record: Record) -> Iterator[str]:
 
 
 def faster(record: Record, problem: str, case: int, mode: str) -> dict[str, float]:
-    """Microseconds in a launch mode of each configuration or trial without a wrong result."""
+    """Name -> microseconds per call in a launch mode, for each configuration or trial without a wrong result."""
     kind = "dual_gemm" if problem == "dual_gemm" else "group_gemm"
     failed = [
         (step["name"], check["name"]) for step in record["steps"] for check in step["checks"] if not check["passed"]

@@ -1,10 +1,10 @@
 """Checks of the kernel's calls on a device: every configuration on odd shapes, alone and in calls that overlap.
 
-A check is a function that raises AssertionError with what is wrong. Single calls wait for what is ahead of them.
-`overlap` is CALLS calls that promise everything, each with operands and outputs of its own; all outputs are compared.
+A check is a function that raises AssertionError, with a text on the fault. Single calls wait for the launches ahead of
+them. `overlap` is CALLS calls with both promises, each with operands and outputs of its own; all outputs are compared.
 `shared` is as many calls that promise their operands only and write the same c, the last one the shortest: a store
 that does not wait for those ahead of it leaves another call's values. Results are compared with the exact reference,
-rounded once: bit for bit, those of a dual GEMM within the contest's tolerance.
+rounded once: bit for bit, but those of a dual GEMM within the contest's tolerance.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from task import PROBLEMS, TestSpec
 from tools.sitting import trials
 from tools.sitting.outcomes import group_of
 
-CALLS = 15  # number of calls that overlap; the contest times as many together
+CALLS = 15  # number of calls that overlap; the contest times as many of a group GEMM
 LONGER = 16
 BUSY_CYCLES = 20_000_000  # the GPU waits until the host has queued all calls
 
-Arguments = Mapping[str, Any]  # those of an input generator; l is the number of batches
+Arguments = Mapping[str, Any]  # arguments of an input generator; l is the number of batches
 Check = Callable[[], None]
 
 # (M, N, K) of every group, by case.
@@ -57,7 +57,7 @@ GEMV_CASES: dict[str, Arguments] = {
 
 
 def arguments(sizes: Sequence[tuple[int, int, int]]) -> Arguments:
-    """Arguments of the group GEMM's input generator."""
+    """The arguments of the group GEMM's input generator. sizes: (M, N, K) of each group."""
     m, n, k = zip(*sizes)
     return {"m": m, "n": n, "k": k, "g": len(sizes)}
 
@@ -75,7 +75,7 @@ def with_outputs(data: tuple, outputs: list[torch.Tensor]) -> tuple:
 
 
 def lengthened(args: Arguments) -> Arguments:
-    """A case with LONGER times K: its call still runs when a short one behind it could be done."""
+    """A case with LONGER times K, so that its call still runs when a short call behind it could be done."""
     k = args["k"]
     return {**args, "k": k * LONGER if isinstance(k, int) else tuple(size * LONGER for size in k)}
 
@@ -89,7 +89,7 @@ def solve(
     trial: str = "",
     **promises: bool,
 ) -> None:
-    """Calls in a row on different inputs; every output that is not overwritten later is compared.
+    """Make calls in a row on different inputs, and compare every output that is not overwritten later.
 
     shared: all calls write the first one's outputs. trial: name of edits of submission.py (`trials`). Raises
     AssertionError for a wrong output, with the call's number.
@@ -118,7 +118,7 @@ def solve(
 
 
 def two_kernels() -> None:
-    """Kernels of different compilations have the same entry name; each launch must run its own code."""
+    """Check that each launch runs its own code, though kernels of different compilations have the same entry name."""
     for tile in (64, 192, 64):
         solve("group_gemm", arguments(CASES["edges"]), ((tile, 1, 1, 1),))
 
@@ -126,7 +126,7 @@ def two_kernels() -> None:
 def of_configuration(
     problem: str, cases: Mapping[str, Arguments], configurations: submission.Configurations
 ) -> dict[str, Check]:
-    """Checks by name: the cases as single calls, and `edges` as calls that overlap."""
+    """Name -> check: the cases as single calls, and `edges` as CALLS calls (`overlap`, `shared`)."""
     found: dict[str, Check] = {
         name: functools.partial(solve, problem, args, configurations) for name, args in cases.items()
     }
@@ -138,21 +138,23 @@ def of_configuration(
 
 
 def of_benchmark(problem: str) -> Check:
-    """A check of the smallest benchmark case, called as by the contest: CALLS calls in the chosen configuration."""
+    """A check of the smallest benchmark case, called as in the contest: CALLS calls in the chosen configuration."""
     args = min((TestSpec.parse(each.line).args for each in PROBLEMS[problem].benchmarks), key=operations)
     without_seed = {name: value for name, value in args.items() if name != "seed"}
     return functools.partial(solve, problem, without_seed, None, CALLS)
 
 
 def operations(args: Arguments) -> int:
-    """Multiplications of a call."""
+    """The number of multiplications in a call."""
     m, n, k = (value if isinstance(value, tuple) else (value,) for value in (args["m"], args.get("n", 1), args["k"]))
     return args.get("l", 1) * sum(x * y * z for x, y, z in zip(m, n, k))
 
 
 def groups() -> dict[str, dict[str, Check]]:
-    """Checks by group and name. A group is a configuration of a problem, pairs first; the choice of a problem; or a
-    trial: edits, and configurations that the choice leaves out.
+    """Group -> name -> check. Configurations of pairs come first.
+
+    A group is a configuration of a problem, the choice of a problem, edits to try, or a configuration that the choice
+    leaves out.
     """
     found: dict[str, dict[str, Check]] = {}
     tried: dict[str, dict[str, Check]] = {}
@@ -181,5 +183,5 @@ def groups() -> dict[str, dict[str, Check]]:
 
 
 def checks() -> dict[str, Check]:
-    """Every check, by GROUP.CHECK."""
+    """Every check, by its name GROUP.CHECK."""
     return {f"{group}.{name}": check for group, of_group in groups().items() for name, check in of_group.items()}

@@ -1,4 +1,4 @@
-"""The number of the kernel's clusters that run at once: the driver's answer beside the schedule's assumption."""
+"""Counts the kernel's clusters that run at once: the driver's answer beside the schedule's assumption."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nogpu import LaunchConfig
 from nogpu.hopper import gpu, library, lower
 from tools.report import compile_plan
 
-# There is one for each number of CTAs in a cluster and on an SM.
+# A configuration for each number of CTAs in a cluster and on an SM.
 CONFIGURATIONS = tuple(
     submission.Configuration(64, *rest) for rest in ((1, 1, 1), (2, 1, 1), (1, 1, 2), (2, 1, 2), (1, 2, 1), (2, 2, 1))
 )
@@ -45,7 +45,7 @@ def active(function: driver.CUfunction, plan: submission.Plan) -> int:
 
 
 def figures(hopper: bool) -> Iterator[dict[str, Any]]:
-    """Figures of each of CONFIGURATIONS: CTAs of a cluster, SMEM bytes of a CTA, clusters by driver and by schedule."""
+    """The figures of each configuration: CTAs of a cluster, SMEM bytes of a CTA, clusters by driver and by schedule."""
     for configuration in CONFIGURATIONS:
         plan = submission.Plan(1, *configuration)
         slots = submission.Schedule(plan, ((64, 128, 256),), current_sms()).slots

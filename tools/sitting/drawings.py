@@ -1,4 +1,4 @@
-"""Pictures of the page as SVG text: a timeline of steps, bars, lines. Lengths are pixels."""
+"""Draws the page's pictures as SVG text: a timeline of steps, bars, lines. Lengths are pixels."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def box(x: float, y: float, width: float, height: float, colour: str, title: str
 
 
 def picture(height: float, parts: Sequence[str], label: str) -> str:
-    """An SVG of the page's width."""
+    """An SVG of width WIDTH around `parts`. label: its text for screen readers."""
     head = f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(label)}">'
     return head + "".join(parts) + "</svg>"
 
 
 def width_of(texts: Iterable[str], size: int = 11) -> float:
-    """Width of the longest of the texts, with a margin."""
+    """The width of the longest of the texts, with a margin."""
     return 12 + CHARACTER * size * max(map(len, texts), default=0)
 
 
@@ -60,7 +60,7 @@ def timeline(steps: Sequence[Mapping]) -> str:
 
 
 def bars(groups: Mapping[str, Mapping[str, float]], unit: str) -> str:
-    """Horizontal bars of values by group and name. Bars of one name have one colour in all groups."""
+    """Horizontal bars of the values: group -> name -> value. Bars of one name have one colour in all groups."""
     names = list(dict.fromkeys(name for group in groups.values() for name in group))
     if not names:
         return ""
@@ -81,7 +81,7 @@ def bars(groups: Mapping[str, Mapping[str, float]], unit: str) -> str:
 
 
 def lines(series: Mapping[str, Sequence[tuple[float, float]]], across: str, unit: str) -> str:
-    """A line through the points (x, y) of each series, y from 0 on; its name stands at its end."""
+    """A line through the points (x, y) of each series, with the series' name at its end. The y axis begins at 0."""
     points = [point for one in series.values() for point in one]
     if not points:
         return ""

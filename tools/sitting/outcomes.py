@@ -1,6 +1,6 @@
-"""Outcomes of steps of `tools.first_light`: checks and figures, read from the file that a step's process writes.
+"""Reads and writes outcomes of steps of `tools.first_light`: checks and figures, in the file of a step's process.
 
-The file has a line for each event, so that what a process has found is there when it hangs or dies. A process of ours
+The file has a line for each event, so that the findings of a process that hangs or dies are there. A process of ours
 writes JSON: {"begin": NAME}, {"end": NAME, "passed": true, "message": TEXT}, {"figure": {...}}. eval.py writes the
 contest's protocol.
 """
@@ -19,13 +19,13 @@ from typing import Any, TextIO
 PASSED, FAILED, CUT, NOT_RUN = "passed", "failed", "cut short", "not run"
 STATES = PASSED, FAILED, CUT, NOT_RUN
 RESULTS = "LIGHT_RESULTS"  # variable with the file that a process appends to
-SKIP = "LIGHT_SKIP"  # variable with what has begun in earlier processes of the step: a list in JSON
+SKIP = "LIGHT_SKIP"  # variable with the checks that earlier processes of the step have begun: a list in JSON
 
 Figure = dict[str, Any]
 
 
 def group_of(problem: str, configuration: Sequence[int]) -> str:
-    """The name of the checks of a configuration."""
+    """The name of the group of a configuration's checks."""
     tile, ctas, per_sm, neighbours = configuration
     return f"{problem}.sm{ctas}.tile{tile}.x{per_sm}.n{neighbours}"
 
@@ -41,17 +41,17 @@ class Check:
 
 @dataclasses.dataclass
 class Outcome:
-    """The outcome of a step. reason: why it did not simply pass."""
+    """The outcome of a step. reason: a text if it did not simply pass."""
 
     name: str
     title: str
     state: str = NOT_RUN
     reason: str = ""
-    started_s: float = 0  # since the sitting began
+    started_s: float = 0  # seconds since the sitting began
     seconds: float = 0
     checks: list[Check] = dataclasses.field(default_factory=list)
     figures: list[Figure] = dataclasses.field(default_factory=list)
-    output: str = ""  # the end of what a step that did not pass printed
+    output: str = ""  # end of the printed text; only of a step that did not pass
 
     def failures(self) -> list[Check]:
         return [check for check in self.checks if not check.passed]
@@ -60,7 +60,7 @@ class Outcome:
 class Found:
     """The events of a file so far.
 
-    begun: the check or row that has begun and has no end, "" if there is none. every: all that have begun.
+    begun: the check or row that has begun and not ended, "" if there is none. every: all checks and rows begun.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Found:
 
 
 def read_events(path: Path) -> Found:
-    """The events of a process of ours; a last line that is cut off is left out."""
+    """The events that a process of ours has written; a last line that is cut off is left out."""
     found = Found()
     for line in _lines(path):
         try:
@@ -94,7 +94,7 @@ PROTOCOL = re.compile(r"(test|benchmark)\.(\d+)\.(\w+): (.*)")
 
 
 def read_protocol(path: Path) -> Found:
-    """A check for each case of eval.py, and a figure for each that was timed, in microseconds."""
+    """The events that eval.py has written: a check for each case, and a figure in microseconds for each timed case."""
     found, cases = Found(), dict[str, dict[str, str]]()
     for line in _lines(path):
         if match := PROTOCOL.fullmatch(line.rstrip()):
@@ -115,7 +115,7 @@ def read_protocol(path: Path) -> Found:
 
 
 def read_constants(path: Path) -> Found:
-    """The constants of workshop.calibration as figures, a failed check for each that could not be measured."""
+    """The constants of workshop.calibration as figures, and a failed check for each that could not be measured."""
     found = Found()
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -151,8 +151,9 @@ class Writer:
         self.write(end=name, passed=passed, message=message[:2000])
 
     def fail(self, name: str, error: Exception) -> None:
-        """The end of what has raised; and of this process, for another one to go on, after an error that CUDA reports
-        from every later call.
+        """End a check or row that has raised `error`.
+
+        If CUDA reports the error from every later call, this process exits, so that another one can continue.
         """
         from harness.runner import device_is_usable
 
@@ -165,5 +166,5 @@ class Writer:
 
 
 def is_skipped(name: str) -> bool:
-    """True if an earlier process of the step has begun this."""
+    """True if an earlier process of the step has begun the check or row `name`."""
     return name in json.loads(os.environ.get(SKIP, "[]"))

@@ -1,4 +1,4 @@
-"""The page of a sitting: one HTML text with everything in it, made from what the JSON says and nothing else."""
+"""Makes the page of a sitting, one HTML text with everything in it, from the JSON alone."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ pre { background: #f4f4f4; padding: 0.6em; overflow-x: auto; font-size: 12px; } 
 """
 CHECK_MARKS = {True: ("passed", "✓"), False: ("failed", "✗"), None: ("not", "–")}
 NO_CELL = "<td>–</td>"
-WORST = 2.0  # ratio to the best that is as red as a cell gets
+WORST = 2.0  # ratio to the best from which a cell is fully red
 
 
 def page(record: Record) -> str:
-    """The whole page. record: what `session` saves as JSON."""
+    """The whole page. record: the content of first_light.json."""
     device = record.get("facts", {}).get("device", "no device")
     sections = (
         the_answer(record),
@@ -52,7 +52,7 @@ def page(record: Record) -> str:
 
 
 def the_answer(record: Record) -> str:
-    """Times beside the best published, right or wrong, and what to change."""
+    """Times beside the best published, verdicts on the results, and changes to make."""
     rows = answer.rows(record)
     if not rows:
         return ""
@@ -62,12 +62,12 @@ def the_answer(record: Record) -> str:
 
 
 def section(title: str, content: str) -> str:
-    """A part of the page; nothing without content."""
+    """A part of the page; empty without content."""
     return f"<h2>{escape(title)}</h2>{content}" if content else ""
 
 
 def table(names: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> str:
-    """A table; a cell that starts with "<td" is taken as it is. left: columns that are aligned left."""
+    """An HTML table. A cell that starts with "<td" is inserted unchanged. left: number of columns aligned left."""
     body = []
     for row in rows:
         cells = [
@@ -84,7 +84,7 @@ def table(names: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1)
 
 
 def summary(record: Record) -> list[tuple[str, str]]:
-    """Outcomes of the steps, and what they ran on: rows of name and text."""
+    """Rows (name, text) on the outcomes of the steps and on the device that they ran on."""
     checks = answer.found(record, "checks")
     passed = sum(check["passed"] for check in checks)
     titles = {state: [step["title"] for step in record["steps"] if step["state"] == state] for state in STATES}
@@ -100,7 +100,7 @@ def summary(record: Record) -> list[tuple[str, str]]:
 
 
 def remarks(record: Record) -> str:
-    """A remark on what the device means for the figures."""
+    """A remark on figures of a device other than a B200; empty on a B200."""
     text = {
         "hopper": "A Hopper GPU ran the B200's PTX: results with tensor memory and tensor core in software, times with "
         "the tensor core omitted. They are no times of a B200.",
@@ -110,7 +110,7 @@ def remarks(record: Record) -> str:
 
 
 def failures(record: Record) -> str:
-    """The checks and steps that failed, with the end of what they printed."""
+    """The checks and steps that failed, with the end of the steps' output."""
     parts = []
     for step in record["steps"]:
         bad = [check for check in step["checks"] if not check["passed"]]
@@ -124,13 +124,13 @@ def failures(record: Record) -> str:
 
 
 def mark(passed: bool | None, message: str = "") -> str:
-    """A cell for a check's end; None for a check without one."""
+    """A cell for the outcome of a check. passed: None for a check that has not ended."""
     style, sign = CHECK_MARKS[passed]
     return f'<td class={style} title="{escape(message, quote=True)}">{sign}</td>'
 
 
 def calls(record: Record) -> str:
-    """Group by check."""
+    """A table of the checks of calls: a row for each group, a column for each check."""
     found = [step for step in record["steps"] if step["name"].startswith("calls.")]
     names = list(dict.fromkeys(check["name"] for step in found for check in step["checks"]))
     rows = []
@@ -142,7 +142,7 @@ def calls(record: Record) -> str:
 
 
 def cases(record: Record) -> str:
-    """eval.py's modes: a row for each problem and mode, then the times that it reports."""
+    """A table of eval.py's outcomes, a row for each problem and mode, and one of the times that it reports."""
     rows, timed = [], []
     for step in record["steps"]:
         mode, _, problem = step["name"].partition(".")
@@ -162,7 +162,7 @@ def cases(record: Record) -> str:
 
 
 def times(record: Record, problem: str) -> str:
-    """Bars of the rows beside ours, then every configuration's time by case."""
+    """Bars of our times and of the rows beside them, then every configuration's time by case."""
     figures = answer.timed(record, "compare", problem)
     groups: dict[str, dict[str, float]] = {}
     for figure in figures:
@@ -178,19 +178,19 @@ def times(record: Record, problem: str) -> str:
 
 
 def trials(record: Record, problem: str) -> str:
-    """Times of trials, a column per case and launch mode."""
+    """The times of trials, with a column per case and launch mode."""
     return heat([{**figure, "name": figure["trial"]} for figure in answer.timed(record, "trials", problem)])
 
 
 def clusters(record: Record) -> str:
-    """The driver's clusters beside the schedule's."""
+    """A table of the clusters that run at once, by the driver and by the schedule."""
     found = answer.found(record, "figures", "clusters")
     names = ["configuration", "CTAs of a cluster", "SMEM bytes of a CTA", "cuOccupancyMaxActiveClusters", "slots"]
     return table(names, ([figure[k] for k in ("name", "cluster", "smem", "active", "slots")] for figure in found))
 
 
 def heat(figures: Sequence[Mapping[str, Any]]) -> str:
-    """A row per configuration, a column per case and kind of launches; the redder, the slower than the best."""
+    """A table with a row per configuration and a column per case and launch mode; slower cells are redder."""
     columns: dict[tuple[int, str], dict[str, float]] = {}
     for figure in figures:
         if "name" in figure:
@@ -214,7 +214,7 @@ def heat_cell(us: float, ratio: float) -> str:
 
 
 def suggestion(record: Record) -> str:
-    """Present and suggested constants, then chosen and best configuration of every case."""
+    """The present and suggested constants, then the chosen and best configuration of every case."""
     found = [figure["suggestion"] for figure in answer.found(record, "figures") if "suggestion" in figure]
     if not found:
         return ""
@@ -235,7 +235,7 @@ def suggestion(record: Record) -> str:
 
 
 def stages(record: Record) -> str:
-    """Time by number of stages: a picture for each case and kind of launches."""
+    """Pictures of time by number of stages, one for each case and launch mode."""
     parts = []
     for problem in PROBLEMS:
         series: dict[str, dict[str, list[tuple[float, float]]]] = {}
@@ -249,7 +249,7 @@ def stages(record: Record) -> str:
 
 
 def constants(record: Record) -> str:
-    """The profile's constants, measured and of the committed profile."""
+    """A table of the chip profile's constants, each measured or from the committed profile."""
     measured = answer.found(record, "figures", "calibrate")
     profiles = [figure["profile"] for figure in answer.found(record, "figures") if "profile" in figure]
     count_text = f"<p>{len(measured)} constants were measured; the JSON has all of them.</p>" if measured else ""
@@ -262,7 +262,7 @@ def constants(record: Record) -> str:
 
 
 def steps(record: Record) -> str:
-    """Every step with its state, time and reason."""
+    """A table of every step with its state, time and reason."""
     rows = []
     for step in record["steps"]:
         state = f"<td class={step['state'].split()[0]}>{step['state']}</td>"

@@ -1,4 +1,4 @@
-"""A whole sitting of `tools.first_light`: device, steps, progress, JSON, page, summary."""
+"""Runs a whole sitting of `tools.first_light`: device, steps, progress, JSON, page, summary."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 MOST_JOBS = 12
-PAGE_S = 6  # kept back for the page
+PAGE_S = 6  # seconds kept back for the page
 SHOWN = {PASSED: "green", FAILED: "bold red", NOT_RUN: "yellow"}
 INTERRUPTED = 130
 
@@ -32,7 +32,7 @@ Record = dict[str, Any]
 
 
 def run(options: argparse.Namespace) -> int:
-    """The sitting that the command line asks for; returns the exit code."""
+    """Run the sitting that the command line asks for, and return the exit code."""
     console = make_console()
     folder: Path = options.save
     parts = folder / "parts"
@@ -93,7 +93,7 @@ def all_steps(sitting: Sitting, record: Record, options: argparse.Namespace, don
 
 @contextlib.contextmanager
 def interruptible(sitting: Sitting) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end what runs; what has been found is written."""
+    """A context in which Ctrl-C and SIGTERM end the running steps, so that the findings are still written."""
 
     def end(*_: object) -> None:
         sitting.end()
@@ -108,7 +108,7 @@ def interruptible(sitting: Sitting) -> Iterator[None]:
 
 @contextlib.contextmanager
 def progress(console: Console) -> Iterator[Show]:
-    """A line for each step that runs, with what it does at the moment; shown on a terminal only."""
+    """A context with a line on a terminal for each running step and its present work."""
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     lock, bars = threading.Lock(), dict[str, Any]()
@@ -129,7 +129,7 @@ def progress(console: Console) -> Iterator[Show]:
 
 
 def line(outcome: Outcome) -> str:
-    """An outcome as a line of the console."""
+    """A line of the console for an outcome."""
     counts = [f"{len(outcome.checks)} checks"] if outcome.checks else []
     counts += [f"{len(outcome.figures)} figures"] if len(outcome.figures) > 1 else []
     remark = outcome.reason or ", ".join(counts)
@@ -137,7 +137,7 @@ def line(outcome: Outcome) -> str:
 
 
 def save(record: Record, outcomes: list[Outcome], sitting: Sitting, folder: Path) -> None:
-    """Write the JSON and the page of what there is so far."""
+    """Write the JSON and the page of the outcomes so far."""
     record["seconds"] = round(sitting.elapsed(), 1)
     record["interrupted"] = sitting.ended
     record["steps"] = [dataclasses.asdict(outcome) for outcome in outcomes]
@@ -153,7 +153,7 @@ def save(record: Record, outcomes: list[Outcome], sitting: Sitting, folder: Path
 
 
 def summarise(console: Console, record: Record, folder: Path) -> None:
-    """Print what passed, what failed, what was not run, and on what."""
+    """Print the page's summary, and the names and sizes of the files."""
     table = make_table(["", ""], [])
     for name, value in page.summary(record):
         table.add_row(name, value)

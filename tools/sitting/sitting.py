@@ -1,7 +1,7 @@
-"""Runs steps within the time that there is: in processes of their own, killed when they hang, reported when they die.
+"""Runs steps within the sitting's time, in processes of their own, killed when they hang, reported when they die.
 
-A fault on a GPU is confined to the process that made the call, since a CUDA context is one process's. What has begun
-when a process is lost is a failed check, and another process goes on with what is left.
+A fault on a GPU is confined to the process that made the call, since a CUDA context is one process's. A check that has
+begun when its process is lost has failed, and another process runs the remaining ones.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from tools.sitting.outcomes import CUT, FAILED, PASSED, RESULTS, SKIP, Check, Ou
 from tools.sitting.steps import Step
 from workshop.processes import kill_session
 
-LOOK_S = 0.1  # between two looks at a process
-END_S = 10  # in which a killed process is waited for; one that the driver holds longer is left behind
+LOOK_S = 0.1  # seconds between two looks at a process
+END_S = 10  # seconds to wait for a killed process; one that the driver holds longer is left behind
 LOSSES = 3  # processes of a step that may be lost; nothing is left to learn from more
-OUTPUT = 3000  # characters that are kept of what a step printed
+OUTPUT = 3000  # characters that are kept of a step's output
 
-Show = Callable[[str, str | None], None]  # step, what it does at the moment; None at its end
+Show = Callable[[str, str | None], None]  # step, its present work; None at its end
 
 
 class Sitting:
-    """The time that there is, and the steps that run. Ended, it starts nothing more."""
+    """The time of a sitting and its running steps. After `end` it starts nothing more."""
 
     def __init__(self, folder: Path, total_s: float, show: Show = lambda step, what: None):
-        """folder: for the steps' files. total_s: from now on."""
+        """folder: place of the steps' files. total_s: seconds from now on."""
         self.folder, self.show = folder, show
         self.began = time.monotonic()
         self.deadline = self.began + total_s
@@ -49,13 +49,16 @@ class Sitting:
         return self.deadline - time.monotonic() - kept_s
 
     def end(self) -> None:
-        """Kill what runs, as on an interrupt."""
+        """Kill all running processes, and start no more."""
         self.ended = True
         for process in list(self.running):
             kill_session(process.pid)
 
     def run_all(self, steps: Iterable[Step], jobs: int, kept_s: float, done: Callable[[Outcome], None]) -> None:
-        """Run the steps in order, neighbours that need not be alone side by side. done: called with each outcome."""
+        """Run the steps in order; adjacent ones that need not be alone run side by side, `jobs` at a time.
+
+        kept_s: seconds kept back for later steps. done: called with each outcome.
+        """
         for alone, together in itertools.groupby(steps, key=lambda step: step.alone):
             if alone:
                 for step in together:
@@ -88,7 +91,7 @@ class Sitting:
         return outcome
 
     def _run(self, step: Step, outcome: Outcome, limit_s: float) -> None:
-        """Start processes until one has come to the step's end, and fill in the outcome."""
+        """Start processes until one reaches the step's end or LOSSES are lost, and fill in the outcome."""
         events, printed = self.folder / f"{step.name}.events", self.folder / f"{step.name}.txt"
         end, lost = time.monotonic() + limit_s, dict[str, str]()
         for losses in range(1, LOSSES + 1):
@@ -133,7 +136,7 @@ class Sitting:
         try:
             return self._watch(process, step, events, end, limit_s)
         finally:
-            kill_session(process.pid)  # what it has started and left behind
+            kill_session(process.pid)  # processes that it has left behind
             with suppress(subprocess.TimeoutExpired):
                 process.wait(END_S)
             self.running.discard(process)
@@ -161,20 +164,20 @@ class Sitting:
 
 
 def without_folders(text: str) -> str:
-    """The text without the folders of this machine that hold the repository and the user's files: others read it."""
+    """The text without this machine's paths of the repository and of the user's home, since others read it."""
     text, home = text.replace(f"{ROOT}{os.sep}", ""), os.path.expanduser("~")
     return text if home == os.sep else text.replace(home, "~")
 
 
 def how_it_ended(code: int) -> str:
-    """A process's end in words, "" for a good one."""
+    """A text on a process's end by its return code; empty for code 0."""
     if code == 0:
         return ""
     return f"exit code {code}" if code > 0 else f"killed by signal {-code} ({signal.strsignal(-code)})"
 
 
 def verdict(step: Step, outcome: Outcome, how: str, is_limit: bool) -> tuple[str, str]:
-    """(state, reason) of a step whose last process ended so."""
+    """(state, reason) of a step. how: end of its last process, "" if well. is_limit: the step's limit ended it."""
     failures, names = outcome.failures(), {check.name for check in outcome.checks}
     missing = [name for name in step.expected if name not in names]
     count = f"{len(failures)} of {len(step.expected)} checks" if step.expected else f"{len(failures)}"

@@ -1,4 +1,4 @@
-"""The steps of a sitting at a device, the most valuable first."""
+"""Lists the steps of a sitting at a device, the most valuable first."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Step:
     limit_s: the time of all its processes together. needs_s: the least time left with which it begins. row_limit_s: the
     time of one check or row; a process that exceeds it is killed. measures: figures count, and a step that reaches its
     limit keeps them. alone: nothing else uses the device meanwhile. resumes: another process runs the rest after one is
-    lost. expected: the checks that must have an end. refusal: the reason why this device does not run it, or "".
-    needs_file: a file that another step leaves.
+    lost. expected: the checks that must end. refusal: the reason why this device does not run the step, or "".
+    needs_file: a file that another step must have left. Times are seconds.
     """
 
     name: str
@@ -72,7 +72,7 @@ def eval_command(device: str, mode: str, problem: str, specs: Path, *options: st
 
 
 def calls_steps(device: str, groups: Mapping[str, Sequence[str]]) -> list[Step]:
-    """Steps of every configuration on odd shapes, pairs first; then of other kernels and of the choice for a case."""
+    """The steps of the checks of calls, one for each group in the order of `groups`; fewer in the emulator."""
     reduced = device == EMULATOR
     found = []
     for group, checks in groups.items():
@@ -95,7 +95,7 @@ def calls_steps(device: str, groups: Mapping[str, Sequence[str]]) -> list[Step]:
 
 
 def title(group: str) -> str:
-    """A check group in words."""
+    """The title of a group of checks."""
     tried = ", which the choice leaves out" if group.startswith("trials.") else ""
     parts = group.removeprefix("trials.").split(".")
     if len(parts) == 1:
@@ -115,7 +115,7 @@ def eval_step(device: str, mode: str, problem: str, folder: Path, limit_s: float
         lines = of.tests[:EMULATED_TESTS]
     specs = folder / f"{mode}.{problem}.specs"
     specs.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    # A hanging test leaves time to the next one. Timings are long, and slow is not wrong: the step's limit cuts them.
+    # A hanging test leaves time for the next one. Timings are long, and slow is not wrong: the step's limit cuts them.
     case_limit = ("--timeout", f"{limit_s / 2 if mode == 'test' else limit_s:g}")
     options = (*case_limit, *(("--baseline",) if mode == "benchmark" and device == B200 else ()))
     return Step(

@@ -1,9 +1,9 @@
-"""Suggests the constants that make the choice right, by the measured times of every configuration.
+"""Suggests constants under which the choice is best, by the measured times of every configuration.
 
 A launch's configuration is the one that `submission.candidates` puts first, by the rates of the chip, which are
-constants of submission.py. The suggestion is the set of values under which the chosen configurations are least slow:
-the geometric mean over all measured cases of chosen time / best time. Among equally good values it takes those nearest
-to the present ones, and it changes a constant only where that gains.
+constants of submission.py. The suggestion is the set of values with the least geometric mean, over all measured cases,
+of chosen time / best time. Among equally good values it takes those nearest to the present ones, and it changes a
+constant only where that gains.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from harness.console import geomean
 from harness.launch_modes import OVERLAPPING, PROGRAMMATIC
 from harness.plan_report import configuration_name, configuration_of
 
-MODES = "in turn", "overlapping"  # of the rates of a chip
+MODES = "in turn", "overlapping"  # modes of a chip's rates, in submission.py's order
 STEPS = 8  # values per power of ten that are tried
 DECADES = 1  # powers of ten up and down from the present value
-ROUNDS = 2  # of the search, one constant after the other
-GAIN = 1e-6  # a smaller one, relative, is none
+ROUNDS = 2  # rounds of the search over all constants, one after the other
+GAIN = 1e-6  # least relative gain that counts
 
 
 Times = Mapping[tuple[int, ...], float]  # configuration -> microseconds
@@ -34,12 +34,12 @@ Times = Mapping[tuple[int, ...], float]  # configuration -> microseconds
 
 @dataclass(frozen=True)
 class Measured:
-    """The measured configurations of a case's launches of one kind."""
+    """The measured configurations of a case in one launch mode."""
 
     problem: str
     case: int
     overlapping: bool
-    sizes: submission.Sizes  # in the order of the tiles
+    sizes: submission.Sizes  # (M, N, K) of each group, in the order of the tiles
     products: int
     sms: int
     times: Times
@@ -55,18 +55,18 @@ class Measured:
         return min(self.times, key=lambda shape: self.times[shape])
 
     def ratio(self) -> float:
-        """Time of the chosen configuration over that of the best."""
+        """The time of the chosen configuration over that of the best."""
         return self.times[self.chosen()] / self.times[self.best()]
 
 
 def chip(sms: int) -> str:
-    """The name of its rates."""
+    """The name of the rates of a chip with this number of SMs."""
     return "BLACKWELL" if sms > submission.HOPPER_SMS else "HOPPER"
 
 
 @contextlib.contextmanager
 def constants(values: Mapping[str, float]) -> Iterator[None]:
-    """submission.py with these values, by "NAME, MODE: FIELD"."""
+    """A context in which submission.py has these rates. values: "NAME, MODE: FIELD" -> value."""
     changed: dict[str, Any] = {name: [*getattr(submission, name)] for name in ("BLACKWELL", "HOPPER")}
     for key, value in values.items():
         name, mode, field = re.split(", |: ", key)
@@ -77,14 +77,14 @@ def constants(values: Mapping[str, float]) -> Iterator[None]:
 
 
 def current(sms: int) -> dict[str, float]:
-    """The rates of a chip with so many SMs, by "NAME, MODE: FIELD"."""
+    """The rates of a chip with this number of SMs: "NAME, MODE: FIELD" -> value."""
     name = chip(sms)
     rates = zip(MODES, getattr(submission, name))
     return {f"{name}, {mode}: {field}": x for mode, of_mode in rates for field, x in of_mode._asdict().items()}
 
 
 def regret(measured: Sequence[Measured], values: Mapping[str, float]) -> float:
-    """Geometric mean of chosen time / best time under these values."""
+    """The geometric mean of chosen time / best time under these values."""
     with constants(values):
         return geomean(each.ratio() for each in measured)
 
@@ -96,7 +96,7 @@ def tried(value: float) -> list[float]:
 
 
 def search(measured: Sequence[Measured]) -> dict[str, float]:
-    """The best values that a search, one constant after the other, finds."""
+    """The best values that are found by a search of one constant after the other."""
     values = current(measured[0].sms)
     least = regret(measured, values)
     for _ in range(ROUNDS):
@@ -113,7 +113,7 @@ def search(measured: Sequence[Measured]) -> dict[str, float]:
 
 
 def measured_of(figures: Sequence[Mapping[str, Any]], sms: int) -> list[Measured]:
-    """The cases of which every configuration that was timed is among the figures of `work.shapes`."""
+    """The measured cases, with every configuration that is timed in the figures. sms: the device's."""
     found = []
     rows = [f for f in figures if f.get("configuration") and not f.get("stages") and not f.get("trial")]
     for key, of_case in itertools.groupby(sorted(rows, key=_key), key=_key):
@@ -130,9 +130,9 @@ def _key(figure: Mapping[str, Any]) -> tuple[str, int, str]:
 
 
 def suggestion(figures: Sequence[Mapping[str, Any]], sms: int) -> dict[str, Any]:
-    """Per case the chosen and the best configuration; the constants and the mean ratio before and after.
+    """The chosen and the best configuration of each case, and the constants and the mean ratio before and after.
 
-    Raises ValueError where no configuration was timed.
+    Raises ValueError if no configuration was timed.
     """
     measured = measured_of(figures, sms)
     if not measured:

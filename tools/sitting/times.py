@@ -1,4 +1,4 @@
-"""Times of a problem's benchmark cases on a GPU: the rows beside ours, every configuration, trials, fewer stages."""
+"""Times a problem's benchmark cases on a GPU: our rows and those beside, every configuration, trials, fewer stages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tools.sitting.trials import TRIALS, left_out
 from tools.stages import FEWEST, at_most
 from tools.variants import ORDINARY_EDIT
 
-REPEATS = 10  # of a timing
+REPEATS = 10  # repeats of a timing
 
 
 def timed_cases(name: str) -> list[Timed]:
@@ -40,14 +40,14 @@ def timed_cases(name: str) -> list[Timed]:
 
 
 def measure(writer: Writer, of: Timed, row: Row, **facts: Any) -> None:
-    """Time a row and write its figure, with these facts of it; one that fails is a failed check."""
+    """Time a row and write its figure with these facts. A row that raises an exception is a failed check."""
     label = f"{of.problem}, case {of.case}: {row.name}"
     if is_skipped(label):
         return
     writer.begin(label)
     try:
         times, hidden = time_row(row, _flush(), REPEATS)
-    except Exception as error:  # of the compiler, the driver, torch's own kernels
+    except Exception as error:  # an error of the compiler, the driver or torch's own kernels
         writer.fail(label, error)
         return
     where = {"problem": of.problem, "case": of.case, "row": row.name}
@@ -60,7 +60,7 @@ _flush = functools.cache(flush_buffer)
 def configuration_rows(
     writer: Writer, of: Timed, module: Any, shape: submission.Configuration, stages: int | None = None, **facts: Any
 ) -> None:
-    """Time a configuration of a module with the functions of submission.py, overlapping and programmatic."""
+    """Time a configuration, overlapping and programmatic. module: submission.py or an edited copy of it."""
     name = configuration_name(shape)
     what = name if stages is None else f"{name}, {stages} stages"
     facts |= {"configuration": shape, "name": name, "sizes": ordered_sizes(of), "products": max(1, of.products)}
@@ -77,7 +77,7 @@ def ordered_sizes(of: Timed) -> submission.Sizes:
 
 
 def in_order_of_choice(cases: list[Timed]) -> Iterator[tuple[Timed, submission.Schedule]]:
-    """Every case with the best configuration by the present constants, then every case with the next, ..."""
+    """Yield every case with the best configuration by the present constants, then every case with the next, ..."""
     ordered = [submission.candidates(ordered_sizes(of), current_sms(), True, max(1, of.products)) for of in cases]
     for rank in range(max(map(len, ordered))):
         for of, schedules in zip(cases, ordered):
@@ -86,7 +86,7 @@ def in_order_of_choice(cases: list[Timed]) -> Iterator[tuple[Timed, submission.S
 
 
 def compare(writer: Writer, problem: str) -> None:
-    """First the rows beside ours in every case, then every configuration, overlapping and programmatic."""
+    """Time our rows and those beside in every case, then every configuration, overlapping and programmatic."""
     cases = timed_cases(problem)
     for of in cases:
         measure(writer, of, Row(OURS_ORDINARY, ordinary_solve(submission, devices.has_hopper()), of.inputs))
@@ -101,7 +101,7 @@ def compare(writer: Writer, problem: str) -> None:
 
 
 def trials(writer: Writer, problem: str) -> None:
-    """Every case with each trial in three launch modes; then with each configuration that the choice leaves out."""
+    """Time every case with each trial in three launch modes, then each configuration that the choice leaves out."""
     cases = timed_cases(problem)
     for name, edits in TRIALS.items():
         module = edited_module(*edits)
@@ -119,7 +119,7 @@ def trials(writer: Writer, problem: str) -> None:
 
 
 def stages(writer: Writer, problem: str) -> None:
-    """Every configuration with 2 stages, 3, ... up to those that fit, in every case."""
+    """Time every configuration with 2 stages, 3, ... up to those that fit, in every case."""
     for of, candidate in in_order_of_choice(timed_cases(problem)):
         for count in range(FEWEST, candidate.plan.stages + 1):
             configuration_rows(writer, of, at_most(count), configuration_of(candidate), count)

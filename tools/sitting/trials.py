@@ -1,6 +1,6 @@
 """Edits of submission.py that may make it faster on silicon, and configurations that its choice leaves out.
 
-A trial is checked (`calls`) and timed (`times`) beside the file as it is. What wins is to be put into submission.py.
+A trial is checked (`calls`) and timed (`times`) beside the unchanged file. A faster one belongs in submission.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HINTED = "{{.reg .b64 policy; mov.b64 policy, " + EVICT_FIRST + "; "  # inside a
 
 
 def hinted(opcode: str, places: str) -> Edit:
-    """Edit that puts the hint on the instruction of submission.bulk_copy with this opcode and these operands."""
+    """An edit that puts the hint on the instruction of submission.bulk_copy with this opcode and these operands."""
     return Edit("bulk_copy", f'"{opcode} {places};"', f'"{HINTED}{opcode}.L2::cache_hint {places}, policy;}}}}"')
 
 
@@ -59,12 +59,12 @@ TRIALS: dict[str, tuple[Edit, ...]] = {
 
 @functools.cache
 def module(name: str) -> ModuleType:
-    """submission.py with the edits of a trial. Raises ValueError where one does not fit."""
+    """A module of submission.py with the edits of a trial. Raises ValueError if an edit does not fit."""
     return edited_module(*TRIALS[name])
 
 
 def left_out(products: int) -> list[submission.Configuration]:
-    """Configurations that the kernel is written for and `legal_configurations` leaves out."""
+    """The configurations that the kernel can take but `legal_configurations` leaves out."""
     every = itertools.product(submission.TOKEN_TILES, *[(1, 2)] * 3)
     found, legal = [], submission.legal_configurations(products)
     for configuration in map(submission.Configuration._make, every):

@@ -1,4 +1,4 @@
-"""The process of a step; it writes events to the file that LIGHT_RESULTS names (`outcomes`).
+"""The process of a step, which writes events to the file that LIGHT_RESULTS names (`outcomes`).
 
 python -m tools.sitting.work which                     the device that there is
 python -m tools.sitting.work survey                    device, driver, versions, hash of submission.py, check groups
@@ -48,7 +48,7 @@ def survey(writer: Writer) -> None:
 
 
 def run_calls(writer: Writer, group: str, *names: str) -> None:
-    """Each check once; one that raises is reported, and the next follows unless the device has failed with it."""
+    """Run each check once. A check that raises is reported; the next follows unless the device has failed, too."""
     from tools.sitting import calls
 
     for name, check in calls.groups()[group].items():
@@ -58,14 +58,14 @@ def run_calls(writer: Writer, group: str, *names: str) -> None:
         began = time.monotonic()
         try:
             check()
-        except Exception as error:  # of the kernel, the compiler, the driver
+        except Exception as error:  # an error of the kernel, the compiler or the driver
             writer.fail(name, error)
         else:
             writer.end(name, True, f"{time.monotonic() - began:.1f} s")
 
 
 def timed(kind: str, writer: Writer, problem: str) -> None:
-    """compare, trials and stages of `times`."""
+    """Run the function `kind` of `times`: compare, trials or stages."""
     from tools.sitting import times
 
     getattr(times, kind)(writer, problem)
@@ -79,7 +79,7 @@ def clusters(writer: Writer) -> None:
 
 
 def profile(writer: Writer, constants: str) -> None:
-    """The profile of the chip that the constants are of, on the basis of the committed one."""
+    """Write the chip's profile as a figure: the committed one with the measured constants. constants: their file."""
     from nogpu.clock import PROFILES
     from workshop.calibration import profile as chip_profile
 
