@@ -36,7 +36,7 @@ def make_table(left: Iterable[str], right: Iterable[str]) -> Table:
 
 
 def tracked(items: Sequence[Item], description: str, hidden: bool = False) -> Iterable[Item]:
-    """The items, with a progress bar where standard error is a terminal."""
+    """The items, with a progress bar on standard error if that is a terminal and `hidden` is False."""
     from rich.console import Console
     from rich.progress import track
 
