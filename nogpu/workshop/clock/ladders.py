@@ -97,7 +97,7 @@ def floors(points: Sequence[Point]) -> set[tuple[str, str]]:
 
 
 def _companions(us: float, all_us: Sequence[float]) -> int:
-    """The largest number of other times that an interval of FLOOR_WIDTH around `us` has."""
+    """The largest number of other times in an interval of FLOOR_WIDTH that contains `us`."""
     starts = [low for low in all_us if low <= us <= low * (1 + FLOOR_WIDTH)]
     return max(sum(low <= other <= low * (1 + FLOOR_WIDTH) for other in all_us) for low in starts) - 1
 
@@ -151,7 +151,7 @@ def replayed(point: Point, clock: str, changed: dict[str, float]) -> Point:
 
 
 def errors(rows: Sequence[Point]) -> dict[str, float]:
-    """Figures of rows: median and 90th percentile of the error, mean signed error, share of pairs in the right order."""
+    """Figures of rows: median and 90th percentile of the error, mean signed error, share of pairs in right order."""
     signed = [row["modelled_us"] / row["silicon_us"] - 1 for row in rows]
     sizes = sorted(map(abs, signed))
     ladders = defaultdict(list)

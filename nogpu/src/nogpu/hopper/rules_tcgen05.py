@@ -68,7 +68,7 @@ def copy(statement: Statement, context: Context) -> str:
 
 
 def mma(statement: Statement, context: Context) -> str:
-    """Lower tcgen05.mma, block-scaled, of e2m1, with both operands in shared memory. Raises EmulatorError for others."""
+    """Lower tcgen05.mma, block-scaled, of e2m1, both operands in shared memory. Raises EmulatorError for others."""
     kind, opcode = re.search(r"kind::(\w+)", statement.opcode), statement.opcode
     if (
         kind is None
