@@ -6,7 +6,7 @@
     python -m workshop.calibration.profile      a chip profile from such constants
     python -m workshop.clock.ladders            modelled times of published programs beside their published times
 
-Packages: calibration, clock, foreign, mutants (kernels with broken synchronisation, and what notices each). All
+Packages: calibration, clock, foreign, mutants (kernels with broken synchronisation, and checks that notice it). All
 commands share a console and a parser (`console`), files of figures (`records`), processes (`processes`) and tables
 (`tables`).
 """

@@ -111,7 +111,7 @@ def _place(error: BaseException) -> str:
 
 
 def shortened(text: str, place: str) -> str:
-    """A part of the text that fails in the same place: lines, then characters, are left out where it still does."""
+    """A part of the text that fails in the same place: lines, then characters, are left out while it still does."""
     trials = 0
     for join in ("\n", ""):
         parts = text.split(join) if join else list(text)

@@ -150,7 +150,7 @@ class _Worker:
     def __init__(self, how: str, make: Callable[..., Any], arguments: Sequence[Any], unit: Iterable[Any]) -> None:
         context = multiprocessing.get_context(how)
         self.pipe, theirs = context.Pipe()
-        # mypy does not know what every context has
+        # mypy does not know the attributes that every context has.
         self.process: Any = context.Process(target=_serve, args=(theirs, make, arguments), daemon=True)  # type: ignore[attr-defined]
         self.process.start()
         theirs.close()
@@ -160,7 +160,7 @@ class _Worker:
 
     def ask(self, limit_s: float) -> None:
         self.question, self.deadline = self.questions.popleft(), time.monotonic() + limit_s
-        with contextlib.suppress(OSError):  # of a worker that has died, which the next look at its pipe reports
+        with contextlib.suppress(OSError):  # the error of a dead worker, which the next look at its pipe reports
             self.pipe.send(self.question)
 
     def kill(self) -> None:
@@ -293,7 +293,7 @@ class _Tasks:
         began, result, failure = time.monotonic(), None, ""
         try:
             result = self.tasks[number]()
-        except BaseException as error:  # for the parent to judge
+        except BaseException as error:  # the parent decides what follows
             failure = f"{type(error).__name__}: {error}"
         return {"result": result, "failure": failure, "seconds": time.monotonic() - began, "restart": True}
 

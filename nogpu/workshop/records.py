@@ -22,7 +22,7 @@ def add_save(parser: argparse.ArgumentParser) -> None:
 
 
 def versions(arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """Versions of torch and the DSL where they are installed, and the command's arguments (None: of this process)."""
+    """Versions of torch and the DSL if they are installed, and the command's arguments (None: of this process)."""
     found: dict[str, Any] = {}
     for name in ("torch", "nvidia-cutlass-dsl"):
         try:
@@ -73,7 +73,7 @@ def save(path: Path | None, record: dict[str, Any]) -> None:
 
 
 def load(path: Path | None) -> dict[str, Any] | None:
-    """The content of a saved file, or None where there is none. Raises MeasurementError for malformed JSON."""
+    """The content of a saved file, or None if there is no file. Raises MeasurementError for malformed JSON."""
     if path is None or not path.exists():
         return None
     try:

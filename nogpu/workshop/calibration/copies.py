@@ -157,7 +157,7 @@ def after_flushes(sizes: Sizes) -> Iterator[Measurement]:
 class Reads:
     """A stream of boxes into shared memory."""
 
-    kind: str  # of tma_read_KIND
+    kind: str  # KIND of the kernel tma_read_KIND
     window: int  # bytes of memory that it reads
     box: int  # bytes
     in_flight: int  # bytes of a CTA

@@ -1,4 +1,4 @@
-"""Families of published programs, and which of them may decide what the clock models.
+"""Families of published programs: some calibrate the clock's model, the others validate it.
 
 A family has the points that one repository publishes of one problem, and is named REPOSITORY/problem, for example
 "prime-kernels/rmsnorm". Families of which a point had been replayed before this rule was made (IN_VIEW) calibrate. Of

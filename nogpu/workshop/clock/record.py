@@ -4,7 +4,7 @@
 
 A driver is a file with a function `calls`, which gives (case, function without arguments) pairs. Each case is called
 and recorded in FOLDER/CASE, with a file for each launch (`nogpu.clock.trace.Trace`). With --twice, a first call that is
-not recorded lets the program make what it keeps between calls. Values are left out, and broken rules of order only give
+not recorded lets the program make objects that it keeps. Values are left out, and broken rules of order only give
 warnings: times depend on neither.
 """
 

@@ -62,7 +62,7 @@ class Run:
     framework: str
     schedule: str
     verdict: str  # one of VERDICTS
-    seconds: float  # of both runs
+    seconds: float  # duration of the strict and the lenient run together
     reason: str  # the line of the output that says why, and the place in the PTX
     silicon: str
     note: str

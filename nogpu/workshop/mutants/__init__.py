@@ -1,4 +1,4 @@
-"""Mutants of kernels: their PTX with one synchronisation instruction broken, and what notices them.
+"""Mutants of kernels: their PTX with one synchronisation instruction broken, and the checks that notice them.
 
 kinds      ways to break an instruction, and the mutants of a text
 tape       the launches of a program, recorded once and repeated with other PTX

@@ -42,11 +42,11 @@ class Mutant:
     """A change of a module's text."""
 
     kind: str  # a name of KINDS
-    change: str  # what happens to the instruction
+    change: str  # description of the change
     instruction: str  # without the numbers of registers
     place: str  # opcodes around it
     number: int  # from 1, among mutants with the same values of the fields above
-    line: int  # of the text, from 1
+    line: int  # line of the text, from 1
     start: int
     end: int
     text: str  # replacement of the text from start to end
@@ -60,7 +60,7 @@ class Mutant:
         return ptx[: self.start] + self.text + ptx[self.end :]
 
 
-Change = tuple[str, str]  # (what happens, the text in the instruction's place)
+Change = tuple[str, str]  # (description, the text in the instruction's place)
 
 
 def _remove(statement: Statement) -> Iterator[Change]:
@@ -154,7 +154,7 @@ class Kind:
     """A way to break an instruction."""
 
     name: str
-    row: str  # of the table of results
+    row: str  # row of the table of results
     opcode: re.Pattern[str]
     changes: Callable[[Statement], Iterator[Change]]
 

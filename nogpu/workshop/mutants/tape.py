@@ -150,7 +150,7 @@ def record(
 
 
 def settle(tape: Tape, schedule: str = "late") -> None:
-    """Runs the unchanged PTX, and keeps its memory as what is expected of a mutant. Raises EmulatorError."""
+    """Runs the unchanged PTX, and keeps the memory that it leaves, as mutants must. Raises EmulatorError."""
     device = Device.current()
     device.reset_counters()
     tape.run(tape.ptx, schedule)

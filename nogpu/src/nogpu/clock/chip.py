@@ -1,4 +1,4 @@
-"""Chip profiles: what a chip's parts can do in a cycle, as data (profiles/*.json)."""
+"""Chip profiles: rates, latencies and sizes of a chip's parts, as data (profiles/*.json)."""
 
 from __future__ import annotations
 

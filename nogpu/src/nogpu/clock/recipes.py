@@ -1,4 +1,4 @@
-"""Recipes: where compiled code finds the operands of an instruction that it records (native/trace.c)."""
+"""Recipes, by which compiled code finds the operands of an instruction that it records (native/trace.c)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A record is the words of one warp instruction; records of a warp are in the order in which it executed them. The first
 word is `pc | n << 24 | part << 23`: the index of the instruction, the number n of operand words that follow (at most
-127), and whether some of the 32 lanes did not execute it. If none did, there are no operands.
+127), and `part`, 1 if some of the 32 lanes did not execute it. If no lane did, there are no operands.
 
 "place" is an address in shared memory: offset in the CTA's window, and the CTA's rank in its cluster in bits 24 and up.
 Numbers of 64 bits are two words, low first.

@@ -28,8 +28,8 @@ class Context:
     maps: dict[str, MapFacts]  # name -> facts of a parameter that is a tensor map
     bare: bool = False  # True if conversions may give wrong values
     origins: Origins = field(init=False)
-    calls: bool = False  # set by rules that call the library
-    asks: bool = False  # set by rules that look for the mark of a 4-bit map
+    calls: bool = False  # True once a rule has called the library
+    asks: bool = False  # True once a rule has looked for the mark of a 4-bit map
     converted: frozenset[object] = field(init=False)  # bytes that instructions convert from e2m1
     high_bytes: dict[object, tuple[str, int]] = field(default_factory=dict)  # byte -> (word, place): rules_e2m1
     beginning: list[str] = field(default_factory=list)  # PTX for the start of the entry

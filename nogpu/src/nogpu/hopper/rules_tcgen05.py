@@ -18,7 +18,7 @@ def cta_group(statement: Statement) -> int:
 
 
 def alloc(statement: Statement, context: Context) -> str:
-    """Lower tcgen05.alloc: the address is 0 where there is no tensor memory."""
+    """Lower tcgen05.alloc: the address is 0 if there is no tensor memory."""
     block, (target, columns) = Block(), statement.operands
     base = "0"
     if context.exact:

@@ -198,7 +198,7 @@ static const Window *window_of(const Context *ctx, const Access *access, u64 ran
     return window;
 }
 
-// Marks a store at offsets from `origin`. Returns 0 if Python has to mark it: no mark is live, or others have the place.
+// Marks a store at offsets from `origin`. Returns 0 if Python has to: no mark is live yet, or others have the place.
 static int marks_store(
     Context *ctx, const Op *op, const Access *access, const Window *window, const u64 *at, u64 origin
 ) {

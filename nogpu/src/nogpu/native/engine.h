@@ -1,8 +1,8 @@
 // The base of compiled kernels: structures, which Python reads from this text (headers.py), and macros.
 //
 // A program is an array of Ops. Each names a kernel, a C function that works on the warp's register file and returns the
-// next Op, or NULL if the turn ends; Context.result then gives the reason. A slot of the register file holds a row of 32 lanes,
-// or one value that is the same in every lane, in 8 bytes. A predicate is a mask of lanes, or 0 or 1.
+// next Op, or NULL if the turn ends; Context.result then gives the reason. A slot of the register file holds a row of 32
+// lanes, or one value that is the same in every lane, in 8 bytes. A predicate is a mask of lanes, or 0 or 1.
 
 #pragma once
 
@@ -88,8 +88,8 @@ struct Context {
     Allocation *allocations;
     s64 allocation_count, recent;
     void (*python)(s32 pc, u32 mask);  // the Python row of an instruction
-    // `python` or `wake` puts its answer here: 0, ~pc if the group has to wait, or FAULT. It is FAULT before the call: a
-    // signal may end a Python function before its first instruction, and ctypes then returns anything.
+    // `python` or `wake` puts its answer here: 0, ~pc if the group has to wait, or FAULT. It is FAULT before the call:
+    // a signal may end a Python function before its first instruction, and ctypes then returns anything.
     s64 answer;
     s32 action;          // Python's task if the result is DONE
     s32 target, following, join;

@@ -1,7 +1,7 @@
 // Products of decoded operands: with AMX where the CPU has it and bfloat16 holds the operands, else by vectors.
 //
-// Both ways sum in float, from zero, each in its own order. AMX takes subnormals for zero: its operands have none, and D
-// is added outside of it.
+// Both ways sum in float, from zero, each in its own order. AMX takes subnormals for zero: its operands have none, and
+// D is added outside of it.
 
 #include "mma.h"
 

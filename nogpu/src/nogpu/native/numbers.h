@@ -56,8 +56,8 @@ static inline void flushed_halves(u16 *h, int n) {
     COMMIT_ROW(h)
 #define FINISH_f64(n) COMMIT_ROW(r)
 
-// A NaN result of f32 is the canonical one; f16 and bf16 get theirs when they are rounded. In f64 it is the first source
-// that is a NaN, made quiet, else the NaN that the operation makes.
+// A NaN result of f32 is the canonical one; f16 and bf16 get theirs when they are rounded. In f64 it is the first
+// source that is a NaN, made quiet, else the NaN that the operation makes.
 #define CANONICAL_f32(e, x, y, z) nan32(e)
 #define CANONICAL_f16(e, x, y, z) (e)
 #define CANONICAL_bf16(e, x, y, z) (e)

@@ -99,8 +99,8 @@ static void fetch_lane(const Texture *texture, const s64 *at, const s64 *weights
     for (int c = 0; is_sum && c < texture->channels; c++) put(&result[LANES * c + lane], sums[c]);
 }
 
-// Fetches texels for the lanes of a mask. coordinates: rows of floats, or of one integer; result: a row for each channel, of
-// floats or integers; touched: rows of the addresses of texels, 0 for the border, if they are needed.
+// Fetches texels for the lanes of a mask. coordinates: rows of floats, or of one integer; result: a row for each channel,
+// of floats or integers; touched: rows of the addresses of texels, 0 for the border, if they are needed.
 void fetch_texels(const Texture *texture, u32 mask, const u32 *coordinates, s32 is_integer, u32 *result, u64 *touched) {
     for (int lane = 0; lane < LANES; lane++) {
         s64 at[AXES] = {0}, weights[AXES] = {0};

@@ -1,4 +1,4 @@
-// The trace of a launch: a record of each warp instruction and of its accesses or waits (clock/trace.py has the format).
+// The trace of a launch: records of warp instructions with their accesses or waits (clock/trace.py has the format).
 //
 // A program that is recorded is a watched program whose watcher is a Recorder. An instruction's recipe says where its
 // operands are. Python has instructions with the flag `later` recorded when they have been executed: they may have to
@@ -21,7 +21,7 @@ typedef struct {
     s64 constant;
 } Value;
 
-enum { BY_LANE = 1, WIDE = 2, NARROW = 4 };  // forms: the slot holds a row; it has 64 bits per lane; the sum has 32 bits
+enum { BY_LANE = 1, WIDE = 2, NARROW = 4 };  // forms: the slot is a row; it has 64 bits per lane; the sum has 32 bits
 
 enum { PLAIN, WORDS, ACCESS, BARRIER, WAIT };  // kinds of recipes
 enum { GENERIC, GLOBAL, SHARED, LOCAL, CONSTANT };  // forms of ACCESS: the state space in the text

@@ -95,9 +95,9 @@ static int goes_on(Turns *turns) {
     return ++turns->delayed <= turns->overdue * (turns->count ? turns->count : 1);
 }
 
-// Gives turns to the warps that can run, in order, and executes a tile load when none can. Returns the reason of its end:
-// LOOK if Python has to look after the rest, SERVE if the warp `current` needs a turn by Python, CONCLUDE if Python has
-// to end that warp's turn.
+// Gives turns to the warps that can run, in order, and executes a tile load when none can. Returns the reason of its
+// end: LOOK if Python has to look after the rest, SERVE if the warp `current` needs a turn by Python, CONCLUDE if
+// Python has to end that warp's turn.
 s32 run_turns(Turns *turns) {
     while (turns->ticks < turns->limit && !turns->stale) {
         if (!turns->count) {
