@@ -17,7 +17,7 @@ from nogpu.clock.trace import Trace
 from nogpu.errors import EmulatorError
 
 EVENTS_AT_ONCE = 1_000_000  # events of a call of compiled code, for whose end signals and progress wait
-OTHER_DATA = 1 << 36  # distance, in lines, of launches that have different data
+OTHER_DATA = 1 << 36  # distance, in lines, between different data of launches
 SPAN = np.dtype(headers.structure("clock/native/clock.h", "Span"))
 
 

@@ -18,7 +18,7 @@ Operand words by instruction:
   expected in addition, negative for complete_tx. These, init and inval have a group of words for each mbarrier that
   lanes name.
 - mbarrier.test_wait, try_wait: place; the phase that has to be over, 0 after initialisation, -1 for the one before;
-  1 if it is over, else 0. A blocking wait is recorded once, when it is over.
+  1 if it is over, else 0. A loop that does nothing but wait is recorded once, when it is over.
 - cp.async.bulk, cp.async.bulk.tensor to shared memory: 1, destination's offset, mbarrier's place, ranks that receive it
   as a mask, 1 with .cta_group::2, number of boxes, boxes.
 - Such copies to global memory, cp.reduce.async.bulk: 2, source's offset, 1 for a reduction, number of boxes, boxes.
