@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Item = TypeVar("Item")
-WIDTH = 160  # characters of a line where neither a terminal nor COLUMNS sets the width
+WIDTH = 160  # characters of a line if neither a terminal nor COLUMNS sets the width
 
 
 def make_console(**options: Any) -> Console:
-    """A console as wide as the terminal or COLUMNS says, else WIDTH. options: those of rich's Console."""
+    """A console with the width of the terminal or of COLUMNS, else WIDTH. options: those of rich's Console."""
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDTH, **options)
@@ -36,7 +36,7 @@ def make_table(left: Iterable[str], right: Iterable[str]) -> Table:
 
 
 def tracked(items: Sequence[Item], description: str, hidden: bool = False) -> Iterable[Item]:
-    """The items, with a progress bar where standard error is a terminal."""
+    """The items, with a progress bar on standard error if that is a terminal and `hidden` is False."""
     from rich.console import Console
     from rich.progress import track
 

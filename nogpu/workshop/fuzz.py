@@ -1,4 +1,4 @@
-"""Mutates PTX modules and loads and translates them in the emulator: nothing but EmulatorError may come of it.
+"""Mutates PTX modules, and loads and translates them in the emulator: no error but EmulatorError may come of it.
 
     python -m workshop.fuzz [--inputs 10000] [--seed 0] [--only I] [--save FILE.json] [FILE.ptx ...]
 
@@ -7,13 +7,12 @@ modules are the emulator's benchmark kernels, and files that it must accept. Inp
 machine with the same modules. Outcomes:
 
     accepted      the module loads and its kernels translate
-    refused       with an EmulatorError, of the parser or of the translation
-    failed        with any other exception, with one that an EmulatorError hides, or with an EmulatorError whose text
-                  names no line
-    late          after more than LIMIT_SECONDS, or for want of LIMIT_BYTES more memory
+    refused       the parser or the translation raises an EmulatorError
+    failed        any other exception is raised, or an EmulatorError that hides one or whose text names no line
+    late          more than LIMIT_SECONDS pass, or LIMIT_BYTES more memory do not suffice
 
-Of the inputs that fail in the same place the shortest is shortened further and printed. The exit code is 1 if there is
-one, else 0.
+Of the inputs that are failed or late in the same place the shortest is shortened further and printed. The exit code is
+1 if there is one, else 0.
 """
 
 from __future__ import annotations
@@ -54,11 +53,11 @@ class Outcome:
     """The outcome of an input."""
 
     kind: str
-    place: str = ""  # of a bad outcome: exception, file and line of the emulator
+    place: str = ""  # exception, file and line of the emulator, if the outcome is one of BAD
 
 
 class _Late(BaseException):
-    """The time of an input is over. No handler of an Exception stops it."""
+    """Exception at the end of an input's time. No handler of Exception stops it."""
 
 
 def _raise_late(number: int, frame: FrameType | None) -> NoReturn:
@@ -80,7 +79,7 @@ def limits() -> Iterator[None]:
 
 
 def examine(text: str) -> Outcome:
-    """Loads a module and translates its kernels; within `limits`."""
+    """Loads a module and translates its kernels. The caller must be within `limits`."""
     stage = PARSER
     signal.setitimer(signal.ITIMER_REAL, LIMIT_SECONDS)
     try:
@@ -105,14 +104,14 @@ def examine(text: str) -> Outcome:
 
 
 def _place(error: BaseException) -> str:
-    """Exception, file and line of the emulator's last frame."""
+    """The exception's name, and the file and line of the emulator's last frame in its traceback."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(PACKAGE)]
     where = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__.strip('_')}{where}"
 
 
 def shortened(text: str, place: str) -> str:
-    """A part of the text that fails in the same place: lines and then characters are left out where nothing changes."""
+    """A part of the text that fails in the same place: lines, then characters, are left out while it still does."""
     trials = 0
     for join in ("\n", ""):
         parts = text.split(join) if join else list(text)
@@ -149,7 +148,7 @@ class Tally:
 
 
 def run(texts: Sequence[str], numbers: Sequence[int], seed: int, progress: bool = False) -> Tally:
-    """Tries the inputs of these numbers, made of modules. progress: a progress bar, on a terminal."""
+    """Tries the inputs of these numbers, made from modules. progress: True for a progress bar on a terminal."""
     mutator, tally = Mutator(texts), Tally()
     with limits():
         for number in tracked(numbers, "trying", hidden=not progress):
@@ -159,7 +158,7 @@ def run(texts: Sequence[str], numbers: Sequence[int], seed: int, progress: bool 
 
 
 def record(tally: Tally, modules: int, seconds: float, versions: dict[str, Any]) -> dict[str, Any]:
-    """All figures, for --save."""
+    """All figures, as --save writes them."""
     bad = {place: {"input": number, "text": tried.text} for place, (number, tried) in tally.bad.items()}
     counts = {level: {kind: counts[kind] for kind in OUTCOMES} for level, counts in tally.counts.items()}
     return {**versions, "modules": modules, "seconds": seconds, "counts": counts, "bad": bad}
@@ -185,7 +184,10 @@ def main(
     more: Sequence[str] = (),
     versions: Callable[[list[str] | None], dict[str, Any]] = records.versions,
 ) -> None:
-    """more: further modules. versions: what the file says of the run."""
+    """Runs the command. more: further modules. versions: function that gives the file's facts on the run.
+
+    Raises SystemExit.
+    """
     parser = command_parser(__doc__, "workshop.fuzz")
     parser.add_argument("--inputs", type=int, default=10_000, metavar="N", help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="default: %(default)s")

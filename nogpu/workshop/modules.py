@@ -1,4 +1,4 @@
-"""Files as modules, and as programs."""
+"""Loads files as modules, and runs them as programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unittest import mock
 
 
 def load_module(name: str, path: Path) -> Any:
-    """A file as the module of this name, which sys.modules has from now on."""
+    """Loads a file as the module `name`, which sys.modules has from then on."""
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -21,7 +21,7 @@ def load_module(name: str, path: Path) -> Any:
 
 
 def run_script(path: Path, arguments: Sequence[str]) -> dict[str, Any]:
-    """Runs a file to its end, as `python FILE ARGUMENTS` does; its variables."""
+    """Runs a file to its end, as `python FILE ARGUMENTS` does. Returns its global variables."""
     with mock.patch.object(sys, "argv", [str(path), *arguments]):
         sys.path.insert(0, str(path.parent))
         try:

@@ -12,7 +12,7 @@ from nogpu.ptx.module import parse
 from nogpu.ptx.syntax import split
 
 WINDOW = (4, 40)  # instructions of an excerpt's body, least and most
-MORE = 0.4  # chance of one mutation more
+MORE = 0.4  # chance of one more mutation
 _TOKEN = re.compile(r"\.?[A-Za-z_$%][\w$%]*|0[xXfFdD][0-9a-fA-F]+|\d+(?:\.\d+)?|::|\S")
 _NUMBER = re.compile(r"(?<![\w%$.])\d\w*")
 _STATEMENT = re.compile(
@@ -41,11 +41,11 @@ class Input:
     """A text to try."""
 
     text: str
-    levels: tuple[str, ...]  # of its mutations, in order
+    levels: tuple[str, ...]  # keys of LEVELS: the mutations' levels, in order
 
 
 class Mutator:
-    """Makes inputs of modules. Opcodes, operands and lines that mutations bring in are those of any of the modules."""
+    """Makes inputs from modules. Opcodes, operands and lines that mutations add are those of any of the modules."""
 
     def __init__(self, texts: Sequence[str]):
         """texts: PTX modules that the emulator accepts."""
@@ -58,8 +58,9 @@ class Mutator:
         self._lines = sorted({line for text in texts for line in text.splitlines()})
 
     def excerpt(self, rng: random.Random) -> str:
-        """A module, the longer the more often: all of its declarations and labels, and in each body a few instructions
-        in a row.
+        """Part of a random module: its declarations and labels, and in each body a few consecutive instructions.
+
+        Longer modules are chosen more often.
         """
         (module,) = rng.choices(self._modules, self._weights)
         text, kept, position = module.text, [], 0
@@ -86,7 +87,7 @@ class Mutator:
         return text[:start] if rng.random() < 0.03 else text[:start] + new + text[end:]
 
     def tokens(self, text: str, rng: random.Random) -> str:
-        """Removes, doubles, exchanges or replaces a token; numbers often."""
+        """Removes, doubles, exchanges or replaces a token, often a number."""
         places = [match.span() for match in _TOKEN.finditer(text)]
         if not places:
             return text
@@ -104,7 +105,7 @@ class Mutator:
         return text[:start] + rng.choice(self._tokens) + text[end:]
 
     def lines(self, text: str, rng: random.Random) -> str:
-        """Removes, doubles, moves or replaces a line, or brings one in."""
+        """Removes, doubles, moves or replaces a line, or adds one of any module."""
         lines = text.split("\n")
         index = rng.randrange(len(lines))
         match rng.randrange(5):

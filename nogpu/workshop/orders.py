@@ -1,14 +1,14 @@
-"""Random small concurrent kernels, whose orders are counted twice: by nogpu explore, and one by one.
+"""Compares nogpu explore, on small random concurrent kernels, with a model that tries every order.
 
     python -m workshop.orders [--cases 1000] [--seed 0] [--only I]
 
 A case is a few instructions for each of two or three warps: loads, stores and atomics of words, locks, polls, arrivals
-on mbarriers, waits and tests of them, named barriers, branches on what was read. Each warp leaves a number that depends
-on all that it has read. A model of a few lines executes every interleaving, without any reduction, and says which
-numbers can be left, and whether a warp may wait for ever or miss a phase. Outcomes:
+on mbarriers, waits for and tests of mbarriers, named barriers, branches on values read. Each warp leaves a number that
+depends on all that it has read. A small model executes every interleaving, without any reduction, and finds the numbers
+that can be left, and whether a warp may wait for ever or miss a phase. Outcomes:
 
     fails in both  the search ends with a failure, and the model has one
-    clean in both  the verdict is clean, and both have the same numbers
+    clean in both  the verdict is clean, and search and model have the same numbers
     bounded        the search is not exhausted after RUNS runs
     differs        anything else
 
@@ -33,10 +33,10 @@ from nogpu.ptx import module
 from nogpu.sanitizer.explore import Explorer
 from workshop.console import command_parser
 
-RUNS = 3000  # of a case
+RUNS = 3000  # limit of the runs of a case
 WORDS, BARRIERS = 2, 2
-SCALE = 7  # a warp's number is multiplied by it before a value is added
-DRAWS = 50
+SCALE = 7  # factor of a warp's number before a value is added
+DRAWS = 50  # attempts at a case that does not wait for ever
 KINDS = (
     *("load", "store", "add", "red", "cas", "spin", "lock", "poll"),
     *("arrive", "arrive", "arrive", "wait", "test", "sync"),
@@ -54,7 +54,7 @@ class Case(NamedTuple):
 
 
 def case(seed: int, index: int) -> Case:
-    """Case of a seed. In most of them no warp waits for ever."""
+    """Case number `index` of a seed. In most cases no warp waits for ever."""
     chance = random.Random(f"{seed}:{index}")
     found = _drawn(chance)
     for _ in range(DRAWS if chance.random() < 0.8 else 0):
@@ -125,9 +125,9 @@ class Model:
 
     def __init__(self, of: Case) -> None:
         self._case = of
-        self.numbers: set[tuple[int, ...]] = set()  # that the warps may leave
-        self.fails = False  # a warp may wait for ever
-        self.misses = False  # a warp may miss a phase
+        self.numbers: set[tuple[int, ...]] = set()  # numbers that the warps may leave
+        self.fails = False  # True if a warp may wait for ever
+        self.misses = False  # True if a warp may miss a phase
         start = _State(
             (_Warp(),) * len(of.warps), (0,) * WORDS, tuple((0, count) for count in of.expected), ((0, 0),) * WORDS
         )
@@ -193,7 +193,7 @@ class Model:
         return state._replace(barriers=barriers, warps=_put(state.warps, index, warp._replace(at=warp.at + 1)))
 
     def _look_for_waits(self, state: _State, place: int, phase: int) -> None:
-        """Notes a wait that could go on now, and cannot once the phase is over."""
+        """Note a wait that can go on now but cannot once the phase is over."""
         for warp, code in zip(state.warps, self._case.warps):
             waits = warp.at < len(code) and code[warp.at][:2] == ("wait", place)
             self.misses |= waits and phase & 1 != code[warp.at][2]
@@ -214,7 +214,7 @@ class Model:
 
 
 def _ptx(instruction: Instruction, label: str) -> str:
-    """PTX of an instruction, but for the addition to the warp's number."""
+    """PTX of an instruction, without the addition to the warp's number."""
     kind, place, *rest = instruction
     word, barrier = f"[%r10+{4 * place}]", f"[%r11+{8 * place}]"
     if kind == "load":
@@ -273,7 +273,7 @@ def ptx(of: Case) -> str:
 
 
 class _Trial:
-    """Trial whose runs may leave different bytes, which it collects."""
+    """Trial that collects the numbers its runs leave, and takes different ones for no failure."""
 
     at_once = 1
 
@@ -314,7 +314,7 @@ class _Explorer(Explorer):
 
 
 def outcome(of: Case) -> tuple[str, str, int]:
-    """(outcome, in words, runs) of a case."""
+    """(outcome, its reason in words, number of runs) of a case."""
     model, explorer = Model(of), _Explorer(len(of.warps))
     data = np.zeros(64, np.uint32)
     device = Device(("late",), 1)

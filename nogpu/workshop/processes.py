@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-START_LIMIT_S = 300  # imports, before the first question
-UNITS_PER_WORKER = 25  # then a new worker takes its place: what a process has compiled stays in its memory
-POLL_S = 0.5  # between looks at the limits
-STACK_S = 1  # for a worker that hangs to print where it is
-END_S = 10  # for a worker to end when it is told to
+START_LIMIT_S = 300  # limit of a worker's imports, before the first question
+UNITS_PER_WORKER = 25  # limit, because compiled code stays in a process's memory
+POLL_S = 0.5  # time between looks at the limits
+STACK_S = 1  # time for a worker that hangs to print its stack
+END_S = 10  # time for a worker to end
 SAVED_EVERY = 10.0  # seconds
 GRACE = 5.0  # seconds in which a killed process has to be gone
 
@@ -44,8 +44,8 @@ class Sessions:
     def output(
         self, command: Sequence[str], folder: Path, environment: Mapping[str, str], limit: float
     ) -> tuple[str, int | None]:
-        """(standard output and error, exit code) of a command, at most `limit` seconds; the exit code of one that was
-        stopped is None.
+        """Runs a command, for `limit` seconds at most. Returns (standard output and error, exit code); the code of a
+        command that was stopped is None.
         """
         with self._lock:
             if self._ended:
@@ -75,7 +75,7 @@ class Sessions:
         return output, code
 
     def end(self) -> None:
-        """Kills all commands that run; none starts from here on."""
+        """Kills all commands that run; no command starts any more."""
         with self._lock:
             self._ended = True
             leaders = list(self._leaders)
@@ -86,7 +86,7 @@ class Sessions:
 def kill_session(leader: int) -> None:
     """Kills the processes of a session and all that they have started.
 
-    A group is not enough: ninja puts each compiler in a group of its own. Descendants may have a session of theirs.
+    A process group is not enough: ninja puts each compiler in a group of its own. Descendants may have other sessions.
     """
     give_up = time.monotonic() + GRACE
     family = {leader}
@@ -104,7 +104,7 @@ def kill_session(leader: int) -> None:
 
 
 def _members(session: int, family: Iterable[int]) -> set[int]:
-    """Processes that run, of the session, the family, or descended from either."""
+    """Numbers of the running processes of the session and the family, and of their descendants."""
     parents: dict[int, int] = {}
     members = set()
     family = set(family)
@@ -128,11 +128,11 @@ def _members(session: int, family: Iterable[int]) -> set[int]:
 
 
 class PoolError(Exception):
-    """A worker that did not start."""
+    """Error of a worker that did not start."""
 
 
 def _serve(pipe: Connection, make: Callable[..., Any], arguments: Sequence[Any]) -> None:
-    """Answers questions, in the worker, until the pipe is closed."""
+    """Answers questions, in the worker, until the pipe is closed or an answer asks for a restart."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)
@@ -150,7 +150,7 @@ class _Worker:
     def __init__(self, how: str, make: Callable[..., Any], arguments: Sequence[Any], unit: Iterable[Any]) -> None:
         context = multiprocessing.get_context(how)
         self.pipe, theirs = context.Pipe()
-        # mypy does not know what every context has
+        # mypy does not know the attributes that every context has.
         self.process: Any = context.Process(target=_serve, args=(theirs, make, arguments), daemon=True)  # type: ignore[attr-defined]
         self.process.start()
         theirs.close()
@@ -160,7 +160,7 @@ class _Worker:
 
     def ask(self, limit_s: float) -> None:
         self.question, self.deadline = self.questions.popleft(), time.monotonic() + limit_s
-        with contextlib.suppress(OSError):  # it has died, as the next look at its pipe says
+        with contextlib.suppress(OSError):  # the error of a dead worker, which the next look at its pipe reports
             self.pipe.send(self.question)
 
     def kill(self) -> None:
@@ -170,8 +170,8 @@ class _Worker:
 
 
 class Pool:
-    """Worker processes that answer one question each at a time, within a limit of time. One that dies or hangs is
-    ended, its question is reported, and a new worker takes over what is left of its unit.
+    """Worker processes that answer one question each at a time, within a limit of time. A worker that dies or hangs is
+    ended, its question is reported, and a new worker takes over the rest of its unit.
     """
 
     def __init__(
@@ -184,19 +184,19 @@ class Pool:
         how: str = "spawn",
     ) -> None:
         """make: called with the arguments in each worker; it returns a function from question to answer, a dict, with
-        an attribute `about`. An answer with a true "restart" is its worker's last. units: questions that one worker
-        answers, in order. jobs: workers at once. limit_s: seconds for an answer. how: a worker starts, "spawn" (with
-        nothing of this process) or "fork".
+        an attribute `about`. An answer with a true "restart" is its worker's last. units: lists of questions, each for
+        one worker, in order. jobs: workers at once. limit_s: seconds for an answer. how: start of a worker, "spawn"
+        (with nothing of this process) or "fork".
         """
         self.make, self.arguments, self.jobs, self.limit_s, self.how = make, arguments, jobs, limit_s, how
         self.units: Iterator[Sequence[Any]] = iter(units)
         self.workers: list[_Worker] = []
         self.retired: list[Any] = []  # processes
-        self.about: Any = None  # of the last worker that started
+        self.about: Any = None  # `about` of the last worker that started
 
     def answers(self, stop: Callable[[], bool] = lambda: False) -> Iterator[tuple[Any, Any, str]]:
-        """Yields (question, answer, "") or (question, None, what went wrong). stop() is asked again and again; once it
-        is true, no more questions are put. Raises PoolError for a worker that does not start.
+        """Yields (question, answer, "") or (question, None, reason). stop: called repeatedly; once it returns True, no
+        more questions are asked. Raises PoolError for a worker that does not start.
         """
         try:
             while True:
@@ -217,7 +217,7 @@ class Pool:
                 process.kill()
 
     def _deal(self, stopped: bool) -> None:
-        """Gives every idle worker a question or its leave, and starts workers while there are units."""
+        """Gives every idle worker a question or retires it, and starts workers while there are units."""
         for worker in list(self.workers):
             if worker.starting and stopped:
                 worker.kill()
@@ -260,7 +260,7 @@ class Pool:
         yield question, answer, ""
 
     def _lost(self, worker: _Worker, reason: str) -> Iterator[tuple[Any, Any, str]]:
-        """Ends a worker that died or hangs."""
+        """Ends a worker that died or hangs, and yields its question. Raises PoolError if it was still starting."""
         if worker.process.is_alive():
             os.kill(worker.process.pid, signal.SIGUSR1)
             worker.process.join(STACK_S)
@@ -276,9 +276,9 @@ class Ended(NamedTuple):
     """A task that is over."""
 
     number: int  # place among the tasks
-    result: Any  # None where it was too late or the process died
-    seconds: float  # the limit where there is no result
-    failure: str  # "" for none, else what became of the process
+    result: Any  # None if the task failed, took too long, or its process died
+    seconds: float  # duration; the limit if the task took too long or its process died
+    failure: str  # "" for none, else the exception or the end of the process
 
 
 class _Tasks:
@@ -293,7 +293,7 @@ class _Tasks:
         began, result, failure = time.monotonic(), None, ""
         try:
             result = self.tasks[number]()
-        except BaseException as error:  # it is the parent's to judge
+        except BaseException as error:  # the parent decides what follows
             failure = f"{type(error).__name__}: {error}"
         return {"result": result, "failure": failure, "seconds": time.monotonic() - began, "restart": True}
 
@@ -301,11 +301,11 @@ class _Tasks:
 def forked(
     tasks: Sequence[Callable[[], Any]], jobs: int, limit: float, seconds: float | None = None
 ) -> Iterator[Ended]:
-    """Results as they come. Each task runs in a process that is forked for it, `limit` seconds at most. None starts
-    when `seconds` are over. Processes end with the iterator.
+    """Yields the tasks as they end. Each runs in a process that is forked for it, `limit` seconds at most. No task
+    starts when `seconds` are over. Processes end with the iterator.
     """
     gc.collect()
-    gc.freeze()  # children do not copy what the collector would touch
+    gc.freeze()  # keeps the collector from touching, and so copying, memory in the children
     began = time.monotonic()
     pool = Pool(_Tasks, (tasks,), ([number] for number in range(len(tasks))), jobs, limit, "fork")
     try:
@@ -323,7 +323,10 @@ def each(
     description: str,
     options: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """(item, result of the work with these arguments), as they come, with a progress bar. options: of the executor."""
+    """Yields (item, result of `work` with the item as arguments) as they come, with a progress bar.
+
+    options: those of ProcessPoolExecutor.
+    """
     from rich.progress import Progress
 
     with Progress(transient=True) as progress, ProcessPoolExecutor(jobs, **(options or {})) as pool:
@@ -335,8 +338,8 @@ def each(
 def shown(
     tasks: Sequence[Callable[[], Any]], options: Namespace, console: Console, save: Callable[[], None]
 ) -> Iterator[Ended]:
-    """The tasks as `forked` ends them, with a progress bar on a terminal. options: jobs, limit and seconds. save: is
-    called now and then, and at the end.
+    """Yields the tasks as `forked` ends them, with a progress bar on a terminal. options: has jobs, limit and seconds.
+    save: called every SAVED_EVERY seconds or later, and at the end.
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 

@@ -13,16 +13,16 @@ from typing import Any
 
 
 class MeasurementError(Exception):
-    """A table or a file that cannot be used; the text names it."""
+    """Error of a table or a file that cannot be used; the text names it."""
 
 
 def add_save(parser: argparse.ArgumentParser) -> None:
-    """--save: a file for all figures of the command; None where it is not given."""
+    """Adds the option --save: a file for all figures of the command, None by default."""
     parser.add_argument("--save", type=Path, metavar="FILE.json", help="save every figure")
 
 
 def versions(arguments: Sequence[str] | None = None) -> dict[str, Any]:
-    """Versions of torch and the DSL where they are installed, and the command's arguments (None: of this process)."""
+    """Versions of torch and the DSL if they are installed, and the command's arguments (None: of this process)."""
     found: dict[str, Any] = {}
     for name in ("torch", "nvidia-cutlass-dsl"):
         try:
@@ -33,7 +33,7 @@ def versions(arguments: Sequence[str] | None = None) -> dict[str, Any]:
 
 
 def command(arguments: Sequence[str] | None) -> list[str]:
-    """The command's arguments (None: of this process), as a file may have them."""
+    """The command's arguments (None: of this process), without folders, for a file that may be published."""
     return list(map(shortened, sys.argv[1:] if arguments is None else arguments))
 
 
@@ -44,7 +44,7 @@ def shortened(argument: str) -> str:
 
 
 def driver_and_clocks() -> str:
-    """Driver version and maximum SM and memory clocks by nvidia-smi, "unknown" where it is missing or fails."""
+    """Driver version and maximum SM and memory clocks by nvidia-smi, or "unknown" if that is missing or fails."""
     query = ["--query-gpu=driver_version,clocks.max.sm,clocks.max.mem", "--format=csv,noheader"]
     try:
         return subprocess.run(["nvidia-smi", *query], capture_output=True, text=True, check=True).stdout.strip()
@@ -53,7 +53,7 @@ def driver_and_clocks() -> str:
 
 
 def write(path: Path | None, record: dict[str, Any], rows: str = "") -> None:
-    """Writes figures, to no file where `path` is None. rows: the key whose items have a line each."""
+    """Writes figures, unless `path` is None. rows: the key whose items get a line each."""
     if path is None:
         return
     text = json.dumps({name: value for name, value in record.items() if name != rows}, indent=1)
@@ -66,14 +66,14 @@ def write(path: Path | None, record: dict[str, Any], rows: str = "") -> None:
 
 
 def save(path: Path | None, record: dict[str, Any]) -> None:
-    """Writes figures and says where they are."""
+    """Writes figures and prints the file's path, unless `path` is None."""
     if path is not None:
         write(path, record)
         print(f"every figure is in {path}")
 
 
 def load(path: Path | None) -> dict[str, Any] | None:
-    """The content of a saved file, or None where there is none. Raises MeasurementError for malformed JSON."""
+    """The content of a saved file, or None if there is no file. Raises MeasurementError for malformed JSON."""
     if path is None or not path.exists():
         return None
     try:

@@ -21,7 +21,7 @@ def missing(command: str) -> str:
 
 
 def command_text(module: str, arguments: Sequence[str]) -> str:
-    """A command as it was typed. arguments: some files have the module's former name, tools.NAME, ahead of them."""
+    """The command, as code in Markdown. A first argument tools.NAME, which some files have, is left out."""
     words = arguments[1:] if arguments and arguments[0].startswith("tools.") else arguments
     return f"`{shlex.join(['python', '-m', module, *words])}`"
 

@@ -1,1 +1,1 @@
-"""Microbenchmarks of a chip: kernels (.cu), launches, and how a figure follows from a kernel's record."""
+"""Microbenchmarks of a chip: kernels (.cu), launches, and figures from the kernels' records."""

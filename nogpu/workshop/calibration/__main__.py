@@ -4,8 +4,8 @@
     python -m nogpu -m workshop.calibration --smoke                          are the kernels legal? No figure counts
 
 The file has every constant by name: unit, median, extremes and samples of repeated runs, and the launch that measured
-it (kernels: *.cu). It needs NVIDIA's driver, cuda.bindings and NVRTC, which a CUDA build of torch
-brings, and no nvcc. Nothing is fitted.
+it (kernels: *.cu). The command needs NVIDIA's driver, cuda.bindings and NVRTC, which a CUDA build of torch brings, and
+no nvcc. Nothing is fitted.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from workshop.calibration.launches import SMOKE, Launch, Measurement, Sizes
 from workshop.console import command_parser, make_console, make_table
 
 SMOKE_DATA_BYTES, REGION = 2 << 20, 64 << 10
-WARM_UP_S = 0.7  # a GPU that idles has low clocks
+WARM_UP_S = 0.7  # time in which an idle GPU raises its clocks
 SPIN_CYCLES = 50_000_000
 SAVE_S = 5
-LOST = ("CUDA_ERROR_ILLEGAL", "CUDA_ERROR_LAUNCH", "CUDA_ERROR_MISALIGNED")  # nothing runs after these
+LOST = ("CUDA_ERROR_ILLEGAL", "CUDA_ERROR_LAUNCH", "CUDA_ERROR_MISALIGNED")  # errors after which nothing runs
 MANY = ("starts.", "latency.l2_line")  # measurements whose records say more than their figures
 
 
 def measurements(device: Gpu, sizes: Sizes, only: list[str]) -> list[Measurement]:
-    """Those whose names start with one of `only`; all without any."""
+    """The measurements whose names start with one of `only`; all if `only` is empty."""
     sizes = dataclasses.replace(sizes, sms=sizes.sms or device.sms, region=device.data_bytes // REGION * REGION)
     every = itertools.chain(
         starts.measurements(sizes),
@@ -67,7 +67,7 @@ def numbered(launch: Launch, count: int) -> list[Launch]:
 
 
 def samples(device: Gpu, measurement: Measurement, repeats: int) -> dict[str, list[float]]:
-    """Figures of repeated runs by name, "" where there is one. A first run of several is not counted."""
+    """Figures of repeated runs by name, "" for a single figure. The first of several runs is not counted."""
     result: dict[str, list[float]] = {}
     if measurement.fill is not None:
         measurement.fill(device)
@@ -140,7 +140,7 @@ def calibrate(
 
 
 def show(constants: dict[str, Any], errors: dict[str, str]) -> None:
-    """Print the constants, then what went wrong."""
+    """Print the constants, then the errors."""
     table = make_table(["constant"], ["median", "low", "high"])
     table.add_column("unit")
     for name, found in constants.items():

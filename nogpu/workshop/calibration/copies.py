@@ -28,21 +28,21 @@ from workshop.calibration.launches import (
 if TYPE_CHECKING:
     from workshop.calibration.device import Gpu
 
-PLAIN_THREADS, VECTORS = 512, 8  # vectors of 16 bytes of a thread in memory.cu
+PLAIN_THREADS, VECTORS = 512, 8  # threads of a CTA; vectors of 16 bytes per thread in memory.cu
 IN_FLIGHT = tuple(kib << 10 for kib in (4, 8, 16, 32, 48, 64, 96, 128, 192))  # bytes per SM
 BOXES = (4 << 10, 8 << 10, 16 << 10)  # bytes
 BURST_BOXES = (128, 1 << 10, 4 << 10, 16 << 10)
-LARGE, DEEP = 16 << 10, 128 << 10  # bytes of a box and in flight that reach the rates
-MAX_STAGES = 64  # tma.cu
+LARGE, DEEP = 16 << 10, 128 << 10  # bytes of a box, and in flight, that reach the highest rates
+MAX_STAGES = 64  # limit of tma.cu
 MAP_ROW = 128  # bytes
 FILLED, BURSTS, PAUSES = 256 << 20, 8, (0, 2_000, 10_000, 400_000)  # bytes; bursts; cycles before each
-LINES, LINE_LOADS = 64, 16  # of L2, and loads of each
-MAX_SMS = 256  # numbers of SMs are below
+LINES, LINE_LOADS = 64, 16  # lines of L2, and loads of each
+MAX_SMS = 256  # bound above the numbers of SMs
 REMOTE_BYTES = 16 << 10
 READ_MIB = (8, 16, 32, 48, 64, 96, 128, 256)
 CAPACITY_MIB = (4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 192, 256)
 ALL_SMS, LOAD = "GB/s, all SMs", "cycles per dependent load"
-CHAINS = (  # name, bytes, bytes between addresses, whether L1 caches
+CHAINS = (  # name, bytes, bytes between addresses, 1 if L1 caches
     ("l1", 16 << 10, 128, 1),
     ("l2", 2 << 20, 128, 0),
     ("l2_far_apart", 16 << 20, 4096, 0),
@@ -58,17 +58,17 @@ def measurements(sizes: Sizes) -> Iterator[Measurement]:
 
 
 def places(sizes: Sizes) -> tuple[tuple[str, int], ...]:
-    """(memory, bytes of a window that lies in it)."""
+    """Pairs (memory, bytes of a window that lies in it)."""
     return ("dram", sizes.region), ("l2", sizes.hits)
 
 
 def whole(size: int, unit: int) -> int:
-    """A size rounded down to units, at least one."""
+    """`size` rounded down to a multiple of `unit`, but at least `unit`."""
     return max(size // unit, 1) * unit
 
 
 def write_chain(device: Gpu, size: int, step: int) -> None:
-    """A ring of addresses in random order, `step` bytes apart in the first `size` bytes of the device's memory."""
+    """Write a ring of addresses in random order, `step` bytes apart, to the first `size` bytes of `data`."""
     count = size // step
     order = np.random.default_rng(0).permutation(count).astype(np.uint64)
     base, words = np.uint64(device.address("data")), np.zeros(size // 8, np.uint64)
@@ -96,8 +96,8 @@ def halves(sizes: Sizes) -> Iterator[Measurement]:
 
 
 def line_figure(words: np.ndarray) -> dict[str, float]:
-    """Percentiles over SMs and lines; and where the lines of an SM are parted in two, near and far, so that the two
-    differ most: the mean of each, and the share of near ones.
+    """Percentiles over SMs and lines; and for each SM's lines parted into near and far ones, so that the variances of
+    the two are least, the mean latency of each and the share of near lines. words: int64 [MAX_SMS * LINES], cycles.
     """
     each = np.sort(words.reshape(-1, LINES), axis=1) / LINE_LOADS
     each = each[each[:, 0] > 0]
@@ -157,12 +157,12 @@ def after_flushes(sizes: Sizes) -> Iterator[Measurement]:
 class Reads:
     """A stream of boxes into shared memory."""
 
-    kind: str  # of tma_read_KIND
+    kind: str  # KIND of the kernel tma_read_KIND
     window: int  # bytes of memory that it reads
     box: int  # bytes
     in_flight: int  # bytes of a CTA
-    pairs: int = 1  # of warps, each with its part of what is in flight
-    share: int = 1  # CTAs that read one box; negative: CTAs far from each other
+    pairs: int = 1  # pairs of warps, each with its part of the bytes in flight
+    share: int = 1  # number of CTAs that read one box; negative if they are far from each other
 
     def launch(self, sizes: Sizes, ctas: int) -> tuple[Launch, int]:
         """(launch of tma_read_KIND, bytes that each CTA gets)."""
@@ -175,7 +175,7 @@ class Reads:
         return launch, boxes * box * pairs
 
     def rate(self, name: str, sizes: Sizes, ctas: int, unit: str = ALL_SMS) -> Measurement:
-        """Its rate in so many CTAs, one for each SM."""
+        """The measurement of the stream's rate in `ctas` CTAs, one for each SM."""
         launch, each = self.launch(sizes, ctas)
         return Measurement(name, unit, launch, gigabytes_per_second(each * ctas))
 
@@ -231,7 +231,7 @@ def stores(sizes: Sizes) -> Iterator[Measurement]:
 
 
 def burst_figure(words: np.ndarray, burst: int, warps: int) -> dict[str, float]:
-    """Cycles of tma_burst: an issue, to the first and the last box, between boxes; medians over CTAs and trials."""
+    """Cycles of tma_burst: of an issue, to the first and last box, between boxes; medians over CTAs and trials."""
     trials = words.reshape(-1, warps, burst + 2)
     trials = trials[trials[:, 0, 0] > 0]
     start, first, last = trials[:, :, 0].min(1), trials[:, :, 2].min(1), trials[:, :, -1].max(1)
@@ -244,7 +244,7 @@ def burst_figure(words: np.ndarray, burst: int, warps: int) -> dict[str, float]:
 
 
 def store_figure(words: np.ndarray, burst: int) -> dict[str, float]:
-    """Cycles of tma_store_burst: an issue, the commit, to the end of reading and of the stores; medians."""
+    """Cycles of tma_store_burst: of an issue, of the commit, to the end of reading and of the stores; medians."""
     trials = words.reshape(-1, 5)
     start, issued, committed, read, complete = trials[trials[:, 0] > 0].T
     figures = {"issue": (issued - start) / burst, "commit": committed - issued}
@@ -291,7 +291,7 @@ def atomics(sizes: Sizes) -> Iterator[Measurement]:
 
 
 def rate_of(moved: float, both: int) -> Callable[[Records], float]:
-    """Bytes per cycle of CTA 0; both: CTA 1 wrote records, too."""
+    """Bytes per cycle of CTA 0. both: 1 if CTA 1 wrote records, too."""
     return lambda records: moved / median_span(records[: len(records) // 2] if both else records)
 
 

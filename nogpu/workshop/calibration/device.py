@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parent
 ROW = 128  # bytes of a tensor map's row
-FREE_SHARED = 40 << 10  # bytes; from 48 KiB on, with what is static, a kernel needs an attribute
+FREE_SHARED = 40 << 10  # bytes of dynamic memory without an attribute, which 48 KiB, static ones included, need
 DATA_BYTES = 4 << 30  # several times what a measurement reads
 FLUSH_L2S, FLUSH_CTA_BYTES, FLUSH_THREADS = 6, 1 << 20, 512
 
 
 @cache
 def ptx(file: str, arch: str) -> str:
-    """PTX of a .cu file of this folder; for a B200 in the first version that has every MMA kind."""
+    """PTX of a .cu file of this folder; for a B200, of the first PTX version that has every MMA kind."""
     from nogpu.hopper import library
 
     text = library.ptx(HERE / f"{file}.cu", arch)
@@ -35,7 +35,7 @@ def ptx(file: str, arch: str) -> str:
 
 @cache
 def parameter_types(file: str, kernel: str, arch: str) -> list[str]:
-    """The .param types of an entry, "u32", "u64" or, for a structure, "b8"."""
+    """The .param types of an entry: "u32", "u64" or, for a structure, "b8". Raises KeyError for an unknown kernel."""
     entry = re.search(rf"\.entry {kernel}\((.*?)\)\s*(?:\.\w+[^{{]*)?\{{", ptx(file, arch), re.S)
     if entry is None:
         raise KeyError(f"{file}.cu has no kernel {kernel}")
@@ -51,7 +51,7 @@ def filled(words: np.ndarray) -> np.ndarray:
 class Gpu:
     """The current GPU. `data` and `target` have `data_bytes` bytes each and are zero."""
 
-    wait_cycles = 10_000_000  # of the kernel that hides the host's work
+    wait_cycles = 10_000_000  # duration of the kernel that hides the host's work
 
     def __init__(self, data_bytes: int = DATA_BYTES) -> None:
         from cuda.bindings import driver
@@ -83,14 +83,14 @@ class Gpu:
         return self.memory[name]
 
     def clear(self) -> None:
-        """Zero the memory that chains of addresses were written to."""
+        """Zero `data`, to which chains of addresses are written."""
         self.gpu.call(self.driver.cuMemsetD8, self.memory["data"], 0, self.data_bytes)
 
     def _copy(self, target: int, source: int, size: int, function: Callable[..., Any]) -> None:
         self.gpu.call(function, target, source, size)
 
     def write(self, values: np.ndarray) -> None:
-        """Put values to the start of `data`."""
+        """Write values to the start of `data`."""
         self._copy(self.memory["data"], values.ctypes.data, values.nbytes, self.driver.cuMemcpyHtoD)
 
     def _function(self, launch: Launch) -> Any:
@@ -166,7 +166,7 @@ class Gpu:
         self.gpu.call(self.driver.cuStreamSynchronize, 0)
 
     def run_together(self, launches: list[Launch]) -> None:
-        """The launches back to back, on cleared records."""
+        """Run the launches back to back, on cleared records, and wait for the end."""
         self._clear_records()
         self.enqueue(Launch("launch", "spin", (self.wait_cycles,)))
         for launch in launches:
@@ -174,13 +174,13 @@ class Gpu:
         self.gpu.call(self.driver.cuStreamSynchronize, 0)
 
     def records(self, words: int = 0) -> np.ndarray:
-        """int64 [records, RECORD] that were written, or the first `words` words."""
+        """The records that were written, int64 [records, RECORD], or the first `words` words."""
         values = np.empty(words or OUT_BYTES // 8, np.uint64)
         self._copy(values.ctypes.data, self.memory["out"], values.nbytes, self.driver.cuMemcpyDtoH)
         return values.astype(np.int64) if words else filled(values)
 
     def period(self, launches: list[Launch]) -> float:
-        """Microseconds per launch, back to back, the host's work hidden. Raises ValueError where it cannot be."""
+        """Microseconds per launch, back to back, with the host's work hidden. Raises ValueError if that is too long."""
         before, after = (self.gpu.call(self.driver.cuEventCreate, 0) for _ in range(2))
         try:
             for cycles in (self.wait_cycles, 4 * self.wait_cycles, 16 * self.wait_cycles):
@@ -204,7 +204,7 @@ class Gpu:
 
 
 class Emulated(Gpu):
-    """The emulated B200. What cuda.bindings does not do there goes to the emulator itself."""
+    """The emulated B200. Work that cuda.bindings cannot do there goes to the emulator itself."""
 
     wait_cycles = 1
 

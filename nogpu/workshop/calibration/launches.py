@@ -1,4 +1,4 @@
-"""A microbenchmark: a launch of one kernel, and the figure that its record gives."""
+"""Microbenchmarks: a launch of one kernel, and the figure that its records give."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Launch:
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """A constant of a chip profile.
+    """The measurement of a constant of a chip profile.
 
-    figure: from int64 [records, RECORD], rows that were not written left out: a number, or several by name; None for
-    the time by the host's events. words: where a kernel does not write records, how many words it writes; figure then
-    gets int64 [words]. fill: called with the device before the first run. flush: before each run L2 is filled with
-    other data, by "reads" or "writes"; "writes, rest": the writes are some milliseconds ago. launches: run back to back
-    instead of one.
+    figure: function from int64 [records, RECORD], without rows that were not written, to a number, or several by name;
+    None for the time by the host's events. words: number of words that a kernel writes instead of records; figure then
+    gets int64 [words]. fill: called with the device before the first run. flush: filling of L2 with other data before
+    each run, by "reads", "writes", or "writes, rest" (some milliseconds earlier); "" for none. launches: number of
+    launches, back to back.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Measurement:
 
 
 def span(records: Records) -> float:
-    """Cycles from the first start to the last end, of warps of one SM."""
+    """Cycles from the first start to the last end of warps of one SM."""
     return float(records[:, END].max() - records[:, START].min())
 
 
@@ -76,7 +76,7 @@ def medians(figures: Mapping[str, Any]) -> dict[str, float]:
 
 
 def cycles_per(operations: float) -> Figure:
-    """Cycles of one SM over a number of operations."""
+    """Cycles of one SM, divided by the number of operations."""
     return lambda records: span(records) / operations
 
 
@@ -85,12 +85,12 @@ def operations_per_cycle(operations: float) -> Figure:
 
 
 def gigabytes_per_second(total: float) -> Figure:
-    """total: bytes that all CTAs move."""
+    """Rate of all SMs. total: bytes that all CTAs move."""
     return lambda records: total / nanoseconds(records)
 
 
 def bytes_per_cycle(each: float) -> Figure:
-    """each: bytes that the only CTA moves."""
+    """Rate of one SM. each: bytes that the only CTA moves."""
     return lambda records: each / span(records)
 
 
@@ -98,16 +98,16 @@ def bytes_per_cycle(each: float) -> Figure:
 class Sizes:
     """The amount of work of a measurement. SMOKE is for a test: its figures mean nothing."""
 
-    rounds: int = 64  # of unrolled loops
-    loads: int = 2048  # of a chain in memory
+    rounds: int = 64  # iterations of unrolled loops
+    loads: int = 2048  # loads of a chain in memory
     moved: int = 512 << 20  # bytes of a whole chip's measurement
-    moved_sm: int = 8 << 20  # bytes of one SM's
+    moved_sm: int = 8 << 20  # bytes of one SM's measurement
     hits: int = 16 << 20  # bytes that stay in L2
     launches: int = 60
     repeats: int = 7
     warps: Sequence[int] = (1, 2, 4, 8, 16, 32)
     sms: int = 0  # 0: all
-    region: int = 0  # bytes of the device's memory
+    region: int = 0  # bytes of `data` on the device
 
 
 SMOKE = Sizes(1, 16, 256 << 10, 128 << 10, 512 << 10, 2, 1, (1, 4), 4)

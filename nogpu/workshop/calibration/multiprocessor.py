@@ -1,4 +1,4 @@
-"""Constants of one SM: instructions between registers, shared memory, barriers, tensor maps that kernels edit."""
+"""Constants of one SM: instructions on registers, shared memory, barriers, edits of tensor maps by kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ACCESSES = 32  # shared.cu's kAccesses
 LOOP_STEPS = 16  # barriers.cu's kSteps
 WINDOW = 32 << 10  # bytes of shared memory that accesses stay in
 
-# Instructions in a step: where a chain of one kind would be joined, two alternate.
+# Instructions in a step. Two kinds alternate if the compiler would join a chain of one.
 OPERATIONS = {
     **dict.fromkeys("add_xor setp_selp cvt_e4m3x2_f32_and_back ballot".split(), 2),
     "add64_xor64": 4,
@@ -38,7 +38,7 @@ MAPS = ("map_replace", "map_publish", "map_acquire", "map_load", "map_edit", "ma
 
 
 def instructions(sizes: Sizes, arch: str) -> Iterator[Measurement]:
-    """Latencies and rates of instructions between registers."""
+    """Latencies and rates of instructions on registers."""
     for name, per_step in (OPERATIONS | (OPERATIONS_100 if arch == "sm_100a" else {})).items():
         chain = Launch("issue", f"latency_{name}", ("out", sizes.rounds, 3))
         figure = cycles_per(sizes.rounds * STEPS * per_step)
@@ -63,7 +63,7 @@ def shared(sizes: Sizes) -> Iterator[Measurement]:
 
 
 def of_first_warp(operations: int) -> Figure:
-    """Cycles of one warp over a number of operations: SMs have clocks of their own."""
+    """Cycles of the first warp, divided by the number of operations; other SMs have clocks of their own."""
     return lambda records: span(records[:1]) / operations
 
 
@@ -91,8 +91,8 @@ def barriers(sizes: Sizes) -> Iterator[Measurement]:
 
 
 def maps(sizes: Sizes) -> Iterator[Measurement]:
-    """Each part of an edit of a tensor map alone, and a load with and without it: cycles of a round of one warp. The
-    cost of the first load by an edited map is edit_load - edit - load.
+    """Each part of an edit of a tensor map alone, and a load with and without an edit: cycles of a round of one warp.
+    The cost of the first load by an edited map is edit_load - edit - load.
     """
     for kernel in MAPS:
         launch = Launch("maps", kernel, ("rows:8", "out", "data", "target", sizes.rounds))

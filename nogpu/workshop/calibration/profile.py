@@ -6,11 +6,11 @@ Of several files of one chip, a later one adds its constants to those before it,
 comes from docs/results/h200-constants.json, h200-maps.json and h200-subroutines.json.
 
 Each constant has a value, a unit and a source: the names of the measured constants it comes from, or "assumed" and why.
-Rates of L2 and DRAM are what the model has to be given so that its replay of a microbenchmark gives the measured rate:
---recordings holds those microbenchmarks, recorded with as many SMs as the chip has, each in a folder of its name with a
-file for each launch. Without it the measured rates stand.
+Rates of L2 and DRAM are set so that the model's replay of a microbenchmark gives the measured rate. --recordings holds
+those microbenchmarks, recorded with as many SMs as the chip has, each in a folder of its name with a file for each
+launch. Without it the measured rates stand.
 l2_clean_share is the measured one in any case; the committed one of the H200 was found by replays of such bursts.
-What the file of the profile has beyond this (a chip's tensor core) is kept.
+Other entries of the profile's file (a chip's tensor core) are kept.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from workshop.calibration.rules import CONVERSION, EDITS, INSTRUCTIONS, RATES, R
 from workshop.clock.record import load
 from workshop.console import command_parser
 
-COPIED = 4  # kind of a span
-TURNS = 3  # of a rate's search
-LINES = re.compile(r"latency\.l2_line\.sm_\d+\.median")  # of a file whose chip was measured SM by SM
+COPIED = 4  # kind of a copy's span
+TURNS = 3  # steps of the search for a rate
+LINES = re.compile(r"latency\.l2_line\.sm_\d+\.median")  # constants of a chip that was measured SM by SM
 
 
 class Measured(dict[str, float]):
-    """Values of measured constants by name, and of "sms", the SMs of the chip. Raises ValueError for one that lacks."""
+    """Values of measured constants by name, and the number of SMs as "sms". Raises ValueError for a missing name."""
 
     def __missing__(self, name: str) -> float:
         raise ValueError(
@@ -47,7 +47,7 @@ class Measured(dict[str, float]):
 
 
 def measured_of(files: Sequence[dict[str, Any]]) -> Measured:
-    """Constants of calibrations, a later one before an earlier one. Raises ValueError for two chips."""
+    """Constants of calibrations; a later file's replace an earlier one's. Raises ValueError for files of two chips."""
     chips = sorted({f"{record['device']} with {record['sms']} SMs" for record in files})
     if len(chips) > 1:
         raise ValueError(f"measured constants of {len(chips)} chips, must be of one: {', '.join(chips)}")
@@ -67,9 +67,9 @@ def far_lines(value: Measured) -> tuple[float, str]:
 
 
 def several(value: Measured) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Families whose instructions are several of the machine: 64-bit sums, and where the chip has no conversion from
-    e2m1, that one. nogpu/hopper lowers it to a byte's extraction, two multiplications, one beside the other, two
-    logic operations and a product of pairs.
+    """(family, figures) of families that take several machine instructions: 64-bit sums, and the conversion from e2m1
+    if the chip has none. nogpu/hopper lowers the conversion to a byte's extraction, two multiplications, one beside the
+    other, two logic operations and a product of pairs.
     """
     interval, latency = 2 * 4 / value["rate.add64_xor64.16_warps"], 2 * value["latency.add64_xor64"]
     source = "latency.add64_xor64, rate.add64_xor64.16_warps: two instructions"
@@ -82,7 +82,7 @@ def several(value: Measured) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def derived(profile_data: dict[str, Any], value: Measured) -> dict[str, Any]:
-    """The profile with every constant that a rule has. Raises ValueError for a measured constant that is missing."""
+    """The profile with every constant that a rule gives. Raises ValueError if a measured constant is missing."""
     clock = {"value": round(value["clock.loads"], 5), "unit": "GHz", "source": "clock.loads"}
     constants = {**profile_data["constants"], **constants_of(profile_data["constants"], value)}
     instructions = dict(profile_data["instructions"])
@@ -93,7 +93,7 @@ def derived(profile_data: dict[str, Any], value: Measured) -> dict[str, Any]:
 
 
 def constants_of(assumed: dict[str, Any], value: Measured) -> dict[str, Any]:
-    """Constants by name. assumed: the profile's constants, of which some are needed."""
+    """Constants by name. assumed: the profile's own constants, some of which the rules need."""
     found = {}
 
     def add(name: str, unit: str, number: float, source: str) -> None:
@@ -120,7 +120,7 @@ def constants_of(assumed: dict[str, Any], value: Measured) -> dict[str, Any]:
 
 
 def instructions_of(value: Measured) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(family, figures). One with a pipe has all of its figures here."""
+    """Yields (family, figures). Figures with a pipe are complete; others are added to the profile's."""
     for family, name in (INSTRUCTIONS | (CONVERSION if "latency.cvt_f16x2_e2m1x2" in value else {})).items():
         yield family, figures_of(name, value)
     for family, name, pipe, issue in SUBROUTINES:
@@ -132,13 +132,13 @@ def instructions_of(value: Measured) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def figures_of(name: str, value: Measured) -> dict[str, Any]:
-    """Interval and latency of an instruction of 16 warps on the four partitions."""
+    """Latency of an instruction, and its interval by the rate of 16 warps on the four partitions."""
     latency, rate = f"latency.{name}", f"rate.{name}.16_warps"
     return {"interval": 4 / value[rate], "latency": value[latency], "source": f"{latency}, {rate}"}
 
 
 def replayed_rate(chip: Chip, recording: Path) -> float:
-    """GB/s of a recorded microbenchmark's copies between the first and the last quarter of them; L2 has what it can."""
+    """GB/s of a recorded microbenchmark's copies, without the first and last quarter, in a repetition with warm L2."""
     result = replay(2 * load(recording), chip, other_data=False, spans=1 << 21)
     last = result.spans[(result.spans["kind"] == COPIED) & (result.spans["launch"] == len(result.ends) - 1)]
     ends = np.sort(last["end"])
@@ -148,7 +148,7 @@ def replayed_rate(chip: Chip, recording: Path) -> float:
 
 
 def find_rates(path: Path, data: dict[str, Any], value: Measured, recordings: Path) -> None:
-    """Sets the rates so that the replays give what was measured; writes the profile at each turn."""
+    """Sets the rates so that the replays give the measured rates; writes the profile before each replay."""
     for _ in range(TURNS):
         for name, constant in RATES.items():
             records.write(path, data)

@@ -1,4 +1,4 @@
-"""Constants of a chip profile, and the measured ones that they come from: the tables of `profile`.
+"""Tables for `profile`: constants of a chip profile, and the measured constants that they come from.
 
 Names are those of workshop.calibration; "sms" is the number of SMs of the chip.
 """
@@ -34,11 +34,11 @@ def write_cost(read: float, copy: float) -> float:
 
 
 def saved(dirty: float, dirty_late: float, clean: float, clean_late: float, read: float, copy: float) -> float:
-    """Cycles of a burst that a pause ahead saves, by those of writing the lines that L2 could have cleaned in it."""
+    """Cycles of a burst that a pause ahead saves, divided by those of writing the lines that L2 can clean in it."""
     return (dirty - clean - dirty_late + clean_late) / PAUSE / write_cost(read, copy)
 
 
-# (constant, unit, value from the measured constants behind it; `less` alone is the first of them, less the others)
+# (constant, unit, function of measured constants, their names); `less` gives the first constant less the others.
 RULES: tuple[tuple[Any, ...], ...] = (
     ("l2_latency", "cycles", less, "latency.load.l2"),
     ("l2_dirty", "bytes", dirty, "rate.after_writes.256_MiB", "rate.after_reads.256_MiB", READ, COPY),
@@ -114,15 +114,15 @@ SOURCES = {
     "l2_coalesces": "tma.fill.pairs_share.l2.box_16K.128K_in_flight, against each_its_own: two neighbours' reads of a "
     "box are one",
 }
-# Family -> instruction whose latency and rate it has: of 16 warps on the four partitions
+# Family -> instruction whose latency and rate it has; the rate is that of 16 warps on the four partitions.
 INSTRUCTIONS = {
     **{"alu": "add_xor", "logic": "prmt", "float": "fma_f32", "multiply": "mad", "special": "ex2", "double": "fma_f64"},
     **{"convert": "cvt_f32_f16", "convert_pair": "cvt_f16x2_f32", "convert_narrow": "cvt_e4m3x2_f32_and_back"},
     **{"shuffle": "shfl", "redux": "redux", "vote": "ballot"},
 }
-CONVERSION = {"convert_e2m1": "cvt_f16x2_e2m1x2"}  # of a chip that has the instruction
-# (family, latency and rate of, pipe, issue): several instructions of the machine. None: what their rate says, where
-# they branch or wait for each other, so that others do not issue beside them.
+CONVERSION = {"convert_e2m1": "cvt_f16x2_e2m1x2"}  # for a chip that has the instruction
+# (family, operation with its latency and rate, pipe, issue): operations of several machine instructions. An issue of
+# None is the interval: they branch or wait for each other, so that others do not issue beside them.
 SUBROUTINES = (
     ("special_scaled", "ex2_scaled", "special", 4),
     ("reciprocal", "rcp_rn", "alu", None),
@@ -132,4 +132,4 @@ SUBROUTINES = (
     ("division_long", "div_u64", "alu", None),
     ("multiply_long", "mul_u64", "multiply", 4),
 )
-EDITS = ("replace", "publish", "acquire")  # of a tensor map
+EDITS = ("replace", "publish", "acquire")  # steps of an edit of a tensor map

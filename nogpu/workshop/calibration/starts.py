@@ -1,4 +1,4 @@
-"""Constants of launches: periods of empty kernels, when CTAs start and end, clocks."""
+"""Constants of launches: periods of empty kernels, starts and ends of CTAs, clocks."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from workshop.calibration.launches import (
 EARLY, WAITS = 1, 2  # bits of a mode
 STAMPED = 12  # launches of a `stamp` measurement
 DURATION = 4000  # cycles of a CTA
-READ_LAUNCHES, READ_BYTES = 40, 48 << 10  # of a loop of reading launches; bytes of each CTA
-AT_HAND, LATER = 4, 8  # gaps at the start of the loop; number of the first of those behind
+READ_LAUNCHES, READ_BYTES = 40, 48 << 10  # launches of a loop that reads; bytes of each CTA
+AT_HAND, LATER = 4, 8  # number of early gaps of the loop; index of the first late one
 
 
-STAMPS = (  # name, mode, CTAs of so many SMs, shared memory, cluster
+STAMPS = (  # name, mode, CTAs per SM, bytes of shared memory, CTAs of a cluster
     ("in_turn", 0, 1, SHARED, 1),
     ("in_turn.cluster_2", 0, 1, SHARED, 2),
     ("in_turn.cluster_4", 0, 1, SHARED, 4),
@@ -45,7 +45,7 @@ STAMPS = (  # name, mode, CTAs of so many SMs, shared memory, cluster
     ("early_no_wait", EARLY, 1, 0, 1),
 )
 MODES = {"in_turn": 0, "early_no_wait": EARLY, "early": EARLY | WAITS, "programmatic_late": WAITS}
-GRIDS = {"1": 0, "sms": 1, "2_sms": 2, "8_sms": 8}  # CTAs of an SM; 0: one CTA
+GRIDS = {"1": 0, "sms": 1, "2_sms": 2, "8_sms": 8}  # CTAs per SM; 0 for one CTA in all
 
 
 def measurements(sizes: Sizes) -> Iterator[Measurement]:
@@ -55,7 +55,7 @@ def measurements(sizes: Sizes) -> Iterator[Measurement]:
 
 
 def clocks(sizes: Sizes) -> Iterator[Measurement]:
-    """Clocks under load, by the SMs' cycles over the GPU's nanoseconds."""
+    """Clocks under load: the SMs' cycles by the GPU's nanoseconds."""
     box = 16 << 10
     boxes = max(8 * sizes.moved // sizes.sms // box, 2)
     arguments = ("rows:128", "out", "data", 32 * box * sizes.sms, boxes, box, 8, 1)
@@ -71,7 +71,7 @@ def clock(records: Records) -> float:
 
 
 def periods(sizes: Sizes) -> Iterator[Measurement]:
-    """Empty kernels back to back. figure None: the time is the host's events'."""
+    """Empty kernels back to back. Their figure is None: events of the host measure the time."""
     for kind, grid, block, cluster, shared in product(MODES, GRIDS, (32, 256), (1, 2, 4), (0, SHARED)):
         mode, ctas = MODES[kind], max((GRIDS[grid] * sizes.sms or 1) // cluster, 1) * cluster
         launch = Launch("launch", "empty", (mode,), ctas, block, shared, cluster, bool(mode))
@@ -93,7 +93,7 @@ def reads(sizes: Sizes) -> Iterator[Measurement]:
 
 
 def gap_figures(records: Records) -> dict[str, float]:
-    """Nanoseconds from the last end of a launch to the next one's first start: of the first gaps, of the later ones."""
+    """Nanoseconds from the last end of a launch to the next one's first start: early_gap and late_gap."""
     by_launch = [records[records[:, OWN_A] == number] for number in np.unique(records[:, OWN_A])]
     gaps = [float(b[:, START_NS].min() - a[:, END_NS].max()) for a, b in zip(by_launch, by_launch[1:])]
     return {"early_gap": float(np.median(gaps[:AT_HAND])), "late_gap": float(np.mean(gaps[LATER:] or gaps))}
@@ -112,13 +112,14 @@ def stamps(sizes: Sizes) -> Iterator[Measurement]:
 
 
 def stamp_figures(records: Records) -> dict[str, float]:
-    """Figures of launches' stamps; medians over launches but the first.
+    """Figures of launches' stamps, medians.
 
     skew_ns: first to last start of a launch. after_last_ns: from the last end of a launch to the first start of the
-    next. waited_ns: from the last end of a launch to the first return of griddepcontrol.wait in the next. same_sm:
-    cycles from the end of a CTA on an SM to the next launch's first start there; same_sm_wave: to a later start of a
-    CTA of the same launch. cycles_per_ns: the clock. at_once: CTAs of a launch that start before its first one ends.
-    neighbours: share of the CTAs with even numbers whose next CTA is on the other SM of a pair with numbers 2i, 2i + 1.
+    next. waited_ns: from the last end of a launch to the first return of griddepcontrol.wait in the next.
+    same_sm_cycles: from the last end of a CTA on an SM to the next launch's first start there; same_sm_wave_cycles: to
+    a later start of a CTA of the same launch. cycles_per_ns: the clock. at_once: CTAs of a launch that start before its
+    first one ends. neighbours: share of the CTAs with even numbers whose next CTA is on the other SM of a pair 2i,
+    2i + 1.
     """
     figures: dict[str, list[float]] = {}
 

@@ -9,7 +9,7 @@ from workshop.calibration.launches import Launch, Measurement, Sizes, cycles_per
 
 SHARED_BYTES = 64 << 10  # tensor.cu's kShared
 THREADS = 128
-COUNTS = (0, 1, 2, 4, 16, 64)  # MMAs before a commit: latency from the first, interval from the slope
+COUNTS = (0, 1, 2, 4, 16, 64)  # MMAs before a commit; the slope gives the interval
 # Bits of an instruction descriptor beside M and N (PTX ISA, "Instruction descriptor").
 F32_SUMS, S32_SUMS, E8M0_SCALES = 1 << 4, 2 << 4, 1 << 23
 KINDS = {
@@ -21,7 +21,7 @@ KINDS = {
     "mxf4": E8M0_SCALES | 1 << 7 | 1 << 10,
     "mxf4nvf4": 1 << 7 | 1 << 10,
 }
-ACCESSES = (  # of tcgen05.ld and st: the name says how many come before a wait
+ACCESSES = (  # tcgen05.ld and st; the last word is their number before a wait
     *("load_8_single", "load_32_single", "load_8_four", "load_32_four"),
     *("store_8_single", "store_32_single", "store_32_four"),
 )

@@ -1,1 +1,1 @@
-"""The clock on what others have published of a B200: ladders of a kernel's versions, phases of a launch."""
+"""The clock beside published times of a B200: ladders of a kernel's versions, phases of a launch."""

@@ -1,9 +1,9 @@
-"""Families of published programs, and which of them may decide what the clock models.
+"""Families of published programs: some calibrate the clock's model, the others validate it.
 
-A family is what one repository publishes of one problem, named REPOSITORY/problem, as "prime-kernels/rmsnorm". Whether
-it calibrates or validates was decided before any of its points had been replayed: families of which a point had been
-replayed already (IN_VIEW) calibrate, and of the others the name decides, by its SHA-256. What validates is replayed for
-the error that is printed and decides no constant and no mechanism.
+A family has the points that one repository publishes of one problem, and is named REPOSITORY/problem, for example
+"prime-kernels/rmsnorm". Families of which a point had been replayed before this rule was made (IN_VIEW) calibrate. Of
+the others the SHA-256 of the name decides whether they calibrate or validate. A family that validates is replayed for
+the error that is printed, and decides no constant and no mechanism.
 """
 
 from __future__ import annotations
@@ -27,5 +27,5 @@ nvfp4_gpumode's baseline.
 
 
 def held_out(family: str) -> bool:
-    """Tells whether a family validates: its name's SHA-256 begins with an odd byte, and it had not been replayed."""
+    """True if a family validates: its name's SHA-256 begins with an odd byte, and it is not IN_VIEW."""
     return family not in IN_VIEW and hashlib.sha256(family.encode()).digest()[0] % 2 == 1

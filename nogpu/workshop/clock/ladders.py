@@ -4,19 +4,19 @@
                             [--calibrating | --held-out] [--set NAME=VALUE ...] [--only TEXT] [--jobs N]
 
 docs/results/b200-published.json has the published points by family (`families`): where they stand, how they were timed,
-and in which state of L2. FOLDER has their recordings, FAMILY/CONFIGURATION/CASE of `workshop.clock.record`.
-Each is replayed as its author timed it:
+and in which state of L2. FOLDER has their recordings, FAMILY/CONFIGURATION/CASE, by `workshop.clock.record`. Each point
+is replayed as its author timed it:
 
     in turn    a loop of ordinary launches between two events, each call on other data, L2 flushed before the loop
-    kernel     one call's launches, each from its start to its end, and what a profiler's time is longer; L2 cold
-               (flushed right ahead) or warm
+    kernel     one call's launches, each from its start to its end, plus PROFILER_US; L2 cold (flushed right ahead)
+               or warm
 
 A family's `registers` are those that ptxas allots its kernels where the PTX does not say: they decide how many CTAs an
 SM holds. Nothing of the profile comes from families that are held out.
 
-What is compared is decided by what was published. Where FLOOR_SHARE of a family's versions share their time in a case
-with two others or more, within FLOOR_WIDTH, something else than the kernels sets it, the host's work or the grid of
-2.05 us: every point of such a case is shown, and figures stand with and without them.
+If FLOOR_SHARE of a family's versions share their time in a case with two others or more, within FLOOR_WIDTH, that time
+is a floor: not the kernels set it, but the host's work or the timer's steps of 2.05 us. Every point of such a case is
+shown, and figures stand with and without them.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ from workshop.console import command_parser
 Point = dict[str, Any]
 
 PUBLISHED = CHECKOUT / "docs/results/b200-published.json"
-LONG_US, FEW = 50.0, 3  # calls that take longer are alike from the second on: so many are replayed
-FLOPS_A_CYCLE = 8192  # of 16-bit products, of an SM
+LONG_US, FEW = 50.0, 3  # duration above which calls are alike from the second on, and how many of those are replayed
+FLOPS_A_CYCLE = 8192  # rate of an SM for 16-bit products
 PROFILER_US = 0.63
-"""Microseconds that a profiler's time of a kernel has beside its launch from the start to the end: within 0.03 the
+"""Microseconds by which a profiler's time of a kernel exceeds the time from its start to its end: within 0.03, the
 median over the 13 points of calibrating families that take less than 3 us."""
 DIRTY_SHARE = 0.5
 """The share of L2 that the flush right ahead of a profiler's kernel leaves to be written back, as an H200's flush
 leaves 26 of 50 MB. Ahead of a loop it is `l2_dirty`, the most that GEMVs' published times allow; why less is left there
 has not been measured."""
-APART = 0.05  # pairs of versions that differ by more are compared in order
+APART = 0.05  # share by which times of two versions must differ for their order to count
 FLOOR_SHARE, FLOOR_WIDTH = 1 / 3, 0.005
 
 
 def published(path: Path = PUBLISHED) -> list[Point]:
-    """Every published point with what its family has, `held_out`, and `floor` where it is on one."""
+    """Every published point with its family's entries, `held_out`, and `floor`, True if the point is on one."""
     record = json.loads(path.read_text())
     points = [{**record["families"][point["family"]], **point} for point in record["points"]]
     floored = floors(points)
@@ -68,7 +68,7 @@ def published(path: Path = PUBLISHED) -> list[Point]:
 
 
 def comparable(points: Sequence[Point], folder: Path) -> list[Point]:
-    """The points that can be compared and have a recording below a folder: with its path as `recording`."""
+    """The points that can be compared and have a recording below a folder, each with its path as `recording`."""
     found = []
     for point in points:
         path = folder / point["family"] / point["configuration"] / point["case"]
@@ -78,12 +78,12 @@ def comparable(points: Sequence[Point], folder: Path) -> list[Point]:
 
 
 def ladder_of(point: Point) -> tuple[str, str]:
-    """The properties that the points of a ladder have in common: family, case."""
+    """The family and the case, which the points of a ladder have in common."""
     return point["family"], point["case"]
 
 
 def floors(points: Sequence[Point]) -> set[tuple[str, str]]:
-    """Ladders in turn whose times are those of something else than their kernels; see above."""
+    """Keys (`ladder_of`) of the ladders timed in turn whose times are a floor, as the module's docstring defines it."""
     times = defaultdict(list)
     for point in points:
         if "not_comparable" not in point and point["timing"] == "in turn":
@@ -97,7 +97,7 @@ def floors(points: Sequence[Point]) -> set[tuple[str, str]]:
 
 
 def _companions(us: float, all_us: Sequence[float]) -> int:
-    """The most others that lie with a time in one interval of FLOOR_WIDTH."""
+    """The largest number of other times in an interval of FLOOR_WIDTH that contains `us`."""
     starts = [low for low in all_us if low <= us <= low * (1 + FLOOR_WIDTH)]
     return max(sum(low <= other <= low * (1 + FLOOR_WIDTH) for other in all_us) for low in starts) - 1
 
@@ -127,7 +127,7 @@ def _changed(chip: Chip, point: Point, changed: dict[str, float]) -> Chip:
 
 
 def _kernel_us(traces: list[Any], chip: Chip, l2: str) -> float:
-    """Microseconds of a call's launches, one after another, each from its start to its end."""
+    """Sum of a call's launches in microseconds, each from its start to its end, plus PROFILER_US."""
     calls = 1 if l2 == "cold" else 2
     chip = chip.with_constant("l2_dirty", DIRTY_SHARE * chip.constants["l2_storage"])
     found = replay(calls * traces, chip, programmatic=False, other_data=False, dirty_l2=l2 == "cold")
@@ -151,7 +151,7 @@ def replayed(point: Point, clock: str, changed: dict[str, float]) -> Point:
 
 
 def errors(rows: Sequence[Point]) -> dict[str, float]:
-    """Figures of rows: median and 90th percentile of the error, mean signed error, share of ladders' pairs in order."""
+    """Figures of rows: median and 90th percentile of the error, mean signed error, share of pairs in right order."""
     signed = [row["modelled_us"] / row["silicon_us"] - 1 for row in rows]
     sizes = sorted(map(abs, signed))
     ladders = defaultdict(list)
@@ -179,7 +179,7 @@ def modelled(rows: Sequence[Point]) -> list[Point]:
 
 
 def without_and_with_floors(rows: Sequence[Point]) -> Iterator[tuple[str, Sequence[Point]]]:
-    """(what a title has behind it, rows): those on no floor, and all where some are on one. None without a row."""
+    """Pairs (suffix of a title, rows): the rows on no floor, if there are any, and all rows if some are on one."""
     off_floors = [row for row in rows if not row["floor"]]
     if off_floors:
         yield "", off_floors
@@ -188,7 +188,7 @@ def without_and_with_floors(rows: Sequence[Point]) -> Iterator[tuple[str, Sequen
 
 
 def save(path: Path, chip: str, rows: Sequence[Point], command: Sequence[str]) -> list[Point]:
-    """Writes points into a file, and returns all that it has: those of other programs or cases stay."""
+    """Writes points to a file, and returns all that it has then: earlier ones of other programs or cases stay."""
     old = (records.load(path) or {"points": []})["points"]
     places = {(row["family"], row["configuration"], row["case"]): row for row in [*old, *rows]}
     found = [places[key] for key in sorted(places)]
@@ -197,7 +197,7 @@ def save(path: Path, chip: str, rows: Sequence[Point], command: Sequence[str]) -
 
 
 def draw(path: Path, rows: Sequence[Point]) -> None:
-    """Modelled over published times, as a PNG: a color for each repository, a triangle for what is held out."""
+    """Draws modelled over published times, as a PNG: a color for each repository, triangles for held-out families."""
     sets = defaultdict(list)
     for row in rows:
         sets[row["family"].rpartition("/")[0], row["held_out"]].append(row)
@@ -237,7 +237,7 @@ def show(rows: Sequence[Point]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0."""
+    """Runs the command. Returns exit code 0."""
     parser = command_parser(__doc__, "workshop.clock.ladders")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--clock", default="b200", metavar="PROFILE")

@@ -3,9 +3,9 @@
     python -m workshop.clock.phases FOLDER [--clock b200] [--save ../docs/results/clock-phases-b200.json]
 
 FOLDER has recordings of `workshop.clock.record`. The author of learn-cuda published a trace of one launch of v5 and v6
-with ticks of 32 ns. Set-up is the time from a CTA's start to its first wait but that for its cluster; an epilogue, the
-time from the end of a warp's wait for the accumulator to its next such wait or its end. Both are medians, over CTAs and
-over epilogue warps.
+with ticks of 32 ns. Set-up is the time from a CTA's start to its first wait, other than for its cluster. An epilogue is
+the time from the end of a warp's wait for the accumulator to its next such wait, or to the CTA's end. Figures are
+medians over CTAs and over epilogues.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ SPANS = 1 << 22
 
 
 def phases(trace: Trace, chip: Chip) -> dict[str, float]:
-    """Microseconds of a launch alone: set_up_us, epilogue_us, us."""
+    """Times of a launch alone, in microseconds: set_up_us, epilogue_us, us."""
     result = replay([trace], chip, spans=SPANS)
     lives = {int(span["cta"]): (span["start"], span["end"]) for span in result.spans[result.spans["kind"] == CTA]}
     waits = result.spans[result.spans["kind"] == WAIT]
     kinds = [family_of(instruction.opcode)[0] for instruction in trace.instructions]
     warps = _warps_with(trace, "tmem_load")
     by_warp = [{pc for pc in set(waits["pc"][waits["warp"] == warp]) if kinds[pc] == "wait"} for warp in warps]
-    common = set.intersection(*by_warp)  # a warp may load and multiply before
+    common = set.intersection(*by_warp)  # waits of all, since one of the warps may load and multiply before
     begun: dict[int, float] = {}
     accumulators: dict[tuple[int, int], list[Any]] = {}
     for span in waits[np.argsort(waits["start"], kind="stable")]:
         cta, warp, pc = int(span["cta"]), int(span["warp"]), int(span["pc"])
-        if kinds[pc] != "cluster":  # with which set-up ends
+        if kinds[pc] != "cluster":  # a cluster barrier ends set-up
             begun[cta] = min(begun.get(cta, span["start"]), span["start"])
         if pc in common and warp in warps:
             accumulators.setdefault((cta, warp), []).append(span)

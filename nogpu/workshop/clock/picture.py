@@ -1,4 +1,4 @@
-"""Pictures of modelled times over others."""
+"""Pictures of modelled times over times of silicon."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ def scatter(
     axis: str,
     others: str,
 ) -> None:
-    """Modelled over silicon_us of points, as a PNG. looks: color and mark of each set. axis, others: silicon's times in
-    a word, on the axis and in the title. Raises RuntimeError without matplotlib.
+    """Draws the points' modelled_us over their silicon_us, as a PNG. sets: points by label. looks: color and mark of
+    each set. axis, others: words for silicon's times, on the axis and in the title. Raises RuntimeError without
+    matplotlib.
     """
     try:
         from matplotlib import colormaps

@@ -1,11 +1,11 @@
-"""Records the launches of one call of a published program, for the clock.
+"""Records the launches of calls of a published program, for the clock.
 
     python -m workshop.clock.record DRIVER.py --save FOLDER [--cases NAME,NAME] [--twice]
 
 A driver is a file with a function `calls`, which gives (case, function without arguments) pairs. Each case is called
-and recorded in FOLDER/CASE, with a file for each launch (`nogpu.clock.trace.Trace`). --twice: a first call, not
-recorded, lets the program make what it keeps between calls. Values are left out, and broken rules of order are only
-warned of: times depend on neither.
+and recorded in FOLDER/CASE, with a file for each launch (`nogpu.clock.trace.Trace`). With --twice, a first call that is
+not recorded lets the program make objects that it keeps. Values are left out, and broken rules of order only give
+warnings: times depend on neither.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Calls = Iterable[tuple[str, Callable[[], Any]]]
 
 
 def load(folder: Path) -> list[Trace]:
-    """The launches of a recorded call, in their order. Raises FileNotFoundError where there is no such recording."""
+    """The launches of a recorded call, in their order. Raises FileNotFoundError if there is no such recording."""
     files = sorted(folder.glob("*.npz"))
     if not files:
         raise FileNotFoundError(f"{folder} has no recording")
@@ -36,7 +36,7 @@ def load(folder: Path) -> list[Trace]:
 
 
 def save(folder: Path, traces: Iterable[Trace]) -> None:
-    """Writes a call's launches, all of them or none. A recording that is there, of another command, stays."""
+    """Writes a call's launches, all of them or none. A recording that another command has written meanwhile stays."""
     part = folder.with_name(f".{folder.name}.{os.getpid()}")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
@@ -51,7 +51,7 @@ def save(folder: Path, traces: Iterable[Trace]) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The file, --save, --cases, --twice."""
+    """Adds the file, --save, --cases and --twice to a parser."""
     parser.add_argument("path", type=Path)
     parser.add_argument("--save", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--cases", default="", metavar="CASE[,CASE...]", help="default: all")
@@ -59,12 +59,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def record(options: argparse.Namespace, calls_of: Callable[[Sequence[str]], Calls]) -> int:
-    """Exit code 0, or 1 if a case could not be recorded. calls_of: gives the calls of chosen cases, none for all."""
+    """Records the chosen cases. Returns 1 if one could not be recorded, else 0.
+
+    calls_of: function of the chosen cases' names (empty: all) that gives their calls, and perhaps others.
+    """
     traces: list[Any] = []
     nogpu.activate(schedule="late", workers="1", lenient=True, record=traces.append, record_values=False)
     import torch
 
-    sys.path.append(str(options.path.resolve().parent))  # of the program's own modules
+    sys.path.append(str(options.path.resolve().parent))  # folder of the program's own modules
     chosen, failed = [name for name in options.cases.split(",") if name], 0
     for name, call in calls_of(chosen):
         if chosen and name not in chosen:
@@ -75,7 +78,7 @@ def record(options: argparse.Namespace, calls_of: Callable[[Sequence[str]], Call
                 traces.clear()
                 call()
                 torch.cuda.synchronize()
-        except Exception as error:  # the program's or the emulator's: other cases may go
+        except Exception as error:  # the program's or the emulator's, which other cases may not have
             failed += 1
             print(f"{options.path.name} case {name}: {type(error).__name__}: {str(error)[:300]}", flush=True)
             continue
@@ -90,7 +93,7 @@ def record(options: argparse.Namespace, calls_of: Callable[[Sequence[str]], Call
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code of `record`."""
+    """Records a driver's calls. Returns the exit code of `record`."""
     parser = command_parser(__doc__, "workshop.clock.record")
     add_options(parser)
     options = parser.parse_args(arguments)

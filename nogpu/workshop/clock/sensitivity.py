@@ -1,8 +1,8 @@
-"""Modelled times of recorded launches where a constant of the chip's profile moves by 20 %.
+"""Modelled times of recorded launches on chips that differ from a profile by 20 % in one constant.
 
 Each constant but the number of SMs, and each family of instructions with all of its costs, is taken 20 % lower and 20
-% higher, one at a time; a count of whole things by at least one, and never to none. A recording is a folder with a file
-for each launch of a call (`nogpu.clock.trace.Trace`).
+% higher, one at a time. A count moves by at least one, and never to 0. A recording is a folder with a file for each
+launch of a call (`nogpu.clock.trace.Trace`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from workshop import processes
 from workshop.clock.record import load
 
 SHARE = 0.2
-FLOOR_PLAN = "sms"  # a profile's GPCs say how many there are
+FLOOR_PLAN = "sms"  # constant that a profile's GPCs fix
 LOWER, HIGHER = "lower", "higher"
-IN_TURN = "ordinary launches"  # of a work: no launch starts before the one ahead has ended
+IN_TURN = "ordinary launches"  # `Work.launches` if no launch starts before the one ahead has ended
 
 Varied = tuple[str, str, str]  # "constants" or "instructions", name, direction
 BASE: Varied = ("", "", "")  # the profile as it is
@@ -33,7 +33,7 @@ BASE: Varied = ("", "", "")  # the profile as it is
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """A loop of calls, of which each has the launches of a recording."""
+    """A loop of calls, each with the launches of one recording."""
 
     folder: Path
     name: str
@@ -46,7 +46,7 @@ Times = Mapping[Varied, Mapping[Work, float | None]]
 
 
 def moved(value: float, direction: str, of_count: bool) -> float:
-    """A constant's value, moved; of_count: it counts whole things."""
+    """A constant's value, moved by SHARE. of_count: True if it counts things: an integer above 0 stays one."""
     new = value * (1 - SHARE if direction == LOWER else 1 + SHARE)
     if not of_count or not value.is_integer() or not value:
         return new
@@ -55,7 +55,7 @@ def moved(value: float, direction: str, of_count: bool) -> float:
 
 
 def varied_chip(chip: Chip, varied: Varied, counts: Container[str]) -> Chip:
-    """counts: names of the constants that count things."""
+    """The chip with one constant or family moved. counts: names of the constants that count things."""
     kind, name, direction = varied
     if kind == "constants":
         return chip.with_constant(name, moved(chip.constants[name], direction, name in counts))
@@ -74,7 +74,7 @@ def all_varied(chip: Chip, only: str) -> list[Varied]:
 
 
 def counts_of(name: str) -> set[str]:
-    """The constants of a profile that count things; a cost is a factor."""
+    """The names of a profile's constants that count things. Factors (`_cost`) have the unit of counts, but are none."""
     path = PROFILES / f"{name}.json"
     data = resolved(json.loads((path if path.exists() else Path(name)).read_text()))
     return {
@@ -90,7 +90,7 @@ def _traces(folder: Path, name: str) -> list[Trace]:
 
 
 def modelled(work: Work, profile_name: str, varied: Varied) -> float | None:
-    """Microseconds of a call; None where the launches come to no end on this chip or find no room."""
+    """Microseconds of a call; None if the launches do not end on this chip or find no room."""
     chip = varied_chip(profile(profile_name), varied, counts_of(profile_name))
     try:
         programmatic = False if work.launches == IN_TURN else None
@@ -101,8 +101,9 @@ def modelled(work: Work, profile_name: str, varied: Varied) -> float | None:
 
 
 def figures(base: Sequence[float], new: Sequence[float | None], silicon: Sequence[float | None]) -> dict[str, Any]:
-    """Changes of the sample's modelled times as shares: median, largest in size and its place; the median error's
-    change, where silicon's times are known; how many came to no end.
+    """Changes of the sample's modelled times, as shares: the median, and the largest in size with its index ("of").
+
+    Beside them: the change of the median error if silicon's times are known, and the number of works without an end.
     """
     changes = {i: after / before - 1 for i, (before, after) in enumerate(zip(base, new, strict=True)) if after}
     found: dict[str, Any] = {"no end": len(base) - len(changes)} if len(changes) < len(base) else {}
@@ -118,7 +119,7 @@ def figures(base: Sequence[float], new: Sequence[float | None], silicon: Sequenc
 
 
 def summed(ended: Sequence[Work], times: Times) -> dict[str, Any]:
-    """Works with their modelled times, and the figures of each constant and family by direction."""
+    """The works with their modelled times ("sample"), and the `figures` of each constant and family by direction."""
     kept = [work for work in ended if times[BASE][work]]
     base = [times[BASE][work] or 0.0 for work in kept]
     rows = [
@@ -135,7 +136,7 @@ def summed(ended: Sequence[Work], times: Times) -> dict[str, Any]:
 
 
 def sensitivities(sample: Sequence[Work], profile_name: str, jobs: int, only: str = "") -> Iterator[dict[str, Any]]:
-    """`summed`, after each work of the sample that is done. only: part of the names that are varied."""
+    """Yields the result of `summed` after each work of the sample. only: part of the names that are varied."""
     times: dict[Varied, dict[Work, float | None]] = {key: {} for key in all_varied(profile(profile_name), only)}
     replays = [(work, profile_name, varied) for work in sample for varied in times]
     for (work, _, varied), us in processes.each(modelled, replays, jobs, "replays"):

@@ -1,1 +1,1 @@
-"""Programs of others on the emulator: lists of them, runs, verdicts, what the sanitizer reports, tables."""
+"""Programs of others on the emulator: lists of them, runs, verdicts, the sanitizer's reports, tables."""

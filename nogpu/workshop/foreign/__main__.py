@@ -1,28 +1,28 @@
-"""Runs programs of others on the emulator, unmodified, and compares each fate with the one published for a B200.
+"""Runs programs of others on the emulator, unmodified, and compares each outcome with the one published for a B200.
 
     python -m workshop.foreign FOLDER [--only TEXT] [--schedule late,eager,random:1] [--jobs 2] [--save FILE.json]
     python -m workshop.foreign FOLDER --sanitize [--schedule late] [--save ../docs/results/foreign-sanitizer.json]
 
 FOLDER holds checkouts of the repositories that the lists in workshop/foreign/lists name, each as OWNER+NAME; missing
-ones are named with the command that fetches them, and skipped. A program runs once under each schedule, in a process
-of its own. Where the emulator reports an error it runs once more with NOGPU_LENIENT=1, by which rules of order that
-a GPU does not check are warnings: a published time asks for a pass in one of the two. Verdicts:
+ones are named with the command that fetches them, and skipped. A program runs once under each schedule, in a process of
+its own. After an error, wrong results or a hang it runs once more with NOGPU_LENIENT=1, by which rules of order that a
+GPU does not check are warnings: a published time asks for a pass in one of the two runs. Verdicts:
 
-    pass          it ended with exit code 0, and with the text that its list asks for
-    wrong         it says that its results are wrong, even if its exit code is 0
+    pass          the program ended with exit code 0, and with the text that its list asks for
+    wrong         the program says that its results are wrong, even if its exit code is 0
     hang          the emulator reports a hang
     error         the emulator reports any other error
     unsupported   the emulator says that it does not model what the program uses
-    failed        it ended with another exit code
-    time limit    it was stopped after --timeout seconds, with all processes that it had started
+    failed        the program ended with another exit code
+    time limit    the program was stopped after --timeout seconds, with all processes that it had started
 
 Runs are added to --save's file as they end; a later run with the same file continues it. The table says where the
 verdict differs from the published one: a hang asks for a hang or an error that precedes it, a fault for an error, wrong
-results for wrong results or an error, none of them for a pass. Exit codes: 0 no verdict differs, 1 one does, 2 usage.
+results for wrong results or an error, a time for a pass. Exit codes: 0 no verdict differs, 1 one does, 2 usage.
 
---sanitize: each runs once, leniently and followed by the sanitizer, which reports every pair and goes on. `judged` in a
-program's list says of each rule what its reports are worth ("true", "doubt" or "false alarm", then why); verdicts are
-compared with nothing. Exit codes: 0 every report is judged, 1 one is not, 2 usage.
+With --sanitize each program runs once, leniently and followed by the sanitizer, which reports every pair and goes on.
+workshop/foreign/judged.toml has the verdicts on its reports ("true", "doubt" or "false alarm", and why); outcomes are
+compared with nothing. Exit codes: 0 every report has a verdict, 1 one has none, 2 usage.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 1 where a verdict differs from a published one, or a report is not judged, else 0."""
+    """Runs the command. Returns 1 if a verdict differs from a published one or a report is not judged, else 0."""
     parser = command_parser(__doc__, "workshop.foreign")
     parser.add_argument("folder", type=Path, help="folder with the checkouts")
     parser.add_argument("--only", default="", metavar="TEXT", help="programs whose repository or name contains it")
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(wanted: Sequence[tuple[Program, str]], options: Namespace, console: Console, show: Callable[..., None]) -> int:
-    """Exit code 1 where a verdict differs from a published one, else 0."""
+    """Runs programs and prints their verdicts. Returns 1 if one differs from a published one, else 0."""
     found = runs.load(options.save)
     for result in runs.run_all(left(wanted, found), options.timeout, options.jobs, console, runs.run):
         found.append(result)
@@ -97,7 +97,7 @@ def run(wanted: Sequence[tuple[Program, str]], options: Namespace, console: Cons
 def follow(
     wanted: Sequence[tuple[Program, str]], options: Namespace, console: Console, show: Callable[..., None]
 ) -> int:
-    """--sanitize. Exit code 1 where a report is not judged, else 0."""
+    """Runs programs with the sanitizer and prints its reports. Returns 1 if one is not judged, else 0."""
     entries = sanitized.judgements()
     found = [sanitized.judged(each, entries) for each in sanitized.load(options.save)]
     for result in runs.run_all(left(wanted, found), options.timeout, options.jobs, console, runs.follow):
@@ -113,7 +113,7 @@ def follow(
 
 
 def left(wanted: Sequence[tuple[Program, str]], found: Sequence[Run | Sanitized]) -> list[tuple[Program, str]]:
-    """Those that no file has."""
+    """The programs and schedules of `wanted` that no run in `found` has."""
     done = {(each.repository, each.name, each.schedule) for each in found}
     return [each for each in wanted if (each[0].repository, each[0].name, each[1]) not in done]
 

@@ -5,7 +5,7 @@
 FOLDER is the checkout's 02e_matmul_sm100, KERNEL a name of its main.py, such as matmul_v3. `get_kernel` of main.py
 compiles the folder's sources and finds the kernel; its check is repeated here, since the function that has it needs
 packages for timing: A of shape (M, K) and B of shape (K, N), column-major, normal numbers scaled by K**-0.5 in
-bfloat16; the reference multiplies in fp32; torch.testing.assert_close. Exit code 1 and a traceback: a result is wrong.
+bfloat16; the reference multiplies in fp32; torch.testing.assert_close. A wrong result: a traceback and exit code 1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from workshop.modules import load_module
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0; a wrong result raises AssertionError."""
+    """Runs the command. Returns exit code 0. Raises AssertionError for a wrong result."""
     parser = command_parser(__doc__, "workshop.foreign.matmul")
     parser.add_argument("folder", type=Path)
     parser.add_argument("kernel")

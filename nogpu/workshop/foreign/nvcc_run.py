@@ -2,7 +2,7 @@
 
     python workshop/foreign/nvcc_run.py SCHEDULE NVCC-ARGUMENTS... [-- PROGRAM-ARGUMENTS...]
 
-For programs that a single .cu file is not enough for: `python -m nogpu` takes no options of the compiler. The exit
+It serves programs that need compiler options or more than one file, which `python -m nogpu` does not take. The exit
 code is nvcc's if it fails, else the program's.
 """
 
@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 OPTIONS = ("-O2", "-lineinfo", "-lcuda")
-STANDARD = "-std=c++17"  # of a program that names none: nvcc takes one
+STANDARD = "-std=c++17"  # default, since nvcc takes only one
 SOURCES = (".cu", ".cpp", ".cc", ".c")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code of nvcc or the program, which runs in this process's folder."""
+    """Compiles and runs. Returns the exit code of nvcc or of the program, which runs in this process's folder."""
     schedule, *rest = arguments
     split = rest.index("--") if "--" in rest else len(rest)
     compiler, program = rest[:split], rest[split + 1 :]

@@ -1,4 +1,4 @@
-"""Programs of others: what the lists say of them, and what becomes of each in a process of its own."""
+"""Programs of others: their lists, and the run of each in a process of its own."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Result = TypeVar("Result")
-ROOT = Path(__file__).resolve().parents[2]  # on the path of programs, for workshop
+ROOT = Path(__file__).resolve().parents[2]  # folder that programs find in PYTHONPATH, for workshop
 LISTS = Path(__file__).with_name("lists")  # one .toml for each family of programs
 SCHEDULES = ("late", "eager", "random:1")
 TIME_LIMIT = 900.0  # seconds of a run
 WORKERS = "NOGPU_WORKERS"  # the one setting that programs inherit
 
-# What a B200 did, by a pattern of the published text -> the verdicts that agree with it.
+# Pattern of the published text, which says what a B200 did -> the verdicts that agree with it.
 _AGREE = ((r"[\d.]", {PASS}), (r"(?i)hang", {HANG, ERROR}), (r"(?i)fault", {ERROR}), (r"(?i).*correct", {WRONG, ERROR}))
 
 
@@ -42,15 +42,15 @@ class Program:
 
     framework: str
     repository: str  # OWNER/NAME
-    name: str  # of its file in the repository, with its arguments
+    name: str  # path of its file in the repository, with its arguments
     file: Path
-    command: str  # with {file}, {folder}, {lists} and {schedule}; begins with a file, or -m
-    folder: Path  # in which it runs
+    command: str  # a file or -m, then arguments, with {file}, {folder}, {lists} and {schedule}
+    folder: Path  # the one in which it runs
     lists: Path  # folder of its list
     environment: Mapping[str, str]  # variables that its list sets
     expects: str  # a regular expression that its output must match; its group `cases`, if any, counts those that passed
-    silicon: str  # what has been published of it on a B200: a time, or what happened; "" if nothing
-    note: str  # why it fails, or why the B200 did not notice
+    silicon: str  # the published result on a B200: a time, or what happened; "" if there is none
+    note: str  # the reason why it fails, or why the B200 did not notice
 
 
 @dataclass(frozen=True)
@@ -62,23 +62,23 @@ class Run:
     framework: str
     schedule: str
     verdict: str  # one of VERDICTS
-    seconds: float  # of both runs
+    seconds: float  # duration of the strict and the lenient run together
     reason: str  # the line of the output that says why, and the place in the PTX
     silicon: str
     note: str
     lenient: str = ""  # the verdict with NOGPU_LENIENT=1, after an error, wrong results or a hang
     lenient_reason: str = ""
-    cases: int = 1  # that passed
+    cases: int = 1  # number of cases that passed
 
     @property
     def outcome(self) -> str:
-        """The verdict on the program without the rules that a GPU does not check."""
+        """The verdict without the rules that a GPU does not check: the lenient run's, if there was one."""
         return self.lenient or self.verdict
 
     @property
     def agrees(self) -> bool | None:
-        """True if the run comes to what is published; None if nothing is published. A failure agrees if the strict or
-        the lenient run reports it, unless the lenient one passes.
+        """True if the run agrees with the published result; None if nothing is published. A failure agrees if the
+        strict or the lenient run reports it, unless the lenient one passes.
         """
         if not self.silicon:
             return None
@@ -87,7 +87,7 @@ class Run:
 
 
 def published(path: Path) -> dict[str, str]:
-    """Name of a program -> its first time, or what happened, by a file like NVFP4_Kernels' group_gemm_timings.txt: a
+    """Name of a program -> its first time, or what happened, from a file like NVFP4_Kernels' group_gemm_timings.txt: a
     name on a line of its own, then lines that end with `-> TIME`, or one line in words.
     """
     found: dict[str, str] = {}
@@ -103,13 +103,13 @@ def published(path: Path) -> dict[str, str]:
 
 
 def programs(folder: Path, missing: set[str], lists: Path = LISTS) -> Iterator[Program]:
-    """The programs of the lists whose repositories are in the folder; adds the others' to `missing`.
+    """The programs of the lists whose repositories are in the folder; adds the other repositories to `missing`.
 
-    lists: a list, or a folder of them. A group of a list has one repository, framework and command: a file or -m, with
-    {file}, {folder}, {schedule}, and {lists}, the list's own folder. `environment` sets variables, in which {checkout},
-    {folder}, {lists} and {packages}, the folder of Python's packages, stand for paths; its PYTHONPATH is added to the
-    session's. `verdicts` names a file of the repository that says what happened on a B200. Programs are files, or
-    tables with `file` and whatever differs from the group.
+    lists: a list, or a folder of them. A group of a list has one repository, framework and command (`Program.command`).
+    `environment` sets variables, in which {checkout}, {folder}, {lists} (the list's own folder) and {packages} (the
+    folder of Python's packages) stand for paths; its PYTHONPATH is added to the session's. `verdicts` names a file of
+    the repository that says what happened on a B200. Programs are files, or tables with `file` and the entries that
+    differ from the group's.
     """
     paths = sorted(lists.glob("*.toml")) if lists.is_dir() else [lists]
     groups = [(path.parent.resolve(), group) for path in paths for group in tomllib.loads(path.read_text())["group"]]
@@ -142,9 +142,10 @@ def programs(folder: Path, missing: set[str], lists: Path = LISTS) -> Iterator[P
 
 
 def run(program: Program, schedule: str, limit: float, sessions: Sessions) -> Run:
-    """Runs a program under a schedule, strictly and, unless it passes, leniently; each at most `limit` seconds.
+    """Runs a program under a schedule: strictly, and leniently after an error, wrong results or a hang.
 
-    A strict run may come to wrong results or hang by an order of events that is legal and that hardware never shows.
+    limit: seconds of each run, at most. A strict run may come to wrong results or hang by an order of events that is
+    legal and that hardware never shows.
     """
     started = time.monotonic()
     verdict, reason, cases = attempt(program, schedule, limit, sessions, {})
@@ -184,19 +185,19 @@ def attempt(
 def execute(
     program: Program, schedule: str, limit: float, sessions: Sessions, settings: Mapping[str, str] | None = None
 ) -> tuple[str, int | None]:
-    """(output, exit code) of one process; None if it was stopped. settings: the emulator's variables."""
+    """(output, exit code) of one process; the code is None if it was stopped. settings: the emulator's variables."""
     places = {"file": program.file, "folder": program.folder, "lists": program.lists, "schedule": schedule}
     words = [word.format(**places) for word in shlex.split(program.command)]
     environment = {k: v for k, v in os.environ.items() if k == WORKERS or not k.startswith("NOGPU")}
     own = dict(program.environment)
-    # A contest's file finds its `utils` beside it, as the contest's runner has it.
+    # The contest's runner puts a file's `utils` beside it.
     paths = str(ROOT), str(program.folder), str(program.file.parent), own.pop("PYTHONPATH", ""), os.getenv("PYTHONPATH")
     environment |= own | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, paths)))} | dict(settings or {})
     return sessions.output([sys.executable, *words], program.folder, environment, limit)
 
 
 def load(path: Path | None) -> list[Run]:
-    """The runs of a file, none where there is no file."""
+    """The runs of a file, none if there is no file."""
     return [Run(**run) for run in (records.load(path) or {"runs": []})["runs"]]
 
 
@@ -207,7 +208,7 @@ def run_all(
     console: Console,
     how: Callable[[Program, str, float, Sessions], Result],
 ) -> Iterator[Result]:
-    """The runs, as they end, `jobs` at a time; on a terminal with a bar and the programs that run.
+    """Yields the results of runs as they end, `jobs` at a time; on a terminal, shows a bar and the programs that run.
 
     how: `run` or `follow`.
     """
@@ -242,7 +243,7 @@ def run_all(
 
 
 def counts(runs: Sequence[Run]) -> str:
-    """The verdicts and the agreement with silicon in a sentence."""
+    """A text with the number of each verdict, and of agreements with published results."""
     verdicts = Counter(each.verdict for each in runs)
     known = [each for each in runs if each.agrees is not None]
     counted = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS if verdicts[verdict])

@@ -1,12 +1,12 @@
-"""Programs of others under the sanitizer: what it reports of each, and what those reports are worth.
+"""Programs of others under the sanitizer: its reports on each, and verdicts on those reports.
 
 `python -m workshop.foreign FOLDER --sanitize` runs them. Pairs of one rule, one kernel and the same two opcodes are one
-report. workshop/foreign/judged.toml says of each what it is worth: the first entry whose patterns fit decides.
+report. The first entry of workshop/foreign/judged.toml whose patterns fit a report gives its verdict.
 
-    verdict        what it says of the pair
+    verdict        meaning for the pair
     true           the PTX ISA asks for an order that nothing gives
-    doubt          the same, and kernels that ship leave it out
-    false alarm    something orders the two that the sanitizer does not see
+    doubt          the PTX ISA asks for an order that nothing gives, and that kernels that ship leave out
+    false alarm    something that the sanitizer does not see orders the two
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from workshop.foreign.verdicts import ADDRESS, PASS, WRONG
 JUDGEMENTS = Path(__file__).with_name("judged.toml")
 VERDICTS = TRUE, DOUBT, FALSE = "true", "doubt", "false alarm"
 _BEGIN, _USUAL = re.compile(r"^sanitizer, rule \S+: (?:nothing orders\s)?"), "The usual way:"
-_FOLDERS = re.compile(r"(?<=, )(?:\.{0,2}/)?(?:[^\s/]+/)+(?=[^\s/]+:\d)")  # of a source file
+_FOLDERS = re.compile(r"(?<=, )(?:\.{0,2}/)?(?:[^\s/]+/)+(?=[^\s/]+:\d)")  # folders of a source file
 _INSTRUCTION = re.compile(r"^ {4}(\S+) of .*$", re.MULTILINE)
 
 
@@ -35,19 +35,19 @@ class Report:
 
     rule: str
     kernel: str
-    pairs: int  # of instructions
-    text: str  # of the first pair: both accesses, their places, what is missing
+    pairs: int  # number of pairs of instructions
+    text: str  # the first pair's text: both accesses, their places, the missing order
     verdict: str = ""  # one of VERDICTS, "" if it is not judged
     reason: str = ""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """An entry of judged.toml: what reports are worth."""
+    """An entry of judged.toml: the verdict on reports that fit three regular expressions."""
 
-    program: str  # regular expressions that are found in OWNER/NAME/program,
-    rule: str  # are all of the rule,
-    report: str  # and are found in the kernel's name and the text
+    program: str  # pattern in OWNER/NAME/program
+    rule: str  # pattern of the whole rule
+    report: str  # pattern in "KERNEL: TEXT" of the report
     verdict: str
     reason: str
 
@@ -62,22 +62,22 @@ class Sanitized:
     schedule: str
     outcome: str  # the program's verdict (workshop.foreign.verdicts)
     seconds: float
-    why: str  # of the outcome
+    why: str  # reason of the outcome
     reports: tuple[Report, ...]
 
     @property
     def is_whole(self) -> bool:
-        """True if it came to its end, with right results or wrong ones."""
+        """True if the program ran to its end, with right results or wrong ones."""
         return self.outcome in (PASS, WRONG)
 
     @property
     def is_silent(self) -> bool:
-        """True if it came to its end without a report."""
+        """True if the program ran to its end without a report."""
         return self.is_whole and not self.reports
 
 
 def judgements(path: Path = JUDGEMENTS) -> list[Judgement]:
-    """The entries of a file. Raises ValueError for a verdict that is none."""
+    """The entries of a file. Raises ValueError for an unknown verdict."""
     found = [Judgement(**{"report": "", **entry}) for entry in tomllib.loads(path.read_text())["judged"]]
     for each in found:
         if each.verdict not in VERDICTS:
@@ -86,7 +86,7 @@ def judgements(path: Path = JUDGEMENTS) -> list[Judgement]:
 
 
 def judged(run: Sanitized, entries: Iterable[Judgement]) -> Sanitized:
-    """The run, its reports with the verdicts and reasons of the entries that fit them first."""
+    """The run, with the verdict and reason of the first entry that fits each report."""
     program, entries = f"{run.repository}/{run.name}", list(entries)
 
     def one(report: Report) -> Report:
@@ -119,13 +119,13 @@ def reports(lines: Iterable[str]) -> tuple[Report, ...]:
 
 
 def load(path: Path | None) -> list[Sanitized]:
-    """The runs of a file, none where there is no file."""
+    """The runs of a file, none if there is no file."""
     runs = (records.load(path) or {"runs": []})["runs"]
     return [Sanitized(**{**run, "reports": tuple(Report(**each) for each in run["reports"])}) for run in runs]
 
 
 def counts(runs: Sequence[Sanitized]) -> str:
-    """A sentence that says how many programs have which reports."""
+    """A sentence with the numbers of silent programs, programs with a false alarm, and reports without a verdict."""
     alarms = [run for run in runs if any(each.verdict == FALSE for each in run.reports)]
     left = sum(not each.verdict for run in runs for each in run.reports)
     silent = sum(run.is_silent for run in runs)

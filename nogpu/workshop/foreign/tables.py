@@ -18,7 +18,7 @@ SANITIZER = "foreign-sanitizer.json"
 
 
 def foreign_programs(results: Path, name: str) -> str:
-    """Programs of a list, a row each: the verdict under each schedule beside a B200's, the first finding."""
+    """A table of a list's programs, a row each: the verdict under each schedule beside a B200's, the first finding."""
     saved = load(results / f"foreign-{name}.json")
     if saved is None:
         return missing(f"python -m workshop.foreign FOLDER --save ../docs/results/foreign-{name}.json")
@@ -41,8 +41,8 @@ def foreign_programs(results: Path, name: str) -> str:
 
 
 def foreign_lists(results: Path, _: str) -> str:
-    """Programs that check themselves, of which nothing is published: a row for each list, then a row for each program
-    that does not pass under each schedule, with its note or its first finding.
+    """Tables of programs that check themselves, of which nothing is published: a row for each list, then a row for each
+    program that does not pass under every schedule, with its note or its first finding.
     """
     found = {path: load(path) for path in sorted(results.glob("foreign-*.json"))}
     lists = {
@@ -68,8 +68,8 @@ def foreign_lists(results: Path, _: str) -> str:
 
 
 def foreign_sanitizer(results: Path, _: str) -> str:
-    """The sanitizer's reports of the programs of others, a row for each report, and what it is worth; how many
-    programs it is silent about.
+    """Tables of the sanitizer on the programs of others: how many programs it is silent about, then a row for each
+    report with the verdict on it.
     """
     saved = load(results / SANITIZER)
     if saved is None:
@@ -98,7 +98,7 @@ def _by_program(runs: Sequence[Run]) -> dict[str, dict[str, Run]]:
 
 
 def _verdicts(runs: Sequence[sanitized.Sanitized]) -> list[str]:
-    """Number of programs: all, those silent to their end, those with a report of each verdict, those without an end."""
+    """Numbers of programs: all, silent to their end, with a report of each verdict, without an end."""
     of = [{report.verdict for report in run.reports} for run in runs]
     counts = (sum(verdict in each for each in of) for verdict in sanitized.VERDICTS)
     ends = sum(run.is_silent for run in runs), *counts, sum(not run.is_whole for run in runs)
@@ -115,8 +115,8 @@ def _cell(text: str) -> str:
 
 
 def _counts(runs: Sequence[Run], schedules: Sequence[str]) -> list[str]:
-    """Number of programs; how many pass under each schedule, of those that ran; how many under all, if all ran; cases
-    of those that pass wherever they ran.
+    """Cells of a list: its number of programs; how many pass under each schedule, of those that ran; how many pass
+    under all, if all ran; the cases of programs that pass wherever they ran.
     """
     programs = {(run.repository, run.name): set[str]() for run in runs}
     for run in runs:

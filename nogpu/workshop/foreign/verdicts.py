@@ -7,12 +7,12 @@ import re
 PASS, WRONG, HANG, ERROR, UNSUPPORTED, FAILED, LATE = VERDICTS = (
     *("pass", "wrong", "hang", "error", "unsupported", "failed", "time limit"),
 )
-# The emulator's reports: an exception's line, or what precedes the lines on kernel, CTA and warp (EmulatorError).
+# The emulator's reports: an exception's line, or the line ahead of those on kernel, CTA and warp (EmulatorError).
 _REPORT = r"^.*(?:EmulatorError|emulator\.errors\.\w+).*$|^\S.*$(?=\n(?: .*\n)*?  kernel   \S)"
-# A program's own words for wrong results, also of one that ends with exit code 0. "0 FAILED" and "FAILED: 0" are
-# none, nor are pytest's lines on a test, which do not say why it failed.
+# A program's own words for wrong results, even if its exit code is 0. "0 FAILED" and "FAILED: 0" are no such words, nor
+# are pytest's lines on a test, which do not say why it failed.
 _FAILURE = r"^(?!.*\.py::).*(?:(?<!\b0 )\bFAIL(?:ED)?\b(?!(?: tests?)?\s*[:=]\s*0\b)|\b[Tt]est failed\b).*$"
-_EXCEPTION = r"^(?:E +)?[\w.]*(?:Error|Exception|Interrupt)\b:? .*$"  # of Python, as a traceback or pytest ends with it
+_EXCEPTION = r"^(?:E +)?[\w.]*(?:Error|Exception|Interrupt)\b:? .*$"  # last line of a traceback, or pytest's of it
 _REASONS = (
     (UNSUPPORTED, r"^.*(?:is not modelled|are not modelled|is not supported|not in the opcode table).*$"),
     (HANG, r"^.*the kernel hangs.*$"),
@@ -21,17 +21,16 @@ _REASONS = (
     (WRONG, r"^.*(?:AssertionError|^E +assert |mismatch|not close|[Ii]ncorrect|[Ww]rong|[Tt]ensor-likes|disagree).*$"),
 )
 _PLACE = re.compile(r"PTX\s+(line \d+: .*)")
-ADDRESS = re.compile(r"0x[0-9a-f]{9,}")  # of host memory: another one in each run
+ADDRESS = re.compile(r"0x[0-9a-f]{9,}")  # address in host memory, different in each run
 _SOURCE = re.compile(r"^(?:[\w.]*EmulatorError|_*cu\w+): ")  # an exception's name, or the call's of CUDA C++
 MOST = 300  # characters of a reason
 
 
 def judge(output: str, code: int | None, expects: str) -> tuple[str, str]:
-    """(verdict, the line that says why and the first place in PTX after it) of a program's output and exit code; None:
-    it was stopped.
+    """(verdict, the line that says why and the first place in PTX after it) of a program.
 
-    expects: a regular expression that the output of a program that passes matches. It does not pass if it says that a
-    test has failed, whatever its exit code.
+    code: its exit code, None if it was stopped. expects: a regular expression that the output of a program that passes
+    matches. A program that says that a test has failed does not pass, whatever its exit code.
     """
     if code is None:
         return LATE, ""

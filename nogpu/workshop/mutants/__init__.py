@@ -1,10 +1,10 @@
-"""Mutants of kernels: their PTX with one synchronisation instruction broken, and what notices them.
+"""Mutants of kernels: their PTX with one synchronisation instruction broken, and the checks that notice them.
 
-kinds      what is broken: text in, mutants out
+kinds      ways to break an instruction, and the mutants of a text
 tape       the launches of a program, recorded once and repeated with other PTX
-trial      one mutant: schedules, then the sanitizer
-survivors  a list of mutants that nothing notices, each with its reason
-results    what came of mutants, as files keep it
+trial      runs of one mutant: under schedules, then with the sanitizer
+survivors  the list of mutants that nothing notices, each with its reason
+results    outcomes of mutants, as files keep them
 score      counts by kind and by program
-silence    kernels as they are: the sanitizer reports nothing
+silence    unchanged kernels, of which the sanitizer reports nothing
 """

@@ -17,7 +17,7 @@ _SYNCHRONISATION = re.compile(
     r"mbarrier|fence|membar|bar|griddepcontrol|tensormap|elect|tcgen05|cp\.|\w+\.async|"
     r"(?:ld|st|red|atom)\.(?:\S*\.)?(?:acquire|release|acq_rel|relaxed)"
 )
-AROUND = 2  # instructions on each side by which a place is known
+AROUND = 2  # instructions on each side that describe a place
 
 
 class Statement(NamedTuple):
@@ -42,25 +42,25 @@ class Mutant:
     """A change of a module's text."""
 
     kind: str  # a name of KINDS
-    change: str  # what happens to the instruction
+    change: str  # description of the change
     instruction: str  # without the numbers of registers
     place: str  # opcodes around it
-    number: int  # from 1, among mutants that are alike in all of the above
-    line: int  # of the text, from 1
+    number: int  # from 1, among mutants with the same values of the fields above
+    line: int  # line of the text, from 1
     start: int
     end: int
-    text: str  # replaces the text from start to end
+    text: str  # replacement of the text from start to end
 
     @property
     def key(self) -> tuple[str, str, str, str, int]:
-        """The facts that tell a mutant from others of its program: none depends on line numbers or register numbers."""
+        """The fields that tell a mutant from others of its program. None depends on line or register numbers."""
         return self.kind, self.change, self.instruction, self.place, self.number
 
     def apply(self, ptx: str) -> str:
         return ptx[: self.start] + self.text + ptx[self.end :]
 
 
-Change = tuple[str, str]  # (what happens, the text in the instruction's place)
+Change = tuple[str, str]  # (description, the text in the instruction's place)
 
 
 def _remove(statement: Statement) -> Iterator[Change]:
@@ -101,7 +101,7 @@ def _no_wait(statement: Statement) -> Iterator[Change]:
 def _computed(
     statement: Statement, which: int, type_: str, change: str, code: str, operation: str = ""
 ) -> Iterator[Change]:
-    """The operand's value is changed by instructions: `code` with {x}, the operand, and {t}, the new one."""
+    """Change operand number `which` by instructions: `code`, with {x} for the operand and {t} for the new one."""
     operands = split_operands(statement.operands)
     if which >= len(operands):
         return
@@ -154,7 +154,7 @@ class Kind:
     """A way to break an instruction."""
 
     name: str
-    row: str  # of the table of results
+    row: str  # row of the table of results
     opcode: re.Pattern[str]
     changes: Callable[[Statement], Iterator[Change]]
 
@@ -179,7 +179,7 @@ ROWS = (
     *(ORDERS, SCOPES, WARPS, FRAGMENTS, GROUPS, MAPS, INITIALISED, PROXIES, CLUSTER, NAMED, SYNC, FENCES),
     *(ARRIVALS, WAITS, PARITIES, COUNTS, BYTES, COMMITS, MASKS, ALLOCATION, LAUNCHES),
 )
-"""The table of results has a row for each, in this order."""
+"""Rows of the table of results, in order."""
 
 _ARRIVE = r"mbarrier\.arrive(?:_drop)?\."
 _WAIT = r"mbarrier\.(?:try|test)_wait\."
@@ -232,7 +232,7 @@ KINDS = {
 
 
 def split_operands(text: str) -> list[str]:
-    """Operands of an instruction: what commas outside of brackets and braces part."""
+    """Operands of an instruction: the stripped parts between commas outside of brackets and braces."""
     found, depth, start = [], 0, 0
     for place, character in enumerate(text):
         depth += (character in "[{(") - (character in "]})")
@@ -243,7 +243,7 @@ def split_operands(text: str) -> list[str]:
 
 
 def statements(ptx: str) -> list[Statement]:
-    """The instructions of a module of which some kind could be a mutant, in the order of the text."""
+    """The instructions of a module that synchronise, of which kinds may have mutants, in the order of the text."""
     return [
         Statement(found.start(), found.end(), found["guard"] or "", found["opcode"], found["operands"])
         for found in _STATEMENT.finditer(ptx)
@@ -252,9 +252,9 @@ def statements(ptx: str) -> list[Statement]:
 
 
 def mutants(ptx: str, kinds: Sequence[str] | None = None) -> list[Mutant]:
-    """One for each way in which a kind changes an instruction of a module, in the order of the text.
+    """The mutants of a module, one for each way in which a kind changes an instruction, in the order of the text.
 
-    kinds: names of KINDS, None for all. Raises KeyError for a name that is none.
+    kinds: names of KINDS, None for all. Raises KeyError for an unknown name.
     """
     chosen = [KINDS[name] for name in kinds] if kinds is not None else list(KINDS.values())
     found = statements(ptx)
@@ -273,7 +273,7 @@ def mutants(ptx: str, kinds: Sequence[str] | None = None) -> list[Mutant]:
 
 
 def _plain(statement: Statement) -> str:
-    """The instruction's text, registers without numbers: those change with the rest of the kernel."""
+    """The instruction's text without the numbers of registers, which change with the rest of the kernel."""
     text = f"{statement.guard}{statement.opcode}{statement.operands}"
     return re.sub(r"\s+", " ", re.sub(r"%(\w*?)\d+", r"%\1", text)).strip()
 

@@ -1,4 +1,4 @@
-"""Results of mutants, as files keep them."""
+"""Outcomes of mutants, as files keep them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def of(program: str, mutant: Mutant, outcome: Outcome, seconds: float) -> Result
 
 @dataclass
 class File:
-    """Results of a run, and of which texts they are."""
+    """Results of a run, and the texts that they belong to."""
 
     texts: dict[str, str]  # program -> hash of its PTX
     sources: dict[str, str]  # program -> file
@@ -65,7 +65,7 @@ class File:
 
 
 def load(path: Path | None) -> File | None:
-    """None where there is no file."""
+    """The content of a file; None if there is none. Raises MeasurementError for malformed JSON."""
     saved = records.load(path)
     if saved is None:
         return None

@@ -18,7 +18,7 @@ class Score:
     by_schedules: int = 0  # noticed without the sanitizer
     sanitized: int = 0  # noticed by the sanitizer alone
     equivalent: int = 0
-    gaps: int = 0  # survivors that are listed as such, or not at all
+    gaps: int = 0  # survivors that are listed as gaps, or not at all
 
     def add(self, result: Result, entries: Sequence[survivors.Entry]) -> None:
         self.mutants += 1
@@ -33,7 +33,7 @@ class Score:
 
     @property
     def real(self) -> int:
-        """Those that are not equivalent."""
+        """The number of mutants that are not equivalent."""
         return self.mutants - self.equivalent
 
     @property
@@ -68,7 +68,7 @@ def row_of(result: Result) -> str:
 
 
 def rows(results: Iterable[Result], entries: Sequence[survivors.Entry], by: str) -> list[list[str]]:
-    """Rows below HEADER, the last one of all. by: "kinds" or "programs"."""
+    """Rows of a table with HEADER, the last one for all mutants. by: "kinds" or "programs"."""
     found = scores(results, entries, row_of if by == "kinds" else lambda result: result.program)
     names = [row for row in ROWS if row in found] if by == "kinds" else [name for name in found if name != "all"]
     return [found[name].row(name) for name in (*names, "all") if name in found]

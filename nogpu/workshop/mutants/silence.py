@@ -1,4 +1,4 @@
-"""Kernels as they are, under many schedules with the sanitizer: it reports nothing, and results are the same."""
+"""Runs unchanged kernels under many schedules with the sanitizer, which must report nothing; results must be right."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ SOURCES = "*.py", "*.c", "*.h"
 
 
 def main(options: argparse.Namespace, found: Sequence[tape.Program], versions: dict[str, Any]) -> int:
-    """Exit code 1 if anything is reported, or a run has no end. versions: what the file says of the run.
+    """Runs the kernels. Returns 1 if anything is reported or a run does not end, else 0. versions: facts for the file.
 
-    A file goes on where an earlier run of the same PTX in the same emulator has ended.
+    A file continues an earlier one of the same PTX and emulator.
     """
     console = make_console(highlight=False)
     tapes = tape.settled(found)
@@ -51,7 +51,7 @@ def main(options: argparse.Namespace, found: Sequence[tape.Program], versions: d
 
 
 def _begin(path: Path | None, texts: dict[str, str], versions: dict[str, Any]) -> dict[str, Any]:
-    """The file's record of this emulator, and of these kernels as long as none has changed; else an empty one."""
+    """The file's record if neither the emulator nor a kernel has changed since; else one without runs and reports."""
     record = {**versions, "emulator sha256": _emulator(), "texts": texts}
     saved = records.load(path) or {}
     same = all(saved.get(key) == record[key] for key in ("emulator sha256", "texts"))

@@ -1,4 +1,4 @@
-"""The list of mutants that nothing notices: those that change nothing, each with its proof, and the gaps."""
+"""The list of mutants that nothing notices: equivalent ones, each with its proof, and gaps, each with its check."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EQUIVALENT, GAP = "equivalent", "gap"
 
 @dataclass(frozen=True)
 class Entry:
-    """One or several mutants; what is None or empty leaves open which. instruction, place: patterns of a part."""
+    """One or several mutants: those that have all values given here. instruction, place: regular expressions."""
 
     classified: str  # EQUIVALENT or GAP
     why: str  # the proof, or the check that is missing
@@ -40,7 +40,7 @@ class Entry:
 
 
 def load(path: Path) -> list[Entry]:
-    """Raises ValueError for an entry that is not legal."""
+    """The entries of a file. Raises ValueError for an entry that is not legal."""
     found = []
     for item in tomllib.loads(path.read_text())["survivor"]:
         try:
@@ -54,13 +54,13 @@ def load(path: Path) -> list[Entry]:
 
 
 def entry_of(result: Result, entries: Iterable[Entry]) -> Entry | None:
-    """The first entry that names a mutant."""
+    """The first entry that matches a result; None if there is none."""
     return next((entry for entry in entries if entry.matches(result)), None)
 
 
 def complaints(results: Sequence[Result], entries: Sequence[Entry], complete: bool = True) -> Iterator[str]:
-    """Misfits: survivors that no entry names, mutants of an entry that were noticed, and, where the results
-    are complete, entries without a survivor.
+    """Yields a line for each misfit: a survivor that no entry matches, a noticed mutant that one matches, and, if the
+    results are complete, an entry without a mutant.
     """
     used = set()
     for result in results:

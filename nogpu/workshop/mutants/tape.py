@@ -34,16 +34,16 @@ class Step:
 
 @dataclass
 class Tape:
-    """Launches in their order; those of a list may overlap, and all are over before the next list."""
+    """Launches in their order. The launches of a list in `steps` may overlap; all end before those of the next."""
 
-    ptx: str  # of the kernel of which mutants are made; launches of other kernels are repeated as they are
+    ptx: str  # text of the kernel that is mutated; launches of other kernels are repeated unchanged
     steps: list[list[Step]]
     before: dict[Allocation, np.ndarray]  # the device's memory before the first launch
-    sms: int | None  # of the chip; None: all of it
+    sms: int | None  # number of SMs that the chip has; None for all
     allowed: tuple[str, ...]  # rules that the sanitizer waives
-    strict: bool  # whether doubts are errors (`nogpu.errors.doubt`)
-    expected: dict[Allocation, np.ndarray] = field(default_factory=dict)  # behind the last launch of the PTX as it is
-    instructions: int = 0  # warp instructions of the PTX as it is, under the first schedule
+    strict: bool  # True if doubts are errors (`nogpu.errors.doubt`)
+    expected: dict[Allocation, np.ndarray] = field(default_factory=dict)  # behind the last launch of unchanged PTX
+    instructions: int = 0  # warp instructions of the unchanged PTX, under the first schedule
     kept: list[object] = field(default_factory=list)  # owners of the memory
 
     def run(
@@ -54,9 +54,9 @@ class Tape:
         limit: int | None = None,
         explorer: Explorer | None = None,
     ) -> bool:
-        """Repeats the launches with a kernel's text. Returns whether the memory is as expected.
+        """Repeats the launches with `ptx` as the mutated kernel's text. Returns True if the memory is as expected.
 
-        limit: of warp instructions of a launch, with those that overlap it. explorer: searches their interleavings.
+        limit: most warp instructions of a launch and those that overlap it. explorer: searches their interleavings.
         Raises EmulatorError.
         """
         device, memory = Device.current(), Device.current().memory
@@ -79,11 +79,11 @@ class Tape:
 
 @dataclass(frozen=True)
 class Program:
-    """A kernel, and how it is recorded."""
+    """A kernel, and the function that records it."""
 
     name: str
     record: Callable[[], Tape]
-    source: str = "submission.py"  # repository and path of another's
+    source: str = "submission.py"  # its file; for a kernel of others, repository and path
 
 
 @contextmanager
@@ -106,7 +106,7 @@ def _settings(
 
 
 def with_sms(device: Device, sms: int | None) -> devices.DeviceProperties:
-    """The chip's properties with so many SMs, None for all."""
+    """The chip's properties with `sms` SMs, or unchanged for None."""
     return device.properties if sms is None else replace(device.properties, sm_count=sms)
 
 
@@ -118,9 +118,9 @@ def record(
     wanted: Callable[[str], bool] = lambda ptx: True,
     most: int | None = None,
 ) -> Tape:
-    """A tape of what a program launches. parts: the program, an iterator; what it launches between two of its items may
-    overlap. sms, allowed, strict: as of Tape. wanted: tells by its text the kernel of which mutants are made.
-    most: launches of that kernel after which the tape ends, None for all.
+    """A tape of a program's launches. parts: the program, as an iterator; launches between two of its items may
+    overlap. sms, allowed, strict: those of Tape. wanted: True for the text of the kernel that is mutated. most:
+    launches of that kernel after which the tape ends, None for all.
 
     The launches are not run while they are recorded: the program must not use their results. Raises ValueError for a
     program that does not launch a wanted kernel.
@@ -150,7 +150,7 @@ def record(
 
 
 def settle(tape: Tape, schedule: str = "late") -> None:
-    """Runs the PTX as it is, for what is expected of a mutant."""
+    """Runs the unchanged PTX, and keeps the memory that it leaves, as mutants must. Raises EmulatorError."""
     device = Device.current()
     device.reset_counters()
     tape.run(tape.ptx, schedule)

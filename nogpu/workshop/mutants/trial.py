@@ -18,7 +18,7 @@ SCHEDULES = ("late", "random:1", "random:2")
 ERROR, DOUBT, WRONG, HANG, SURVIVED, LATE = "error", "doubt", "wrong", "hang", "survived", "late"
 VERDICTS = (ERROR, DOUBT, WRONG, HANG, SURVIVED, LATE)  # LATE: nothing within the time
 SANITIZED = "late", "random:1", "last:1", "eager"
-TURNS = 8  # times the instructions of the kernel as it is: a launch that takes more hangs
+TURNS = 8  # multiple of the unchanged kernel's instructions beyond which a launch hangs
 _RULE = re.compile(r"sanitizer, rule ([\w-]+)")
 _HANG = re.compile(r"the kernel hangs|stopped after|hangs:")
 _SHOWN = 160  # characters of a reason
@@ -29,8 +29,8 @@ class Outcome:
     """The outcome of a mutant."""
 
     verdict: str  # one of VERDICTS
-    schedule: str = ""  # under which it was noticed
-    sanitized: bool = False  # whether the sanitizer was needed
+    schedule: str = ""  # the one under which it was noticed
+    sanitized: bool = False  # True if the sanitizer was needed
     reason: str = ""  # the rule of the sanitizer, or the beginning of the error's text
 
     @property
@@ -41,7 +41,7 @@ class Outcome:
 def examine(
     tape: Tape, ptx: str, schedules: Sequence[str] = SCHEDULES, sanitized: Sequence[str] = SANITIZED
 ) -> Outcome:
-    """Runs a mutant until something notices it: under each schedule, then under each of the others sanitized."""
+    """Runs a mutant until something notices it: under `schedules`, then with the sanitizer under `sanitized`."""
     for sanitize, names in ((False, schedules), (True, sanitized)):
         for schedule in names:
             found = once(tape, ptx, schedule, sanitize)
@@ -51,7 +51,7 @@ def examine(
 
 
 def once(tape: Tape, ptx: str, schedule: str, sanitized: bool, explorer: Explorer | None = None) -> Outcome | None:
-    """One run; None where nothing is noticed. explorer: as of `Tape.run`."""
+    """The outcome of one run; None if nothing is noticed. explorer: that of `Tape.run`."""
     how = schedule, sanitized
     try:
         with warnings.catch_warnings(record=True) as doubts:
@@ -70,5 +70,5 @@ def once(tape: Tape, ptx: str, schedule: str, sanitized: bool, explorer: Explore
 
 
 def _shortened(text: str) -> str:
-    """The first line, without addresses."""
+    """The first line, without addresses, cut after _SHOWN characters."""
     return re.sub(r"0x[0-9a-f]+", "0x...", text.partition("\n")[0])[:_SHOWN]

@@ -1,4 +1,4 @@
-"""Chip profiles: what a chip's parts can do in a cycle, as data (profiles/*.json)."""
+"""Chip profiles: rates, latencies and sizes of a chip's parts, as data (profiles/*.json)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PIPES = ("alu", "float", "multiply", "special", "double", "tensor", "memory", "t
 
 @dataclass(frozen=True)
 class Cost:
-    """The cycles of an instruction of a family: of the issue port, of its pipe, and until its result is there."""
+    """Cost of an instruction of a family, in cycles: of the issue port, of the pipe (PIPES[pipe]), to its result."""
 
     pipe: int
     issue: float
@@ -23,10 +23,10 @@ class Cost:
 
 @dataclass(frozen=True)
 class Sustained:
-    """The clock to which power brings a chip down."""
+    """The clock to which a chip falls in long work, because of its power limit."""
 
     clock_ghz: float
-    after_us: float  # time of work without a pause
+    after_us: float  # time of continuous work from which the clock is this one
     tensor_tflops: float  # rate of 16-bit products at that clock, in the work with which the clock was measured
 
 
@@ -47,7 +47,7 @@ class Chip:
             raise ValueError(f"gpc_sms: {sum(self.gpc_sms)} SMs in all, the chip has {self.constants['sms']:g}")
 
     def us(self, cycles: float) -> float:
-        """The microseconds of some cycles."""
+        """The time of `cycles` in microseconds."""
         return cycles / self.clock_ghz / 1e3
 
     def with_constant(self, name: str, value: float) -> Chip:
@@ -69,10 +69,10 @@ class Chip:
 
 
 def profile(name_or_path: str, sustained: bool = False) -> Chip:
-    """A chip by the name of its profile ("b200", "h200"), or a profile's file.
+    """The chip of a profile. name_or_path: "b200", "h200", or the path of a profile's JSON file.
 
-    sustained: at the clock of long work under power. Raises ValueError for an unknown name, for a file that is not
-    a profile, and for a sustained clock that the profile lacks.
+    sustained: True for the chip at its clock in long work (`Sustained`). Raises ValueError for an unknown name, for a
+    file that is not a profile, and for a sustained clock that the profile lacks.
     """
     path = PROFILES / f"{name_or_path}.json"
     if not path.exists():
@@ -103,8 +103,8 @@ def profile(name_or_path: str, sustained: bool = False) -> Chip:
 def resolved(data: dict) -> dict:
     """A profile's data, with the values of other chips that its entries refer to.
 
-    An entry {"as": CHIP, ...} has the value of that chip's entry. With "share_of": NAME it is the fraction of its own
-    constant NAME that the other chip's entry is of the other chip's NAME.
+    An entry {"as": CHIP, ...} has the value of that chip's entry. With "share_of": NAME that value is scaled by the
+    ratio of this chip's constant NAME to the other chip's.
     """
 
     def other(name: str) -> dict:
@@ -124,7 +124,7 @@ def resolved(data: dict) -> dict:
 
 
 def _cycles(entry: dict, clock_ghz: float) -> float:
-    """A constant in cycles, bytes a cycle or a count, by its unit."""
+    """A constant's value in cycles, in bytes a cycle, or as a count. Raises ValueError for an unknown unit."""
     value, unit = float(entry["value"]), entry["unit"]
     if unit in ("cycles", "bytes/cycle", "count", "bytes", "columns/cycle", "registers/cycle"):
         return value

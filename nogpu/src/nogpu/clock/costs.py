@@ -14,11 +14,11 @@ from nogpu.clock.trace import Trace
 
 CLASSES = tuple(map(str.lower, headers.enumerators("clock/native/clock.h", "Class")))
 INSTRUCTION = np.dtype(headers.structure("clock/native/clock.h", "Instruction"))
-"""variant: a load that the L1 cache keeps; a wait, not a commit, of groups; what waits for the warp's stores; a copy by
-a tensor map; a subroutine; how many quarters of tensor memory get the same bytes of a copy; an MMA that finds A in the
-collector."""
+"""variant: of tcgen05.cp, the number of quarters of tensor memory that get the same bytes. Of other classes 1 for a
+load that the L1 cache keeps, a wait for groups (not a commit), an instruction that waits for the warp's stores, a copy
+by a tensor map, a subroutine, and an MMA that finds A in the collector."""
 SKIP_WAIT, SKIP_DATA = headers.constants("clock/native/clock.h", "SKIP_WAIT", "SKIP_DATA")
-"""Bits of `skips`: waits of an instruction that cost nothing, for others and for its sources."""
+"""Bits of `skips`: an instruction's waits for others, and its wait for its own sources, cost nothing."""
 
 # (pattern of the opcode, class, family in the profile's table). The first match counts.
 _FAMILIES = [
@@ -96,8 +96,8 @@ _DRAINS = {
     "mbarrier": re.compile(r"\.(release|acq_rel)\.(cluster|gpu|sys)"),
 }
 _SUBROUTINES = {"reciprocal", "division", "division_long"}
-"""Families of which a warp does one at a time: on four warps, one a partition, each of independent ones takes as long
-as for one of a chain (docs/results/h200-subroutines.json: rcp.rn 77 cycles, div.rn 57, div.u64 304).
+"""Families whose instructions a warp executes one at a time: with a warp on each partition, independent ones take as
+long as those of a chain (docs/results/h200-subroutines.json: rcp.rn 77 cycles, div.rn 57, div.u64 304).
 """
 _COLLECTED = re.compile(r"\.collector::a::(use|lastuse)\b")
 _UNCACHED = re.compile(r"\.(volatile|relaxed|acquire|cg|cv|mmio|cs|lu)\b|no_allocate")
@@ -105,11 +105,11 @@ _UNCACHED = re.compile(r"\.(volatile|relaxed|acquire|cg|cv|mmio|cs|lu)\b|no_allo
 
 @dataclass(frozen=True)
 class Costs:
-    """The instructions of an entry on a chip."""
+    """Costs of an entry's instructions on a chip."""
 
     table: np.ndarray  # INSTRUCTION[n]
     values: np.ndarray  # uint32: registers of the instructions, sources before results
-    registers: int
+    registers: int  # number of distinct registers
     families: list[str]
 
 

@@ -1,8 +1,8 @@
 """A program's clock: its launches are recorded as they run, and replayed on a chip when it ends.
 
 NOGPU_CLOCK names the chip's profile, NOGPU_CLOCK_TIMELINE and NOGPU_CLOCK_PICTURE the files of the first process
-on the device; its children, which inherit the variables, put their number before the file's suffixes. With
-NOGPU_CLOCK_WHY set, the report also says what would make the launches faster.
+on the device; its children, which inherit the variables, put their process number before the file's suffixes. If
+NOGPU_CLOCK_WHY is 1, the report also says what would make the launches faster.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _clocks: list[Clock] = []  # the clock of the process, if it has one
 
 
 class Clock:
-    """The launches of a process."""
+    """Traces of a process's launches, with their replay and its report."""
 
     def __init__(self, chip: Chip, views: Views, why: bool = False) -> None:
         self._chip, self._views, self._why = chip, views, why
@@ -78,7 +78,7 @@ class Clock:
         sys.stderr.flush()
 
     def _note(self, replayed: Replay, traces: list[Trace]) -> None:
-        """Leave a note of the modelled times."""
+        """Write the modelled times to the notes of the process (nogpu.notes)."""
         us = self._chip.us
         launches = [
             {"kernel": trace.name, "start_us": us(start - replayed.starts[0]), "us": us(end - start)}

@@ -11,8 +11,8 @@ from nogpu.clock.replay import Options, Replay, replay
 from nogpu.clock.report import Report, report
 from nogpu.clock.trace import Trace
 
-WORDS = 40_000_000  # records that are replayed, some 4 s; more if LEAST calls have more
-LEAST = 8  # least number of calls
+WORDS = 40_000_000  # words of records that are replayed, in some 4 s; more if LEAST calls have more
+LEAST = 8  # least number of calls that are replayed
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Loop:
     """The modelled figures of a loop."""
 
     us: float
-    """Microseconds of a call: from the event before the first call to the last one's end, by the number of calls."""
+    """Microseconds of a call: from the event before the first to the end of the last, divided by their number."""
     report: Report
     """Report of the calls that were replayed."""
     replay: Replay
@@ -38,9 +38,9 @@ def modelled_loop(
 ) -> Loop:
     """Model a loop of `calls` calls with these launches, after a flush of L2 by writes, as in benchmarks.
 
-    Only calls with `words` words of records, but at least `least` calls, are replayed. Each further call adds the time
-    that a call of their second half adds. same_data: every call has the data of the first, instead of its own. options:
-    those of `replay`; skips has one item per launch of a call.
+    Only as many calls as have `words` words of records, but at least `least`, are replayed. Each further call adds the
+    time that a call of the second half of those adds. same_data: True if every call has the data of the first, instead
+    of its own. options: those of `replay`; skips has one item per launch of a call.
 
     Raises the errors of `replay`, and ValueError for a call without launches and for no calls.
     """

@@ -161,7 +161,7 @@ def _arrive(o: Any) -> list[Words]:
 
 
 def _sync(o: Any) -> list[Words]:
-    """Words of a barrier. Its threads are those that completed it, without those that had exited before."""
+    """The words of a barrier that waits. Its threads are those that completed it, without those that had exited."""
     return [[o.number, o.g.cta.named_barrier(o.number).completed, 0]]
 
 

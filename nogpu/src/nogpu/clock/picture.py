@@ -34,7 +34,7 @@ _MULTIPLIES, _COPIES = "#e45756", "#4c78a8"
 _LAUNCHES = ("#4c78a8", "#e4a257", "#54a24b", "#b279a2")
 
 Bars = dict[tuple[int, str], list[tuple[float, float]]]
-"""(row, colour) -> (start, duration) of its bars, in us."""
+"""(row, colour) -> (start, duration) in us of each bar."""
 
 
 def draw(path: Path, replay: Replay, traces: Sequence[Trace], title: str, sm: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Recipes: where compiled code finds the operands of an instruction that it records (native/trace.c)."""
+"""Recipes, by which compiled code finds the operands of an instruction that it records (native/trace.c)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MATRIX_ROW = 16  # bytes of a matrix row
 RECIPE = np.dtype(headers.structure(_SOURCE, "Recipe"))
 
 Value = tuple[int, int, int]
-"""(slot, form, constant)."""
+"""The struct Value of native/trace.c: (slot, form, constant); slot -1 for a constant alone."""
 _NONE: Value = (-1, 0, 0)
 
 
@@ -75,7 +75,7 @@ class Recipes:
     # Operands
 
     def value(self, operand: object) -> Value:
-        """A source operand."""
+        """The value of a source operand. Raises TypeError for an operand that has none."""
         if isinstance(operand, Immediate):
             return -1, 0, operand.value
         if isinstance(operand, Register | Special):
@@ -87,7 +87,7 @@ class Recipes:
         raise TypeError(f"{operand} is no source of a record")
 
     def address(self, operand: object) -> Value:
-        """An address in brackets."""
+        """The value of an address in brackets."""
         base, offset = (operand.base, operand.offset) if isinstance(operand, Address) else (operand, 0)
         if isinstance(base, Symbol):
             space, place = self._planned.layout.symbols[base.name]
@@ -156,8 +156,8 @@ def _prefetch(recipes: Recipes, instruction: Instruction, match: re.Match) -> Re
 
 
 def _barrier(form: int, arrivals: str = "") -> Callable[[Recipes, Instruction, re.Match], Recipe]:
-    """The rule for an mbarrier operation. arrivals: "count", the operand behind the address, or 1; "bytes", one, with
-    that operand as the bytes; "bytes only", none.
+    """The rule for an mbarrier operation. arrivals: "count" if the operand behind the address counts them (1 without
+    it), "bytes" for one that expects that operand's bytes, "bytes only" for none, "" for an operation of another kind.
     """
 
     def make(recipes: Recipes, instruction: Instruction, match: re.Match) -> Recipe:
@@ -183,7 +183,7 @@ def _wait(recipes: Recipes, instruction: Instruction, match: re.Match) -> Recipe
 def _words(
     numbers: Callable[[Instruction, re.Match], Sequence[object]],
 ) -> Callable[[Recipes, Instruction, re.Match], Recipe]:
-    """The rule for an instruction with fixed operand words. numbers: integers, and operands."""
+    """The rule for an instruction with fixed operand words. numbers: gives them, as integers or operands."""
 
     def make(recipes: Recipes, instruction: Instruction, match: re.Match) -> Recipe:
         found = numbers(instruction, match)

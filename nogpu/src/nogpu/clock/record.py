@@ -72,7 +72,7 @@ class ProgramRecorder:
         return ctypes.cast(library().record_instruction, ctypes.c_void_p).value or 0, self._address
 
     def use(self, parameters: np.ndarray, launch: LaunchRecorder) -> None:
-        """The parameters of the launch that is recorded, and its recorder."""
+        """Set the parameters and the recorder of the launch that is recorded next."""
         self._launch = launch
         self._recorder.parameters = parameters.ctypes.data
         self._recorder.parameters_end = parameters.ctypes.data + len(parameters)
@@ -135,7 +135,7 @@ class LaunchRecorder(PartRecorder):
                 found.free()
 
     def appended(self, group: ActiveGroup, index: int) -> None:
-        """Count an instruction whose records Python has appended."""
+        """Note the place of the last word that Python has appended for a try_cancel; other instructions have none."""
         if index in group.grid.program.requests:
             records = self._records[group.cta][group.warp.index]
             request = group.origin((group, index))
@@ -173,7 +173,7 @@ class Recording:
         return program
 
     def begin(self, launch: Launch) -> LaunchRecorder:
-        """A launch, or a part of it, runs in this process."""
+        """Start to record a launch, or a part of one, that runs in this process."""
         recorder = LaunchRecorder(self._values)
         self._recorders[id(launch.program)].use(launch.parameters, recorder)
         return recorder
@@ -232,13 +232,13 @@ class _Folder:
 
 
 def install() -> None:
-    """Record launches of this process in the folder NOGPU_RECORD. NOGPU_RECORD_VALUES=0: without values."""
+    """Record launches of this process in the folder NOGPU_RECORD; NOGPU_RECORD_VALUES=0 leaves out values."""
     device.recording = Recording(os.environ["NOGPU_RECORD"], os.environ.get("NOGPU_RECORD_VALUES") != "0")
 
 
 @contextmanager
 def recording(sink: Callable[[Trace], None], values: bool = True) -> Iterator[None]:
-    """Within the context, `sink` gets the trace of each launch of this process. values: as of `Recording`."""
+    """Within the context, `sink` gets the trace of each launch of this process. values: that of `Recording`."""
     current = device.Device.current()
     before, current.recording = current.recording, Recording(sink, values)
     try:

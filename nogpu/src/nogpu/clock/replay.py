@@ -16,8 +16,8 @@ from nogpu.clock.costs import Costs, costs_of
 from nogpu.clock.trace import Trace
 from nogpu.errors import EmulatorError
 
-EVENTS_AT_ONCE = 1_000_000  # of compiled code: signals and progress wait for its end
-OTHER_DATA = 1 << 36  # lines: launches with other data than those before
+EVENTS_AT_ONCE = 1_000_000  # events of a call of compiled code, for whose end signals and progress wait
+OTHER_DATA = 1 << 36  # distance, in lines, between different data of launches
 SPAN = np.dtype(headers.structure("clock/native/clock.h", "Span"))
 
 
@@ -77,11 +77,11 @@ class Replay:
     ends: list[float]
     usage: Usage
     waits: list[np.ndarray]
-    """Cycles that warps have waited at each instruction, all CTAs, by launch: float64[warps of a CTA, instructions]."""
+    """Cycles of waits at each instruction, summed over CTAs, by launch: float64[warps of a CTA, instructions]."""
     busy: list[np.ndarray]
-    """Cycles of issue, by launch: float64[warps of a CTA]."""
+    """Cycles of issue, summed over CTAs, by launch: float64[warps of a CTA]."""
     spans: np.ndarray
-    """SPAN[n]: CTAs (kind 0), waits (1) and stalls (2)."""
+    """SPAN[n]: CTAs, waits, stalls, MMAs, copies and signals (`kind`: SpanKind of native/clock.h)."""
 
     @property
     def us(self) -> float:
@@ -95,9 +95,9 @@ class Options(TypedDict, total=False):
     programmatic: bool | None
     """Attribute of all launches; None: as recorded."""
     spans: int
-    """Room for so many waits and CTAs."""
+    """Number of spans to keep, at most."""
     progress: Callable[[int, int], None] | None
-    """Called with the numbers of finished CTAs and of all."""
+    """Function that gets the numbers of finished CTAs and of all."""
     skips: Sequence[np.ndarray] | None
     """For each launch uint8[instructions], the waits of an instruction that cost nothing: SKIP_WAIT, SKIP_DATA. A later
     operation then waits for what it needs.
@@ -114,9 +114,9 @@ def replay(
 ) -> Replay:
     """Replay launches, one after another in one queue.
 
-    other_data: each launch has data of its own, which is not in L2; or a number for each launch, equal for launches
-    with the same data. dirty_l2: at the start L2 holds data that others have written (a flush by writes), which goes to
-    DRAM when its place is needed.
+    other_data: True if each launch has data of its own, which is not in L2; or a number for each launch, equal for
+    launches with the same data. dirty_l2: True if L2 at first holds data that others have written (a flush by writes),
+    which goes to DRAM when its place is needed.
 
     Raises EmulatorError for launches that never end on this chip, and ValueError for a profile that lacks a
     constant or a family of instructions.
@@ -200,7 +200,7 @@ def _costs(traces: Sequence[Trace], chip: Chip, skips: Sequence[np.ndarray] | No
 def _launches(
     traces: Sequence[Trace], costs: list[Costs]
 ) -> tuple[ctypes.Array[_Launch], list[np.ndarray], list[np.ndarray]]:
-    """Launches for compiled code; the arrays that it fills (`Replay.waits`, `Replay.busy`)."""
+    """Launches for compiled code, and the arrays that it fills (`Replay.waits`, `Replay.busy`)."""
     launches: ctypes.Array[_Launch] = (_Launch * len(traces))()
     waits, busy = [], []
     for launch, trace, of in zip(launches, traces, costs):
@@ -225,7 +225,7 @@ def _broken(library: ctypes.CDLL, simulation: int, traces: Sequence[Trace], chip
 
 
 def _endless(over: int, number: int, trace: Trace, chip: Chip) -> EmulatorError:
-    """over: the launch's CTAs that are over."""
+    """The error of a launch that does not end. over: number of its CTAs that have ended."""
     return EmulatorError(
         f"replay on {chip.name}: {_title(number, trace)} comes to no end: {over} of {trace.starts.shape[0]} CTAs are "
         "over, the warps of the others wait, or their cluster finds no room"

@@ -13,7 +13,7 @@ from nogpu.clock.trace import Trace
 
 @dataclass(frozen=True)
 class Report:
-    """The report of launches in a row."""
+    """The report of launches that were replayed one after another."""
 
     us: float  # time from the first start to the last end
     utilisation: dict[str, float]  # part of the chip -> share of its rate

@@ -20,7 +20,7 @@ class Resource:
     constants: Mapping[str, float | str] = field(default_factory=dict)
     """Name of a constant -> its value at no cost, or the constant whose value it then has."""
     instructions: Literal["", "issue", "latency", "maps"] = ""
-    """Cost of instructions that vanishes: their slots and pipes, their results' latency, or all of edits of maps."""
+    """Cost of instructions that vanishes: issue slots and pipes, latency of results, or latency of edits of maps."""
     classes: tuple[str, ...] = ()
     """Classes of instructions (costs.CLASSES): only kernels with some of these use this part. Empty: all kernels do."""
 
@@ -111,4 +111,4 @@ KEPT = (
     *("l2_bytes", "l2_storage", "l2_dirty", "l2_ways", "l2_slices", "l2_halves", "l2_coalesces"),
     *("l2_write_cost", "l2_outside_cost", "l2_clean_share"),
 )
-"""Constants that no resource makes free: sizes, counts, and costs relative to a rate that one does."""
+"""Constants that no resource frees: sizes, counts, and costs relative to a rate that a resource frees."""

@@ -92,7 +92,7 @@ def _note(
 
 
 def _reason(completers: set[str]) -> str:
-    """The reason of a wait for mbarriers, from what completes them: bytes come after the arrival that expects them."""
+    """The reason of a wait for mbarriers. Loads count first: bytes come after the arrival that expects them."""
     if "loads" in completers:
         return "loads"
     if "tensor core" in completers:

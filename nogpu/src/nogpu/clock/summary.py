@@ -14,7 +14,7 @@ from nogpu.clock.report import Report, report
 from nogpu.clock.trace import Trace
 
 ERRORS = Path(__file__).with_name("errors.json")
-ORDINARY = "ordinary launches"  # kind of a point, also of one that names none
+ORDINARY = "ordinary launches"  # kind of a point, also if the point names none
 OTHERS = "others"  # kind of points with the programmatic attribute
 LONGEST_LIST = 40  # launches in the list, at most
 _NAME = 44  # characters
@@ -24,7 +24,7 @@ _LEAST = 0.005  # share of a role's time below which a reason is omitted
 def errors(points: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     """The model's errors by kind of launch: median, the bound of nine tenths of them, and the number of points.
 
-    points: of a chip, as `workshop.clock.ladders` and `tools.clock.validate` save them. A floor of a point is left out.
+    points: of a chip, as `workshop.clock.ladders` and `tools.clock.validate` save them. Those on a floor are left out.
     """
     sizes: dict[str, list[float]] = {ORDINARY: [], OTHERS: []}
     for point in points:

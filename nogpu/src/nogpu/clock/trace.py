@@ -2,7 +2,7 @@
 
 A record is the words of one warp instruction; records of a warp are in the order in which it executed them. The first
 word is `pc | n << 24 | part << 23`: the index of the instruction, the number n of operand words that follow (at most
-127), and whether some of the 32 lanes did not execute it. If none did, there are no operands.
+127), and `part`, 1 if some of the 32 lanes did not execute it. If no lane did, there are no operands.
 
 "place" is an address in shared memory: offset in the CTA's window, and the CTA's rank in its cluster in bits 24 and up.
 Numbers of 64 bits are two words, low first.
@@ -15,12 +15,13 @@ Operand words by instruction:
   and of another CTA its rank. st.async and red.async end in the mbarrier's place and bytes.
 - mbarrier.init: place, count. mbarrier.inval: place.
 - mbarrier.arrive, arrive_drop, expect_tx, complete_tx, cp.async.mbarrier.arrive: place, arrivals, bytes that are
-  expected in addition, negative for complete_tx. All of these have as many groups of words as lanes name mbarriers.
-- mbarrier.test_wait, try_wait: place; the phase that has to be over, from 0 at initialisation, -1: the one before;
-  1 if it is over. A wait that does nothing else is recorded once, when it is over; polls in vain have 0.
+  expected in addition, negative for complete_tx. These, init and inval have a group of words for each mbarrier that
+  lanes name.
+- mbarrier.test_wait, try_wait: place; the phase that has to be over, 0 after initialisation, -1 for the one before;
+  1 if it is over, else 0. A loop that does nothing but wait is recorded once, when it is over.
 - cp.async.bulk, cp.async.bulk.tensor to shared memory: 1, destination's offset, mbarrier's place, ranks that receive it
   as a mask, 1 with .cta_group::2, number of boxes, boxes.
-- The same to global memory, cp.reduce.async.bulk: 2, source's offset, 1 for a reduction, number of boxes, boxes.
+- Such copies to global memory, cp.reduce.async.bulk: 2, source's offset, 1 for a reduction, number of boxes, boxes.
 - cp.async.bulk between CTAs: 3, bytes, destination's place, mbarrier's place.
 - cp.async.bulk.prefetch: 4, number of boxes, boxes.
 - commit_group, wait_group, wait_all of cp.async and cp.async.bulk: groups that may be pending, 0 for a commit; 1 with
@@ -39,7 +40,7 @@ Operand words by instruction:
 A box has BOX_WORDS words: bytes that it fills in shared memory; address of its first byte inside of the tensor (two
 words); bytes of a row inside of the tensor; for dimensions 1 to 4 the number of rows inside and their distance in bytes
 (two words); bytes that it completes on an mbarrier, which leave out the padding of 4- and 6-bit elements. A number of 0
-says that nothing is inside. Lanes that issue a copy each leave a record each.
+says that nothing is inside. Each lane that issues a copy leaves a record.
 """
 
 from __future__ import annotations
@@ -72,9 +73,9 @@ class Record(NamedTuple):
 
     pc: int
     part: bool
-    """Some lanes did not execute it."""
+    """True if some lanes did not execute the instruction."""
     words: tuple[int, ...]
-    """Operands."""
+    """Operand words."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Files that show a replay, a timeline and a picture, for those who ask for them."""
+"""Files that show a replay: a timeline and a picture."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from nogpu.clock.replay import Replay
 from nogpu.clock.timeline import write_timeline
 from nogpu.clock.trace import Trace
 
-SPANS = 4_000_000  # spans of a replay, 48 bytes each
+SPANS = 4_000_000  # spans that a replay keeps at most, 48 bytes each
 _TITLE = 60  # characters
 
 
 @dataclass(frozen=True)
 class Views:
-    """The files of a replay."""
+    """Paths of the files that show a replay; None for a file that is not wanted."""
 
     timeline: Path | None = None
     picture: Path | None = None
@@ -28,7 +28,7 @@ class Views:
         return SPANS if self.timeline or self.picture else 0
 
     def write(self, replayed: Replay, traces: Sequence[Trace]) -> list[str]:
-        """Write the requested files. Returns lines that name them, or say why there is none."""
+        """Write the requested files. Returns lines that name them, and say why one is missing or incomplete."""
         lines = []
         if self.spans and len(replayed.spans) == self.spans:
             lines.append(f"the timeline and the picture are cut after {SPANS:,} spans")

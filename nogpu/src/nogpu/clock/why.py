@@ -164,7 +164,7 @@ class Study:
 
 
 def study_of_loop(traces: Sequence[Trace], chip: Chip, calls: int, programmatic: bool | None = None) -> Study:
-    """A study of a call of `modelled_loop`, with fewer calls in each replay. programmatic: see there."""
+    """A study of a call of `modelled_loop`, with fewer calls in each replay. programmatic: that of `replay`."""
 
     def run(chip: Chip, skips: Skips | None) -> tuple[float, Replay]:
         loop = modelled_loop(traces, chip, calls, programmatic=programmatic, words=WORDS, least=CALLS, skips=skips)

@@ -21,15 +21,15 @@ class Context:
     """The kernel and its launch, as the rules see them."""
 
     entry: Entry
-    exact: bool  # tensor memory and tensor core emulated in software
+    exact: bool  # True if software emulates tensor memory and tensor core
     ctas: int  # CTAs per cluster
     threads: int  # threads of the original kernel; 0 without extra warps
-    extra: bool  # the lowered kernel has extra warps
+    extra: bool  # True if the lowered kernel has extra warps
     maps: dict[str, MapFacts]  # name -> facts of a parameter that is a tensor map
-    bare: bool = False  # conversions may give wrong values
+    bare: bool = False  # True if conversions may give wrong values
     origins: Origins = field(init=False)
-    calls: bool = False  # set by rules that call the library
-    asks: bool = False  # set by rules that look for the mark of a 4-bit map
+    calls: bool = False  # True once a rule has called the library
+    asks: bool = False  # True once a rule has looked for the mark of a 4-bit map
     converted: frozenset[object] = field(init=False)  # bytes that instructions convert from e2m1
     high_bytes: dict[object, tuple[str, int]] = field(default_factory=dict)  # byte -> (word, place): rules_e2m1
     beginning: list[str] = field(default_factory=list)  # PTX for the start of the entry

@@ -23,7 +23,7 @@ _thread = threading.local()
 
 
 def _result(function: Callable[..., tuple[Any, ...]], *arguments: Any) -> Any:
-    """Output of a driver function, None without one. Raises EmulatorError with the driver's name for the failure."""
+    """Output of a driver function, None if it has none. Raises EmulatorError with the driver's name for the failure."""
     status, *outputs = function(*arguments)
     if status != driver.CUresult.CUDA_SUCCESS:
         texts = [text(status)[1] or b"?" for text in (driver.cuGetErrorName, driver.cuGetErrorString)]

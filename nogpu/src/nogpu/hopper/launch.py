@@ -53,7 +53,7 @@ def mode() -> str:
 
 
 class Hopper:
-    """The GPU for the runtime. Kernels are kept by PTX text, because entry names repeat between compilations."""
+    """The GPU, as the runtime launches on it. Kernels are kept by PTX text: entry names repeat between compilations."""
 
     def __init__(self) -> None:
         import torch

@@ -44,9 +44,9 @@ class Lowered:
     ptx: str
     extra_threads: int  # threads to start behind the kernel's own
     control_bytes: int  # bytes to add to the dynamic shared memory, whose size must be a multiple of 16
-    uses_tmem: bool  # needs `hopper_pool` of the module
-    forwards: bool  # loads complete on barriers of other CTAs, in software that takes longer than the loads
-    asks: bool  # needs marks in maps of 4-bit elements (maps.mark)
+    uses_tmem: bool  # True if the module's `hopper_pool` must be set
+    forwards: bool  # True if loads complete on barriers of other CTAs, in software that takes longer than the loads
+    asks: bool  # True if maps of 4-bit elements must have marks (maps.mark)
 
 
 def lower(
@@ -61,8 +61,8 @@ def lower(
     """Lower the entry `name` of a PTX module.
 
     mode: one of MODES. maps: facts of the tensor maps among the parameters, by parameter name. ctas: CTAs per cluster
-    of the launch. library: gives the PTX of library.cu; called only if the kernel needs it. block: of the launch, for
-    entries without .reqntid. Raises ValueError for another mode, and EmulatorError for what a Hopper cannot do.
+    of the launch. library: gives the PTX of library.cu; called only if the kernel needs it. block: the launch's block,
+    for entries without .reqntid. Raises ValueError for another mode, EmulatorError for what a Hopper cannot do.
     """
     if mode not in MODES:
         raise ValueError(f"mode {mode!r}; must be one of {', '.join(MODES)}")
@@ -167,7 +167,7 @@ def _prologue(dynamic: str, rings: int, threads: int, arguments: list[tuple[str,
 
 
 def _epilogue(arguments: list[tuple[str, str]], ctas: int) -> str:
-    """The end of the kernel's own threads."""
+    """The instructions with which the kernel's own threads end."""
     block = Block()
     if ctas > 1:
         leave_cluster(block, ctas)

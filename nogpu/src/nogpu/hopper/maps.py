@@ -4,9 +4,9 @@ A Hopper loads the same bytes through a map of U8 elements with half the size in
 box, if the first coordinate is halved; the image in shared memory is the same, swizzle included. So the maps among a
 launch's parameters are rewritten, and the instructions that use them halve the coordinate.
 
-`Origins` follows an address through moves and selects to the parameters. An address from memory, as of a map that the
-kernel edits in a workspace, does not lead there: then the instruction looks for a mark in the map itself. The mark is
-the box's size in a dimension that the tensor does not have.
+`Origins` follows an address through moves and selects to the parameters. An address from memory, such as that of a map
+that the kernel edits in a workspace, does not lead there: then the instruction looks for a mark in the map itself. The
+mark is the box's size in a dimension that the tensor does not have.
 """
 
 from __future__ import annotations

@@ -73,7 +73,10 @@ def bulk_copy(statement: Statement, context: Context) -> str | None:
 
 
 def replace_field(statement: Statement, context: Context) -> str | None:
-    """Lower tensormap.replace in a map that may have had 4-bit elements."""
+    """Lower tensormap.replace in a map that may have had 4-bit elements: half of a new size of dimension 0.
+
+    Raises EmulatorError for a 4- or 6-bit element type, and for the box's size in dimension 0.
+    """
     opcode = statement.opcode
     if ".elemtype" in opcode and statement.operands[-1].strip() in ("13", "14", "15"):
         raise context.refuse(statement, "a Hopper has no such element type")

@@ -6,15 +6,15 @@ from nogpu.hopper.context import Context
 from nogpu.hopper.statements import Block, Statement
 from nogpu.ptx.ir import Register, Vector
 
-# A table for prmt, whose selector's nibbles are e2m1 numbers. Three bits select a byte, the magnitude's high one as
-# fp16 (whose low byte is 0) with bit 7 set. At a nibble's fourth bit prmt repeats bit 7 of the byte instead.
+# A table for prmt, whose selector's nibbles are e2m1 numbers. Three bits select the high byte of the magnitude as fp16
+# (whose low byte is 0), with bit 7 set. If a nibble's fourth bit is set, prmt repeats bit 7 of the byte instead.
 MAGNITUDES = 0xBEBCB880, 0xC6C4C2C0
 POSITIVE = 0x40404040, 0x40404040  # table with 0x40 for a positive number, 0 for a negative one
 PAIRS = 0x1404, 0x3424  # prmt selectors that move bytes 0 and 1, or 2 and 3, to the high bytes of both halves
 
 
 def convert(statement: Statement, context: Context) -> str:
-    """Lower cvt from and to e2m1x2."""
+    """Lower cvt from and to e2m1x2. Raises EmulatorError for other types and modifiers."""
     block, opcode = Block(), statement.opcode
     code = block.register()
     if opcode == "cvt.rn.satfinite.e2m1x2.f32":
@@ -38,7 +38,7 @@ def convert(statement: Statement, context: Context) -> str:
 
 
 def split(statement: Statement, context: Context) -> str | None:
-    """Lower mov of a word to four bytes: before conversions from e2m1, their common part follows the mov."""
+    """Lower mov of a word to four bytes: the common part of later conversions of these from e2m1 follows the mov."""
     parts = statement.parsed.operands[0]
     if not isinstance(parts, Vector) or len(parts.items) != 4 or context.bare or statement.guard:
         return None

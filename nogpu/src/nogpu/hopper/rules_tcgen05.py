@@ -18,7 +18,7 @@ def cta_group(statement: Statement) -> int:
 
 
 def alloc(statement: Statement, context: Context) -> str:
-    """Lower tcgen05.alloc: without tensor memory, the address is 0."""
+    """Lower tcgen05.alloc: the address is 0 if there is no tensor memory."""
     block, (target, columns) = Block(), statement.operands
     base = "0"
     if context.exact:
@@ -38,7 +38,7 @@ def dealloc(statement: Statement, context: Context) -> str:
 
 
 def fence(statement: Statement, context: Context) -> str:
-    """Lower tcgen05.fence and tcgen05.wait: in exact mode tensor memory is global memory."""
+    """Lower tcgen05.fence and tcgen05.wait: a fence in exact mode, where tensor memory is global memory."""
     return f"{statement.guard} fence.acq_rel.gpu;" if context.exact else ""
 
 
@@ -53,7 +53,7 @@ _COPIES = {
 
 
 def copy(statement: Statement, context: Context) -> str:
-    """Lower tcgen05.cp."""
+    """Lower tcgen05.cp. Raises EmulatorError for a shape that is not modelled."""
     shape = _COPIES.get(re.sub(r"tcgen05\.cp\.cta_group::[12]\.", "", statement.opcode))
     if shape is None:
         raise context.refuse(statement, "this shape is not modelled")
@@ -68,7 +68,7 @@ def copy(statement: Statement, context: Context) -> str:
 
 
 def mma(statement: Statement, context: Context) -> str:
-    """Lower tcgen05.mma, block-scaled, of e2m1, with both operands in shared memory."""
+    """Lower tcgen05.mma, block-scaled, of e2m1, both operands in shared memory. Raises EmulatorError for others."""
     kind, opcode = re.search(r"kind::(\w+)", statement.opcode), statement.opcode
     if (
         kind is None
@@ -97,7 +97,7 @@ SHAPES = {"32x32b": 0, "16x64b": 1, "16x128b": 2, "16x256b": 3, "16x32bx2": 4}
 
 
 def access(statement: Statement, context: Context) -> str:
-    """Lower tcgen05.ld and tcgen05.st."""
+    """Lower tcgen05.ld and tcgen05.st: accesses to global memory in exact mode, else loads of 0 and no stores."""
     loads = statement.opcode.startswith("tcgen05.ld")
     form = re.search(r"\.(\d+x\w+?)\.x(\d+)(\.(?:un)?pack::16b)?\.b32$", statement.opcode)
     if form is None or form[1] not in SHAPES:

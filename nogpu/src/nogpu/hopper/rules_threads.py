@@ -57,7 +57,10 @@ def cluster_wait(statement: Statement, context: Context) -> str | None:
 
 
 def cta_barrier(statement: Statement, context: Context) -> str | None:
-    """Lower bar.sync and barrier.sync: beside extra warps, for the kernel's own threads. EmulatorError for .red."""
+    """Lower bar.sync and barrier.sync: beside extra warps, they count the kernel's own threads only.
+
+    Raises EmulatorError for .red.
+    """
     if not context.extra:
         return None
     if ".red" in statement.opcode:

@@ -9,7 +9,7 @@ from nogpu.hopper.statements import Block, Statement, split
 
 
 def packed_f32(statement: Statement, context: Context) -> str:
-    """Lower add, mul, fma of two floats in a 64-bit register."""
+    """Lower add, sub, mul and fma of two floats in a 64-bit register."""
     block, target = Block(), statement.operands[0]
     halves = []
     for source in statement.operands[1:]:
@@ -25,7 +25,7 @@ def packed_f32(statement: Statement, context: Context) -> str:
 
 
 def three_inputs(statement: Statement, context: Context) -> str | None:
-    """Lower min and max of three floats."""
+    """Lower min and max of three floats to two instructions; those of two floats stay."""
     if len(statement.operands) != 4:
         return None
     block, (target, *sources) = Block(), statement.operands

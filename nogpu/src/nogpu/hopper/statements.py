@@ -33,7 +33,7 @@ def split(text: str) -> list[str]:
 
 
 def statements(text: str, entry: Entry) -> Iterator[Statement]:
-    """The instructions of an entry, in order. text: of the module that the entry was parsed from (Module.text)."""
+    """The instructions of an entry, in order. text: that of the module that the entry was parsed from (Module.text)."""
     for instruction in entry.instructions:
         start, end = instruction.place
         guard, opcode, operands = syntax.instruction(text[start:end].removesuffix(";"))

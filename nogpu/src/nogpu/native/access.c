@@ -2,12 +2,12 @@
 //
 // An access that is plain and proven legal is done here: all lanes in one live allocation or in the shared memory of one
 // CTA, their own or one that the warp knows to have started, aligned, clear of live mbarriers, watched by nobody. For any
-// other the instruction's Python row is called, which raises the error or does the rare legal thing.
+// other access the instruction's Python row is called, which raises the error or does the rare legal thing.
 
 #include "copies.h"
 
 enum { GLOBAL, SHARED, CLUSTER };
-#define UNWRITTEN 0x7fb1a5edu  // hardware/memory.py
+#define UNWRITTEN 0x7fb1a5edu  // value of hardware/memory.py
 enum { NOTHING, ROW, ONE, CONSTANT };  // kinds of items
 enum { MOST_ITEMS = 8 };
 
@@ -19,8 +19,8 @@ typedef struct {
 // ld or st; compiler/rowcode/accesses.py packs it.
 typedef struct {
     s32 space, is_store;
-    s32 by_lane;         // lanes have addresses of their own
-    s32 uniform;         // one access for the warp
+    s32 by_lane;         // nonzero if lanes have addresses of their own
+    s32 uniform;         // nonzero for one access by the whole warp
     s32 address_bits, nbytes, count, is_signed;
     s32 address;         // slot; -1: the displacement is the address
     s32 unused;
@@ -28,7 +28,7 @@ typedef struct {
     Item items[MOST_ITEMS];
 } Access;
 
-// The active lanes' lowest and highest address, and the bits that any of their addresses has.
+// Finds the active lanes' lowest and highest address, and the bits that any of their addresses has.
 static void span(const u64 *at, u32 mask, u64 *low, u64 *high, u64 *bits) {
     u64 l = UINT64_MAX, h = 0, b = 0;
     for (int i = 0; i < LANES; i++) {
@@ -40,7 +40,7 @@ static void span(const u64 *at, u32 mask, u64 *low, u64 *high, u64 *bits) {
     *low = l, *high = h, *bits = b;
 }
 
-// Whether a live mbarrier has any of the bytes.
+// Returns 1 if a live mbarrier has any of the bytes.
 static int touches_barrier(const Window *window, u64 offset, u64 width) {
     for (u64 i = offset >> 3; i <= (offset + width - 1) >> 3; i++)
         if (window->guarded[i]) return 1;
@@ -121,7 +121,7 @@ static void store_items(const Context *ctx, const Access *access, u64 *at, u32 m
     }
 }
 
-// The lanes' addresses.
+// Computes the lanes' addresses.
 static void addresses(const Context *ctx, const Access *access, u64 *at) {
     u64 displacement = (u64)access->displacement, base = 0;
     if (access->by_lane && access->address_bits == 32) {
@@ -140,7 +140,7 @@ static void addresses(const Context *ctx, const Access *access, u64 *at) {
     for (int l = 0; l < LANES; l++) at[l] = base;
 }
 
-// Whether two active lanes have one address: their Python row says whether they store the same.
+// Returns 1 if two active lanes have one address: the Python row then finds out whether they store one value.
 static int meets(const u64 *at, u32 mask) {
     u64 first = 0;
     int increases = 1;
@@ -153,19 +153,19 @@ static int meets(const u64 *at, u32 mask) {
     return 0;
 }
 
-// Whether no note can be taken of an access.
+// Returns 1 if no note can be taken of an access.
 static int refuses(const AccessLog *log, const Access *access, const u64 *at, u32 mask) {
     return log->used == log->room || (access->is_store && (access->by_lane ? meets(at, mask) : !access->uniform));
 }
 
-// Whether all lanes of the warp access words of so many bytes that lie in a row.
+// Returns 1 if all lanes of the warp access consecutive words of `width` bytes.
 static u64 is_run(const Context *ctx, const Access *access, const u64 *at, u64 width) {
     u64 differs = !access->by_lane | (ctx->mask != FULL);
     for (int l = 0; l < LANES; l++) differs |= at[l] ^ (at[0] + (u64)l * width);
     return !differs;
 }
 
-// Takes note of an access. width: bytes of a lane.
+// Notes an access. width: bytes per lane.
 static void note(const Context *ctx, AccessLog *log, const Op *op, const Access *access, const u64 *at, u64 width) {
     u64 *record = log->words + (2 + LANES) * log->used++;
     record[0] = (u64)(u32)op->pc << 32 | ctx->mask;
@@ -174,8 +174,8 @@ static void note(const Context *ctx, AccessLog *log, const Op *op, const Access 
     memcpy(record + 2, at, sizeof *at * (access->by_lane ? LANES : 1));
 }
 
-// Whether an access to shared memory that is noted reads bytes that nobody has written, or stores what may be such:
-// its Python row says so. The bytes of any other store are written from now on.
+// Returns nonzero if an access to shared memory that is noted reads bytes that nobody has written, or may store
+// uninitialised ones: its Python row then decides. The bytes of any other store count as written from now on.
 static int is_unwritten(const Context *ctx, const Op *op, const Access *access, const u64 *at, u32 mask, u64 width) {
     u64 origin = (u64)ctx->rank << RANK_SHIFT;
     u8 found = 0;
@@ -190,7 +190,7 @@ static int is_unwritten(const Context *ctx, const Op *op, const Access *access, 
     return found;
 }
 
-// The memory of the CTA of a rank, NULL if its threads' accesses are Python's. log: takes notes of this one.
+// The memory of the CTA with a rank, NULL if Python has to do the access. log: takes the access's note, or NULL.
 static const Window *window_of(const Context *ctx, const Access *access, u64 rank, const AccessLog *log) {
     if (rank != ctx->rank && (access->space == SHARED || rank >= ctx->cluster_size)) return 0;
     const Window *window = ctx->windows[rank];
@@ -198,7 +198,7 @@ static const Window *window_of(const Context *ctx, const Access *access, u64 ran
     return window;
 }
 
-// Marks a store at offsets from `origin`. Returns 0 if Python has to: the first of all, or others have the place.
+// Marks a store at offsets from `origin`. Returns 0 if Python has to: no mark is live yet, or others have the place.
 static int marks_store(
     Context *ctx, const Op *op, const Access *access, const Window *window, const u64 *at, u64 origin
 ) {
@@ -213,7 +213,7 @@ static int marks_store(
     return 1;
 }
 
-// Whether the access, from address `low` to `high + width`, is plain. Turns shared addresses into the host's.
+// Returns 1 if the access, from address `low` to `high + width`, is plain. Turns shared addresses into the host's.
 static int shared_is_plain(Context *ctx, const Op *op, u64 *at, u64 low, u64 high, u64 width) {
     const Access *access = (const Access *)op->x;
     u64 rank = low >> RANK_SHIFT, origin = rank << RANK_SHIFT;
@@ -242,7 +242,7 @@ static int shared_is_plain(Context *ctx, const Op *op, u64 *at, u64 low, u64 hig
     return 1;
 }
 
-// As `shared_is_plain`. Marks the bytes that a store writes.
+// Returns 1 if the access is plain (see `shared_is_plain`). Marks the bytes that a store writes.
 static int global_is_plain(Context *ctx, const Access *access, const u64 *at, u32 mask, u64 low, u64 high, u64 width) {
     Allocation *allocation = allocation_at(ctx, low);
     if (!allocation || high > allocation->end || width > allocation->end - high) return 0;
@@ -259,7 +259,8 @@ static int global_is_plain(Context *ctx, const Access *access, const u64 *at, u3
     return 1;
 }
 
-// Whether a load from the allocation that was found last reads a word that nobody has written: its Python row says so.
+// Returns 1 if a load from the allocation that was found last may read a word that nobody has written: its Python row
+// decides.
 static int reads_unwritten(const Context *ctx, const Access *access, const u64 *at, u32 mask, u64 width) {
     u64 end = ctx->allocations[ctx->recent].end;
     for (int l = 0; l < (access->by_lane ? LANES : 1); l++) {

@@ -1,12 +1,12 @@
-// Further macros for kernels of arithmetic.
+// Macros for arithmetic kernels, beside those of engine.h.
 
 #pragma once
 
 #include "engine.h"
 
-enum { FOURTH = 32 };  // flag of an Op whose x is the slot of a fourth source: it is one value
+enum { FOURTH = 32 };  // flag of an Op whose x is the slot of a fourth source that is one value
 
-// As TERNARY, with a fourth source w, whose slot is the Op's x.
+// TERNARY with a fourth source w, whose slot is the Op's x.
 #define QUATERNARY(NAME, D, A, B, C, W, n, E)                                                       \
     KERNEL(NAME) {                                                                                  \
         SOURCE(A, a, 0, n) SOURCE(B, b, 1, n) SOURCE(C, c, 2, n)                                    \

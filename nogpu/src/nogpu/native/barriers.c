@@ -1,6 +1,6 @@
 // mbarriers of the warp's own CTA: arrivals and waits.
 //
-// For anything else, another CTA's barrier or a broken rule, the instruction's Python row is called.
+// For another CTA's barrier or a broken rule the instruction's Python row is called.
 
 #include "engine.h"
 
@@ -9,15 +9,15 @@ enum { COUNT_LIMIT = (1 << 20) - 1 };
 // An mbarrier operation; compiler/opcodes/barriers.py packs it.
 typedef struct {
     s32 address;        // slot; -1: the displacement is the address
-    s32 wide;           // the slot has 64 bits per lane
+    s32 wide;           // nonzero if the slot has 64 bits per lane
     s64 displacement;
     s32 count, bytes, parity;  // slots, or -1: arrivals, bytes expected, parity of the phase
-    u32 rows;           // bits: address, count, bytes, parity is a row, not one value
+    u32 rows;           // bits ADDRESS to PARITY, set if the operand is a row, not one value
 } Operation;
 
 enum { ADDRESS = 1, COUNT = 2, BYTES = 4, PARITY = 8 };
 
-// The value in a slot on which the active lanes must agree. Returns 0 if they do not.
+// Reads the value of a slot on which the active lanes must agree. Returns 0 if they do not.
 static int agreed(const Context *ctx, const Operation *operation, s32 slot, int row, int wide, u64 *value) {
     int first = operation->rows & row ? __builtin_ctz(ctx->mask) : 0;
     const u32 *narrow = (const u32 *)(ctx->file + slot);
@@ -39,7 +39,7 @@ static Barrier *barrier_at(const Context *ctx, const Operation *operation) {
     return ctx->barriers[offset >> 3];
 }
 
-// Returns Python's answer.
+// Ends the barrier's phase if it is complete, and wakes those that wait. Returns Python's answer.
 static s32 end_phase_if_complete(Context *ctx, Barrier *barrier) {
     if (!ends_phase(barrier, ctx->progress)) return 0;
     wake_listed(barrier);
@@ -49,7 +49,7 @@ static s32 end_phase_if_complete(Context *ctx, Barrier *barrier) {
     return (s32)ctx->answer;
 }
 
-// mbarrier.arrive, .expect_tx or without; the destination gets the state before the arrival.
+// mbarrier.arrive, with or without .expect_tx; the destination gets the state before the arrival.
 KERNEL(mbarrier_arrive) {
     const Operation *operation = (const Operation *)op->x;
     Barrier *barrier = barrier_at(ctx, operation);
@@ -71,7 +71,7 @@ KERNEL(mbarrier_arrive) {
     return after(ctx, op, end_phase_if_complete(ctx, barrier));
 }
 
-// mbarrier.test_wait.parity or try_wait.parity. With b it is the whole of a loop that waits for the phase.
+// mbarrier.test_wait.parity or try_wait.parity. With b it stands for a whole loop that waits for the phase.
 KERNEL(mbarrier_wait) {
     const Operation *operation = (const Operation *)op->x;
     Barrier *barrier = barrier_at(ctx, operation);

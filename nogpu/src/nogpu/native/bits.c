@@ -14,7 +14,7 @@ static inline u32 reversed_32(u32 x) {
 }
 static inline u64 reversed_64(u64 x) { return (u64)reversed_32((u32)x) << 32 | reversed_32((u32)(x >> 32)); }
 
-// bfe: bits from y & 255 on, z & 255 of them; what is missing above them is the sign, or zero.
+// bfe: z & 255 bits, from bit y & 255 on; the sign, or zero, fills the bits above them.
 #define FIELDS(B)                                                                                       \
     static inline u##B field_u##B(u##B x, u32 y, u32 z) {                                               \
         y &= 255, z &= 255;                                                                             \
@@ -51,7 +51,7 @@ static inline u32 nth_set(u32 mask, u32 base, s32 offset) {
     if (offset == 0) return base < 32 && mask >> base & 1 ? base : FULL;
     s64 left = offset < 0 ? -(s64)offset : offset, step = offset < 0 ? -1 : 1;
     for (s64 at = base; at >= 0 && (step < 0 || at < 32); at += step) {
-        if (at > 31) at = 32;  // there are no bits up there
+        if (at > 31) at = 32;  // the end of the word
         else if (mask >> at & 1 && --left == 0) return (u32)at;
     }
     return FULL;

@@ -1,12 +1,12 @@
 // Comparisons and properties of floating-point numbers (PTX ISA, "Comparisons", "testp").
 //
-// Op.x of a comparison: INVERTED, the result holds where the comparison does not; FLUSHED, subnormal sources are zeros.
+// Op.x of a comparison: INVERTED negates the result; with FLUSHED, subnormal sources are zeros.
 
 #include "floats.h"
 
 enum { INVERTED = 1, FLUSHED = 2 };
 
-// LOAD: what an element becomes before it is compared; TINY: the smallest normal number
+// LOAD: conversion of an element before it is compared; TINY: the smallest normal number
 #define FLOAT_COMPARED(NAME, T, F, LOAD, TINY, E)                                                   \
     KERNEL(NAME) {                                                                                  \
         SOURCE(T, a, 0, LANES) SOURCE(T, b, 1, LANES)                                               \
@@ -33,7 +33,7 @@ COMPARISONS(f64, f64, f64, AS_IT_IS, 0)
 COMPARISONS(f16, u16, f32, single_of_half, 0x1p-14f)
 COMPARISONS(bf16, u16, f32, single_of_brain, 0)
 
-// testp: whether the magnitude's bits are in [LOW, HIGH)
+// testp: true if the magnitude's bits are in [LOW, HIGH)
 #define PROPERTY(NAME, U, LOW, HIGH)                                                                \
     KERNEL(NAME) {                                                                                  \
         SOURCE(U, a, 0, LANES)                                                                      \

@@ -14,15 +14,15 @@ KERNEL(count) { ctx->issued += op->x; return op + 1; }
 // An instruction that has no kernel.
 KERNEL(python) { return to_python(ctx, op); }
 
-// The active lanes in which the predicate a holds, or with b those in which it does not; c: it is the same in every lane.
-// a of -1: there is none.
+// The active lanes in which the predicate a holds, or with b those in which it does not; all for an a of -1. c: the
+// predicate is the same in every lane.
 static inline u32 guarded(const Context *ctx, const Op *op) {
     if (op->a < 0) return ctx->mask;
     u32 bits = op->c ? -(*AT(u32, a) != 0) : *AT(u32, a);
     return ctx->mask & (op->b ? ~bits : bits);
 }
 
-// Before an instruction of a watched program, whose Ops follow.
+// Calls the watcher before an instruction of a watched program, whose Ops follow.
 KERNEL(watch) {
     u32 outer = ctx->mask;
     ctx->mask = guarded(ctx, op);
@@ -31,7 +31,7 @@ KERNEL(watch) {
     return op + 1;
 }
 
-// As `watch`, in programs whose registers are followed: before an instruction that names one which holds uninitialised bits.
+// Calls Python in programs whose registers are followed, before an instruction that names one with uninitialised bits.
 KERNEL(check_uninitialised) {
     u32 outer = ctx->mask;
     if (!ctx->uninitialised || !ctx->uninitialised[op->pc]) return op + 1;
@@ -42,7 +42,7 @@ KERNEL(check_uninitialised) {
     return after(ctx, op, answer);
 }
 
-// Loads of tensor memory whose results the next instruction uses complete.
+// Completes loads of tensor memory whose results the next instruction uses.
 KERNEL(settle) { return after(ctx, op, answer_of(ctx, ~op->pc)); }
 
 // Skips x Ops unless the predicate a, the same in every lane, is b.
@@ -60,8 +60,8 @@ KERNEL(narrow) {
 
 KERNEL(restore) { ctx->mask = *AT(u32, a); return op + 1; }
 
-// On to the segment at instruction b, x Ops from here. The turn ends there if it has been long enough, or at the
-// group's reconvergence point.
+// Goes on to the segment at instruction b, x Ops from here. The turn ends there if it has been long enough, or if b is
+// the group's reconvergence point.
 KERNEL(go) {
     if (ctx->quantum == 1 || op->b == ctx->stop) return ends(ctx, op, op->b);
     ctx->quantum--;

@@ -91,8 +91,8 @@ KERNEL(cvt_tf32_f32) {
     return op + 1;
 }
 
-// Floats -> integers: rounded, saturated to the integer's range. NaN becomes 0, or the top bit alone where source or result
-// has 64 bits.
+// Floats -> integers: rounded, saturated to the integer's range. NaN becomes 0, or the top bit alone if source or
+// result has 64 bits.
 #define INTEGER(T, U, FROM, LOW, END)                                                                \
     KERNEL(cvt_##T##_##FROM) {                                                                       \
         SOURCE(FROM, a, 0, 32)                                                                       \

@@ -1,7 +1,7 @@
 // Bulk and tensor copies and tcgen05.cp: the movement of bytes, and the marks of their traffic.
 //
 // Python (hardware/tma/boxes.py, hardware/tensor/copy.py) calls these functions for copies that nobody observes. One
-// that is not proven legal does nothing and returns REFUSED: then Python's own way raises the error or does the rare
+// that is not proven legal does nothing and returns REFUSED: then Python's own code raises the error or does the rare
 // legal thing. The structures are declared again in hardware/copying.py.
 
 #include "copies.h"
@@ -13,10 +13,10 @@ enum { TILE_ALIGNMENT = 128, ROW_LIMIT = 256 * 8, PARTS = 1024 };
 typedef struct {
     s64 low[RANKS], high[RANKS];  // positions in the box, by dimension
     s64 skip, kept;      // bytes of a row before the part, and in it
-    u64 corner;          // address of the box's first element, or where it would be
+    u64 corner;          // address of the box's first element, inside the tensor or not
 } Clip;
 
-// Whether `nbytes` > 0 bytes of shared memory are the CTA's, and no live mbarrier has any of them.
+// Returns 1 if `nbytes` > 0 bytes of shared memory are the CTA's, and no live mbarrier has any of them.
 static int is_open(const Window *window, u64 offset, u64 nbytes) {
     if (offset < SHARED_BASE || offset > window->end || nbytes > window->end - offset) return 0;
     u64 first = offset >> 3, end = (offset + nbytes + 7) >> 3;
@@ -74,14 +74,14 @@ static s64 clip_box(const Tile *tile, const s64 *at, Clip *clip, u64 *first, u64
     return inside * tile->bits / 8;
 }
 
-// Calls action(job, row, address) for each row of a box, in order: the address of its first byte inside the tensor, 0
-// if there is none. Inlined with its action.
+// Calls action(job, row, address) for each row of a box, in order. address: that of the row's first byte inside the
+// tensor, 0 if there is none. The function is inlined with its action.
 typedef struct {
     const Tile *tile;
     const Clip *clip;
     const Traffic *traffic;
     u8 *bytes;           // shared memory by offset, or the box
-    u64 offset;          // of the box in shared memory
+    u64 offset;          // offset of the box in shared memory
 } Job;
 typedef void Action(const Job *job, u64 row, u64 address);
 static inline __attribute__((always_inline)) void each_row(const Job *job, int empty, Action *action) {
@@ -173,7 +173,7 @@ s64 load_tile(const Tile *tile, Traffic *loads, const Window *window, u64 offset
     return total;
 }
 
-// The first half of cp.async.bulk.tensor from shared memory: the box, densely packed. Returns its bytes.
+// The first half of cp.async.bulk.tensor from shared memory: packs the box densely. Returns its bytes.
 s64 read_tile(const Tile *tile, const Window *window, u64 offset, int parts, u8 *box) {
     u64 nbytes = box_bytes(tile, parts);
     if (offset % TILE_ALIGNMENT || !is_open(window, offset, nbytes)) return REFUSED;
@@ -182,7 +182,7 @@ s64 read_tile(const Tile *tile, const Window *window, u64 offset, int parts, u8 
     return (s64)nbytes;
 }
 
-// The second half. Returns the bytes written.
+// The second half of such a copy: writes the box to the tensor. Returns the bytes written.
 s64 write_tile(const Tile *tile, Traffic *stores, const s64 *at, int parts, u8 *box) {
     Clip clips[PARTS];
     s64 inside[PARTS];
@@ -224,8 +224,8 @@ s64 write_bulk(Traffic *stores, u64 address, const u8 *data, u64 nbytes) {
 typedef struct {
     s64 lanes, row_chunks;
     const s64 *places;   // chunks of shared memory, [rows][row_chunks]
-    const s64 *words;    // of tensor memory, [lanes]: where the lane's columns begin
-    const s64 *rows;     // [lanes]: the lane's row
+    const s64 *words;    // words of tensor memory, [lanes]: the first of each lane's columns
+    const s64 *rows;     // row of each lane, [lanes]
 } TensorCopy;
 
 void copy_to_tensor_memory(const TensorCopy *copy, const Window *window, u32 *words) {

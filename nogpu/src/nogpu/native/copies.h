@@ -6,21 +6,21 @@
 
 enum { REFUSED = -1, RANKS = 5, CHUNK = 16 };
 
-// The stores of one instruction of a warp that no fence has followed.
+// Stores of one instruction of a warp that no fence has followed.
 typedef struct {
     const Context *warp;
     s64 pc;
-    s64 number;          // their mark; 0: none
-    s64 time;            // of the last one
+    s64 number;          // the stores' mark; 0: none
+    s64 time;            // time of the last store
 } Stores;
 
 // Marks of threads' stores that the async proxy may not see yet (hardware/store_marks.py).
 enum { GRAIN_SHIFT = 4, STORES = 1024 };
 typedef struct {
     s32 *marks;          // numbers, by offset / 16
-    Stores *stores;      // STORES of them, at `stores_place`; others are known to Python alone
-    s64 last;            // number given out
-    s64 live;            // there are some, so that reads are observed
+    Stores *stores;      // table of STORES, by `stores_place`; Python alone knows others
+    s64 last;            // number given out last
+    s64 live;            // nonzero if there are marks, so that reads are observed
 } StoreMarks;
 
 static inline int stores_place(const Context *warp, s64 pc) { return (int)(((u64)warp >> 4 ^ (u64)pc * 31) % STORES); }
@@ -29,11 +29,11 @@ static inline int stores_place(const Context *warp, s64 pc) { return (int)(((u64
 typedef struct Window {
     u8 *data;            // by offset in the CTA's window
     u64 end;             // offset
-    const u8 *guarded;   // whether a live mbarrier occupies the bytes, by offset / 8
-    s64 observed;        // accesses are to be reported: compiled code does not copy
-    s64 closed;          // the CTA has exited
-    s64 watched;         // threads' accesses are to be reported: Python performs them
-    StoreMarks *marked;  // their stores are marked here, NULL: nowhere
+    const u8 *guarded;   // nonzero if a live mbarrier occupies the bytes, by offset / 8
+    s64 observed;        // nonzero if accesses are reported, so that compiled code does not copy
+    s64 closed;          // nonzero if the CTA has exited
+    s64 watched;         // nonzero if threads' accesses are reported, so that Python performs them
+    StoreMarks *marked;  // marks of threads' stores, NULL: none
 } Window;
 
 // An allocation of global memory, and the traffic to or from it.
@@ -48,11 +48,11 @@ typedef struct {
 // A tensor map, decoded; unused dimensions have size and count 1. No address inside the tensor overflows.
 typedef struct {
     u64 address;
-    s64 bits;            // of an element
-    s64 row_bytes;       // of a row of the box, a multiple of 16
-    s64 pattern, shift;  // of the swizzle: bits of a line's number that change a chunk's, and their shift
-    s64 flip;            // the halves of chunks in odd lines change places
-    u8 fill[CHUNK];      // 16 bytes outside the tensor
+    s64 bits;            // bits of an element
+    s64 row_bytes;       // bytes of a row of the box, a multiple of 16
+    s64 pattern, shift;  // swizzle: bits of a line's number that change a chunk's, and their shift
+    s64 flip;            // nonzero if the halves of chunks in odd lines change places
+    u8 fill[CHUNK];      // value of 16 bytes outside the tensor
     s64 dims[RANKS], strides[RANKS], counts[RANKS], steps[RANKS];  // strides in bytes, steps and the others in elements
 } Tile;
 

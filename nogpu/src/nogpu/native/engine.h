@@ -1,8 +1,8 @@
-// What compiled kernels share: structures, which Python reads from this text (headers.py), and macros.
+// The base of compiled kernels: structures, which Python reads from this text (headers.py), and macros.
 //
 // A program is an array of Ops. Each names a kernel, a C function that works on the warp's register file and returns the
-// next Op, or NULL if the turn ends; Context.result then says why. A slot of the register file holds a row of 32 lanes,
-// or one value that is the same in every lane, in 8 bytes. A predicate is a mask of lanes, or 0 or 1.
+// next Op, or NULL if the turn ends; Context.result then gives the reason. A slot of the register file holds a row of 32
+// lanes, or one value that is the same in every lane, in 8 bytes. A predicate is a mask of lanes, or 0 or 1.
 
 #pragma once
 
@@ -10,14 +10,14 @@
 
 #define FULL 0xffffffffu
 
-enum { LANES = 32, WARPS = 32 };  // of a warp; of a CTA, at most
+enum { LANES = 32, WARPS = 32 };  // lanes of a warp; warps of a CTA, at most
 
-enum { SHARED_BASE = 0x400, RANK_SHIFT = 24 };  // of shared addresses (hardware/memory.py)
+enum { SHARED_BASE = 0x400, RANK_SHIFT = 24 };  // layout of shared addresses (hardware/memory.py)
 
 // A live allocation of global memory; arrays of them are in order of the addresses and end with an empty one.
 typedef struct {
     u64 start, end;      // addresses
-    u8 *marks;           // one per byte, for stores; NULL: stores are not counted
+    u8 *marks;           // marks of stores, one per byte; NULL: stores are not counted
     s64 requested;       // bytes of the stores
     s64 low, high;       // offsets: all marks that stores have set are in [low, high)
     s64 writable;
@@ -28,18 +28,18 @@ typedef struct Op Op;
 
 // An mbarrier (hardware/mbarriers.py).
 typedef struct Barrier {
-    s32 expected, pending;  // arrivals per phase; still missing in this phase
+    s32 expected, pending;  // arrivals per phase; arrivals missing in this phase
     s64 bytes;              // tx-count
     s64 phase;
     s64 ended;              // time when the last phase ended
-    u64 heard, news;        // what those who have arrived knew: in this phase, in those that are over
-    s32 delivered;          // bytes have arrived in this phase
+    u64 heard, news;        // ranks known to those who have arrived: so far; until the last phase's end
+    s32 delivered;          // nonzero if bytes have arrived in this phase
     s32 waiting;            // groups that wait and that Python keeps
-    s32 last_warp, last_pc; // of the last arrival if compiled code has performed it, else -1
-    s32 offset;             // in the CTA's shared memory
-    s32 last_kind;          // of the last arrival, if compiled code has performed it: BY_THREAD, BY_TILE_LOAD
-    s32 hides, unused;      // somebody may not see its initialisation
-    s64 warp_phases[WARPS]; // of the last arrival of each warp of the CTA that compiled code has performed; -1: none
+    s32 last_warp, last_pc; // warp and pc of the last arrival if compiled code has performed it, else -1
+    s32 offset;             // offset in the CTA's shared memory
+    s32 last_kind;          // BY_THREAD or BY_TILE_LOAD, of the last arrival if compiled code has performed it
+    s32 hides, unused;      // nonzero if somebody may not see its initialisation
+    s64 warp_phases[WARPS]; // phase of each warp's last arrival in compiled code; -1: none
     Context *first, *last_listed;  // list of the warps whose one group waits; all have waited longer than those of Python
 } Barrier;
 
@@ -50,17 +50,17 @@ typedef struct {
     Context **ready;        // ring of the warps that can run
     s64 room;               // places in it, a power of two
     s64 head, count;        // place of the first; warps
-    const Op *const *starts;  // by instruction: the Op with which a segment starts there
-    s64 progress, quiet;    // as of Python's machine
+    const Op *const *starts;  // by instruction: the first Op of the segment that starts there
+    s64 progress, quiet;    // fields of the same names of Python's machine
     s64 quantum;            // segments of a turn
-    s64 ticks, limit;       // turns so far; at which compiled code ends
+    s64 ticks, limit;       // turns so far; their number at which compiled code ends
     s64 effects;            // events so far that could have changed what a lane reads
-    s64 idle;               // turns since the last of them
-    s64 delayed;            // turns with an effect, since an asynchronous operation has happened last
-    s64 overdue;            // limit of these, for each warp that can run
+    s64 idle;               // turns since the last effect
+    s64 delayed;            // turns with an effect since the last asynchronous operation
+    s64 overdue;            // limit of `delayed`, for each warp that can run
     s64 outstanding;        // asynchronous operations that Python keeps
-    s64 stale;              // the live allocations have changed
-    Context *current;       // whose turn it is
+    s64 stale;              // nonzero if the live allocations have changed
+    Context *current;       // the warp whose turn it is
     struct Loads *loads;    // tile loads (loads.h), NULL: all are Python's
 } Turns;
 
@@ -68,64 +68,64 @@ enum { LOOK, SERVE, CONCLUDE };  // why compiled turns end (turns.c)
 
 struct Context {
     u8 *file;            // registers
-    // Of a turn: set at its start, and read at its end (hardware/register_file.py, Registers.enter).
+    // These fields are set at a turn's start and read at its end (hardware/register_file.py, Registers.enter).
     u32 mask, live;      // lanes of the group; lanes of the warp that have not exited
     s32 stop;            // index of the group's reconvergence point, or -1
-    s32 quantum;         // segments left
+    s32 quantum;         // segments left in the turn
     s64 progress;        // the time: events that other warps may see
     s64 issued;          // warp instructions of this turn so far
     const void *waited;  // the mbarrier that the group has waited for last, 1 for anything else;
                          // NULL: it has gone on since
     s64 waited_phase;
-    u32 clock_reads;     // so far, by the warp
-    s32 parity;          // of the phase that the group has to wait for, if the result is WAITS
-    s32 pc;              // instruction of the Op that has ended the turn, or has called its Python row last
+    u32 clock_reads;     // number so far, by the warp
+    s32 parity;          // parity of the phase that the group has to wait for, if the result is WAITS
+    s32 pc;              // instruction of the Op that has ended the turn, or has last called its Python row
     s32 result;          // index of the next instruction, or what `python` returned, DONE, or WAITS
-    u8 *shared;          // by offset in the CTA's window
+    u8 *shared;          // the CTA's shared memory, by offset in its window
     u64 shared_end;      // offset
-    const u8 *guarded;   // whether a live mbarrier occupies the bytes, by offset / 8
+    const u8 *guarded;   // nonzero if a live mbarrier occupies the bytes, by offset / 8
     u32 rank;
     Allocation *allocations;
     s64 allocation_count, recent;
     void (*python)(s32 pc, u32 mask);  // the Python row of an instruction
-    // What `python` or `wake` has put here: 0, ~pc if the group has to wait, or FAULT. It is FAULT before the call: a
-    // signal may end a Python function before its first instruction, and ctypes then returns anything.
+    // `python` or `wake` puts its answer here: 0, ~pc if the group has to wait, or FAULT. It is FAULT before the call:
+    // a signal may end a Python function before its first instruction, and ctypes then returns anything.
     s64 answer;
-    s32 action;          // what Python has to do if the result is DONE
+    s32 action;          // Python's task if the result is DONE
     s32 target, following, join;
-    u32 lanes;           // of the action
-    s32 warp;            // index in the CTA
-    u64 known;           // ranks whose CTAs have started, as far as the warp has heard
+    u32 lanes;           // lanes of the action
+    s32 warp;            // index of the warp in the CTA
+    u64 known;           // ranks whose CTAs have started, as far as the warp knows
     s64 synced;          // time of the latest event that the warp has waited for
     Barrier **barriers;  // live mbarriers, by offset / 8
-    void (*wake)(s32 offset);  // the groups that wait for the mbarrier at an offset of the CTA's shared memory run again
-    s32 polled;          // the warp has tested mbarriers in vain
-    s32 touched;         // it has used tensor memory and not released it
+    void (*wake)(s32 offset);  // lets the groups that wait for the mbarrier at an offset run again
+    s32 polled;          // nonzero if the warp has tested mbarriers in vain
+    s32 touched;         // nonzero if the warp has used tensor memory and not released it
     void (*watch)(void *watcher, Context *ctx, const Op *op);  // called before each instruction, in programs that are watched
     void *watcher;
-    // Of compiled turns (turns.c).
+    // These fields serve compiled turns (turns.c).
     Turns *turns;
-    const Op *resume;    // with which the one group of the warp goes on
-    s32 at;              // the instruction
-    s32 is_single;       // the warp has one group, of which all this is true
-    s32 blocked;         // it waits
-    s32 queued;          // the warp is in the ring
-    s32 moved;           // Python does not know yet where the group is
+    const Op *resume;    // next Op of the warp's one group
+    s32 at;              // instruction of `resume`
+    s32 is_single;       // nonzero if the warp has one group, which these fields describe
+    s32 blocked;         // nonzero if the group waits
+    s32 queued;          // nonzero if the warp is in the ring
+    s32 moved;           // nonzero if Python does not know yet where the group is
     s32 unused;
-    Context *next;       // in the list of the mbarrier `listed`
+    Context *next;       // next warp in the list of the mbarrier `listed`
     Barrier *listed;
     struct Trace *trace; // records of the warp (trace.c), NULL: it is not recorded
-    // Of programs whose registers are followed (sanitizer/registers.py).
+    // These fields serve programs whose registers are followed (sanitizer/registers.py).
     const s32 *uninitialised;  // by instruction: nonzero if it names a register with uninitialised bits; NULL: not followed
-    u32 outer;           // lanes that come to the checked instruction, those included for which its predicate does not hold
-    u32 cluster_size;    // CTAs
+    u32 outer;           // lanes that come to the checked instruction, whatever its predicate
+    u32 cluster_size;    // CTAs of the cluster
     struct AccessLog *log;  // notes of accesses to global memory that can be written, NULL: none are taken
     struct AccessLog *shared_log;  // notes of accesses to the CTA's shared memory, of all its warps; NULL: none are taken
-    u8 *unwritten;       // by offset: 0xFF where nobody has written the byte of shared memory; NULL: not followed
+    u8 *unwritten;       // 0xFF for each byte of shared memory that nobody has written; NULL: not followed
     struct Window *const *windows;  // the shared memory of the cluster's CTAs, by rank (copies.h)
 };
 
-// Accesses to global or shared memory (sanitizer/access_log.py): 2 words and the lanes' addresses or offsets each.
+// Log of accesses to global or shared memory (sanitizer/access_log.py): each has 2 words, then the lanes' addresses.
 typedef struct AccessLog {
     s64 used, room;      // accesses
     u64 words[];
@@ -133,7 +133,7 @@ typedef struct AccessLog {
 
 enum { DONE = -(1 << 30), FAULT = DONE + 1, WAITS = DONE + 2 };
 enum { LEAVE = 1, LEAVE_SOME, SPLIT };
-enum { UNINITIALISED = -(1 << 28) };  // `python` of that less an instruction's index: its registers are followed
+enum { UNINITIALISED = -(1 << 28) };  // `python` of UNINITIALISED - pc follows the registers of an instruction
 
 typedef const Op *Kernel(Context *, const Op *);
 struct Op {
@@ -144,7 +144,7 @@ struct Op {
     s64 x;           // a constant, a distance in Ops, or the address of a description
 };
 
-enum { KEEPS = 8, TO_ROW = 16 };  // lanes that are not active keep their value; the result goes to every lane of a row
+enum { KEEPS = 8, TO_ROW = 16 };  // flags: inactive lanes keep their value; the result goes to every lane of a row
 
 #define KERNEL(NAME) const Op *k_##NAME(Context *restrict ctx, const Op *restrict op)
 #define AT(T, x) ((T *)(ctx->file + op->x))
@@ -164,7 +164,7 @@ static inline Allocation *allocation_at(Context *ctx, u64 address) {
     return &all[low - 1];
 }
 
-// The turn ends with a result, and with it a segment.
+// Ends the turn, and its segment, with a result.
 static inline const Op *ends(Context *ctx, const Op *op, s32 result) {
     ctx->quantum--;
     ctx->result = result;
@@ -196,7 +196,7 @@ static inline const Op *to_python(Context *ctx, const Op *op) { return after(ctx
 s32 run_ops(Context *ctx, const Op *op);
 void wake_listed(Barrier *barrier);
 
-// Ends the phase of an mbarrier at a time if it is complete. Returns whether it was: those who wait have to be woken.
+// Ends the phase of an mbarrier at a time if it is complete. Returns 1 if it was: those who wait have to be woken.
 static inline int ends_phase(Barrier *barrier, s64 time) {
     if (barrier->pending || barrier->bytes) return 0;
     barrier->phase++;
@@ -209,7 +209,7 @@ static inline int ends_phase(Barrier *barrier, s64 time) {
 
 static inline u32 lane_bit(int lane) { return 1u << lane; }
 
-// Whether the active lanes are the live ones of a membermask (PTX ISA, "shfl.sync").
+// Returns 1 if the active lanes are the live ones of a membermask (PTX ISA, "shfl.sync").
 static inline int are_members(const Context *ctx, u32 members) {
     return !(ctx->mask & ~members) && !(members & ctx->live & ~ctx->mask);
 }
@@ -261,7 +261,7 @@ COMMIT(8) COMMIT(16) COMMIT(32) COMMIT(64)
         else commit64(ctx, op, row);                           \
     } while (0)
 
-// Declares source x as a row of n elements of T. Of one value each lane gets all of its n / 32 elements.
+// Declares source x as a row of n elements of T. If it is one value, each lane gets all of its n / 32 elements.
 #define SOURCE(T, x, bit, n)                                                       \
     T x##_row[n];                                                                  \
     const T *x = AT(const T, x);                                                   \

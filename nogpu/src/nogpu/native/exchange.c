@@ -6,7 +6,7 @@ enum { UP, DOWN, BUTTERFLY, INDEX };
 
 // shfl.sync of a row; opcodes/exchange.py packs it.
 typedef struct {
-    s32 mode, source, target, holds;  // slots; holds: of the predicate, or -1
+    s32 mode, source, target, holds;  // mode; slots; `holds`: slot of the predicate, or -1
     s32 by_lane, clamp;               // by_lane: every lane names a lane of its own
     u32 members;
     s32 lane;                         // slot

@@ -1,7 +1,7 @@
 // Floating-point sums, products, quotients and roots, to nearest even (PTX ISA, "Floating Point Instructions", "Half
 // Precision Floating Point Instructions").
 //
-// k_<operation>_<type>, and with _m the same with modifiers in Op.x.
+// Kernels are k_<operation>_<type>, and with modifiers in Op.x k_<operation>_<type>_m.
 
 #include "numbers.h"
 
@@ -111,8 +111,8 @@ DIVIDING(f64, SOURCE, f64, 1.0, __builtin_sqrt)
 ONE_MODIFIED(rsqrt_f32, f32, 32, (f32)(1 / __builtin_sqrt((f64)x)))
 ONE_SOURCE(rsqrt_f64, f64, 32, 1 / __builtin_sqrt(x))
 
-// neg and abs change the sign's bit, of NaNs too, but for bf16, whose NaNs become the canonical one; flushed by 16 or 32
-// bits if the exponent is 0.
+// neg and abs change the sign's bit, of NaNs too, except that NaNs of bf16 become the canonical one. Elements of 16 or
+// 32 bits are flushed if the exponent is 0.
 #define SIGNS(NAME, U, n, EXPONENT, E)                                                               \
     KERNEL(NAME) {                                                                                   \
         SOURCE(U, a, 0, n)                                                                           \

@@ -2,8 +2,8 @@
 
 #include "engine.h"
 
-// Register i of lane l gets word `places[32 i + l]`, if the mask has the lane and the register a slot, which is not
-// negative. With `packed` its halves are the low halves of that word and of word `places[32 (count + i) + l]`.
+// Register i of lane l gets word `places[32 i + l]`, if the mask has the lane and the register's slot is not negative.
+// With `packed` its halves are the low halves of that word and of word `places[32 (count + i) + l]`.
 void fragment_to_rows(u8 *file, const s32 *slots, s32 count, u32 mask, const u32 *words, const s64 *places, s32 packed) {
     for (int i = 0; i < count; i++, places += LANES) {
         if (slots[i] < 0) continue;

@@ -1,7 +1,8 @@
 // Tile loads from their issue to the end of a barrier's phase, under the schedule "late".
 //
 // Python executes the first loads between two places and lets compiled code repeat them (hardware/tile_loads.py): whatever
-// depends on the operands alone is known to be legal. What may change is checked here; if it has, Python does the load.
+// depends on the operands alone is known to be legal. Facts that may change are checked here; if one has, Python does
+// the load.
 
 #include "loads.h"
 
@@ -10,7 +11,7 @@ enum { COUNT_LIMIT = (1 << 20) - 1 };
 // The operands of an instruction; compiler/opcodes/copies.py packs it.
 typedef struct {
     s32 slots[3 + RANKS];        // destination, tensor map, mbarrier, coordinates; -1: the displacement is the value
-    u32 rows, wide;              // bits: the slot holds a row; it has 64 bits per lane
+    u32 rows, wide;              // bits, set if the slot holds a row; if it has 64 bits per lane
     s64 displacements[3];
     s64 rank;
 } Operands;
@@ -47,18 +48,18 @@ KERNEL(tile_load) {
     return op + 1;
 }
 
-// A route that Python has found legal.
+// Notes a route that Python has found legal.
 void learn_route(Loads *loads, const Route *route) {
     loads->routes[place(route->destination, route->map, route->barrier, route->shared)] = *route;
 }
 
-// The CTA of this shared memory is no more.
+// Forgets the routes of the CTA with this shared memory, which has ended.
 void forget_routes(Loads *loads, const u8 *shared) {
     for (int i = 0; i < ROUTES; i++)
         if (loads->routes[i].shared == shared) loads->routes[i].shared = 0;
 }
 
-// The mbarrier is no more. Returns whether a pending load is on its way to it.
+// Forgets the routes to an mbarrier that has ended. Returns 1 if a pending load is on its way to it.
 int forget_barrier(Loads *loads, const Barrier *barrier) {
     for (int i = 0; i < ROUTES; i++)
         if (loads->routes[i].target == barrier) memset(&loads->routes[i], 0, sizeof(Route));
@@ -67,7 +68,7 @@ int forget_barrier(Loads *loads, const Barrier *barrier) {
     return 0;
 }
 
-// The live allocations have changed: Python does the pending loads, and finds routes legal anew.
+// Forgets all routes because the live allocations have changed: Python does the pending loads, and finds routes anew.
 void forget_allocations(Loads *loads) {
     for (int i = 0; i < ROUTES; i++) loads->routes[i].shared = 0;
     for (int i = 0; i < PENDING; i++) loads->pending[i].route.loads = 0;

@@ -9,14 +9,14 @@ enum { ROUTES = 4096, PENDING = 64 };
 // A tile load that Python has found legal. Every field has 8 bytes.
 typedef struct {
     u64 destination, map, barrier;  // operands
-    const u8 *shared;               // of the CTA that issues it and receives it
+    const u8 *shared;               // memory of the CTA that issues and receives the load
     const Window *window;           // the same memory
     const Tile *tile;
-    Traffic *loads;                 // from the tensor's allocation; NULL: Python has to do the load
+    Traffic *loads;                 // traffic from the tensor's allocation; NULL: Python has to do the load
     Barrier *target;
-    u64 offset;                     // of the destination
-    s64 nbytes;                     // that arrive at the barrier
-    s64 rank;                       // of the tensor map
+    u64 offset;                     // offset of the destination
+    s64 nbytes;                     // bytes that arrive at the barrier
+    s64 rank;                       // rank of the tensor map
 } Route;
 
 // A load that has been issued.
@@ -24,8 +24,8 @@ typedef struct {
     Route route;
     s64 at[RANKS];                  // coordinates
     Context *issuer;
-    s64 pc;                         // of the instruction
-    u64 known;                      // ranks that the issuer had heard of
+    s64 pc;                         // pc of the instruction
+    u64 known;                      // ranks that the issuer knew
 } Load;
 
 typedef struct Loads {

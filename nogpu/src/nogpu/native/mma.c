@@ -2,7 +2,7 @@
 
 #include "mma.h"
 
-// Python's lock protects them: the library's functions run under it.
+// Python's lock protects these matrices: the library's functions run under it.
 static Matrix a_matrix, b_rows, b_panels;
 static f32 sums[STRIP * BLOCK] __attribute__((aligned(64)));
 
@@ -10,7 +10,7 @@ typedef struct {
     int low, high;  // exponents: multiples of 2**low, less than 2**high in magnitude
 } Range;
 
-// Of the scaled elements, NaN apart.
+// Range of the scaled elements, without NaN.
 static Range range_of(const Operand *operand, int rows, const u32 *codes) {
     int low = NAN_SCALE, high = -1;
     for (int row = 0; row < rows; row++)
@@ -23,7 +23,7 @@ static Range range_of(const Operand *operand, int rows, const u32 *codes) {
     return (Range){low - SCALE_BIAS + operand->low, high - SCALE_BIAS + operand->high};
 }
 
-// Floats suffice if operands, products and sums are neither subnormal nor infinite.
+// Returns 1 if floats suffice: operands, products and sums are neither subnormal nor infinite.
 static int fits_float(Range a, Range b, int k) {
     int lowest = -126, highest = 127, low = a.low + b.low, high = a.high + b.high;
     while (k > 1) {
@@ -41,7 +41,7 @@ static Precision precision_of(const Mma *call, const u32 *a_codes, const u32 *b_
     return call->narrow && multiplies_by_amx() ? IN_BF16 : IN_FLOAT;
 }
 
-// To nearest even.
+// f32 -> f16, to nearest even.
 static u16 float_to_half(f32 value) {
     u32 bits = bits_of(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7FFFFFFF;
     // Adding 2**-1 rounds to multiples of 2**-24, the unit of subnormal halves.
@@ -85,7 +85,7 @@ static void accumulate_s32(const Mma *call, u32 *words, const f32 *row, int coun
         }
 }
 
-// STRIP rows of D by `count` columns, in the lanes of a part of N.
+// Block of D: STRIP rows by `count` columns, in the lanes of a part of N.
 typedef struct {
     int part, row, column, count;
 } Block;

@@ -11,23 +11,23 @@
 #include "floats.h"
 
 enum {
-    ROW_BYTES = 32,      // of an operand in one instruction
+    ROW_BYTES = 32,      // bytes of an operand's row in one instruction
     CHUNK = 16,          // bytes that lie together in shared memory
     STRIP = 32,          // rows of D that are computed together
-    BLOCK = 64,          // and columns: a few cache lines of a lane
+    BLOCK = 64,          // columns of D that are computed together: a few cache lines of a lane
     PANEL = 32,          // columns that are multiplied together
-    MAX_ROWS = 256,      // of an operand: N; A has up to 128 in a CTA
+    MAX_ROWS = 256,      // rows of an operand: N; A has up to 128 in a CTA
     MAX_K = 64,
     TMEM_LANES = 128,
     QUADRANT = 32,       // lanes
     TMEM_COLUMNS = 576,  // 32-bit words of a lane of tensor memory, on the chip that has most
-    NAN_SCALE = 255,     // of ue8m0
-    SCALE_BIAS = 127     // of ue8m0
+    NAN_SCALE = 255,     // NaN of ue8m0
+    SCALE_BIAS = 127     // bias of ue8m0
 };
 
 enum {
     PAIRS,   // two 4-bit codes a byte
-    BYTES,   // a code a byte, also of fewer than 8 bits after they are transposed
+    BYTES,   // a code a byte, also codes of fewer than 8 bits after their transposition
     PADDED,  // 16 codes of `bits` bits, then padding, in 16 bytes
     HELD,    // a code of `bits` bits in the middle of a byte
     F16,
@@ -42,38 +42,38 @@ typedef enum { IN_BF16, IN_FLOAT, IN_DOUBLE } Precision;
 typedef struct {
     const s64 *chunks;    // numbers of the 16-byte items in shared memory, [rows][2] or, transposed, [k][...];
                           // 0: in tensor memory
-    const f32 *values;    // of codes, or float[256][2] of PAIRS; 0 where elements are numbers themselves
+    const f32 *values;    // values of codes, or float[256][2] for PAIRS; 0 if elements are numbers themselves
     const f32 *scales;    // values of scale factors' 256 codes; 0: none
     const u16 *products;  // bfloat16[256][16]: a scale factor's code, times a 4-bit element's; else 0
     s32 format;           // PAIRS to TF32
-    s32 bits;             // of codes
+    s32 bits;             // bits of a code
     s32 width;            // bytes of an element that is transposed; 0: rows are along K
-    s32 rows;             // in one CTA
-    s32 column;           // of tensor memory, where the operand is there
+    s32 rows;             // rows in one CTA
+    s32 column;           // column of tensor memory, if the operand is there
     s32 low, high;        // all values are multiples of 2**low and less than 2**high in magnitude
-    s32 scale_column;     // of tensor memory: first one of the scale factors
-    s32 scale_rows;       // whose factors each part of the lanes holds
-    s32 scale_parts;      // of the lanes, whose rows follow each other: 1 or 2
-    s32 scale_byte;       // first one in the word
-    s32 scale_count;      // of a row
+    s32 scale_column;     // first column of the scale factors in tensor memory
+    s32 scale_rows;       // rows whose factors each part of the lanes holds
+    s32 scale_parts;      // parts of the lanes, whose rows follow each other: 1 or 2
+    s32 scale_byte;       // first factor's byte in the word
+    s32 scale_count;      // factors of a row
 } Operand;
 
 typedef struct {
     Operand a, b;
-    s32 ctas;            // 1, or 2 of a pair: each has its rows of A and its part of B's
+    s32 ctas;            // 1, or 2 for a pair, each with its rows of A and its part of B's
     s32 k;
     s32 n;
-    s32 parts;           // of N, each in its own half of the lanes: 1 or 2
-    s32 spread;          // D's rows lie in the lower halves of quadrants
-    s32 lane, column;    // of D
+    s32 parts;           // parts of N, each in its own half of the lanes: 1 or 2
+    s32 spread;          // nonzero if D's rows lie in the lower halves of quadrants
+    s32 lane, column;    // lane and column of D
     s32 d_type;          // D_F32 to D_S32
     s32 accumulate;
     s32 negate;
     s32 saturate;
-    s32 d_shift;         // D counts 2**-d_shift
-    s32 narrow;          // bfloat16 holds all values of A and B exactly, and their products are no subnormals
-    s32 wide;            // scale factors are powers of two whose products may exceed float's range
-    u32 disabled[2][4];  // per CTA, a bit per lane that keeps D
+    s32 d_shift;         // D is scaled by 2**-d_shift
+    s32 narrow;          // nonzero if bfloat16 holds A and B exactly, and their products are no subnormals
+    s32 wide;            // nonzero if products of scale factors, powers of two, may exceed float's range
+    u32 disabled[2][4];  // bits of the lanes that keep D, per CTA
 } Mma;
 
 // An operand as numbers: [rows][k], or B in panels, [panel][k][PANEL], with bfloat16 in pairs along K.
@@ -84,7 +84,7 @@ typedef union {
     f64 doubles[MAX_ROWS * MAX_K];
 } Matrix;
 
-// The executed instruction's CTAs: their memories from the first byte on.
+// Memories of a CTA that executes the instruction, from the first byte on.
 typedef struct {
     const u8 *shared;
     u32 *tensor;
@@ -93,7 +93,7 @@ typedef struct {
 // Returns 0, or 1 if copies of A or of scale factors in tensor memory differ: D may be computed in part then.
 int mma(const Mma *call, const u8 *shared, u32 *tensor, const u8 *odd_shared, u32 *odd_tensor);
 
-// Whether AMX multiplies from now on: if wanted and if CPU, compiler and operating system have it.
+// Lets AMX multiply from now on if it is wanted and CPU, compiler and operating system have it. Returns 1 if it does.
 int use_amx(int wanted);
 
 // mma_decode.c. packed: uint8[rows][32]. codes: per row, scale factors' codes from the low byte on.
@@ -106,8 +106,8 @@ void decode_operand(const Operand *operand, int rows, int k, const u8 *packed, c
 int multiplies_by_amx(void);
 void pairs_to_bf16(const Operand *operand, int rows, const u8 *packed, const u32 *codes, u16 *out);
 void arrange_panels(const Mma *call, Precision precision, const Matrix *rows, Matrix *panels);
-// Around calls of multiply_panel.
+// These functions must enclose calls of multiply_panel.
 void begin_products(Precision precision);
 void end_products(Precision precision);
-// sums, float[STRIP][BLOCK], the first PANEL of each row: the rows of A from `row` on by a panel of B.
+// Multiplies the rows of A from `row` on by a panel of B. sums: float[STRIP][BLOCK]; the first PANEL of a row are set.
 void multiply_panel(Precision precision, const Matrix *a, int row, int k, const Matrix *panels, int panel, f32 *sums);

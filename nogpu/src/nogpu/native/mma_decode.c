@@ -2,7 +2,7 @@
 
 #include "mma.h"
 
-// Rows along K, two items each.
+// Gathers rows along K, two items each.
 static void fetch_rows(const Operand *operand, const u8 *shared, u8 *packed) {
     for (int i = 0; i < 2 * operand->rows; i++) memcpy(packed + CHUNK * i, shared + CHUNK * operand->chunks[i], CHUNK);
 }
@@ -16,7 +16,7 @@ static void unpack_chunk(const u8 *chunk, int bits, u8 *codes) {
     }
 }
 
-// Rows along M or N, `k` of them, whose elements of `width` bytes become rows along K.
+// Transposes `k` rows along M or N, with elements of `width` bytes, to rows along K.
 #define TRANSPOSE(type)                                                                                \
     for (int row = 0; row < per_chunk; row++) {                                                        \
         type element;                                                                                  \
@@ -44,7 +44,7 @@ static void fetch_transposed(const Operand *operand, int k, const u8 *shared, u8
         }
 }
 
-// A in tensor memory, in the lanes of D's rows; where both halves of the lanes have D's rows they have A's as well.
+// A in tensor memory is in the lanes of D's rows. If both halves of the lanes have D's rows, they have A's as well.
 static int fetch_lanes(const Operand *operand, const Mma *call, const u32 *tensor, u8 *packed) {
     for (int row = 0; row < operand->rows; row++) {
         int lane = call->spread ? row / 16 * QUADRANT + row % 16 + call->lane : row;
@@ -63,8 +63,8 @@ int fetch_operand(const Operand *operand, const Mma *call, const Cta *cta, u8 *p
     return 0;
 }
 
-// The factors of row r are bytes of the word in lane r % 32, column r / 32, of every quadrant of its part. Returns 1 if
-// the quadrants differ.
+// Fetches scale factors. Those of row r are bytes of the word in lane r % 32, column r / 32, of every quadrant of its
+// part. Returns 1 if the quadrants differ.
 int fetch_scales(const Operand *operand, const Cta *cta, u32 *codes) {
     int quadrants = TMEM_LANES / QUADRANT / operand->scale_parts, shift = 8 * operand->scale_byte;
     u32 mask = (operand->scale_count == 4 ? ~0u : (1u << 8 * operand->scale_count) - 1) << shift;

@@ -1,7 +1,7 @@
 // Products of decoded operands: with AMX where the CPU has it and bfloat16 holds the operands, else by vectors.
 //
-// Both sum in float, from zero, each in its own order. AMX takes subnormals for zero: its operands have none, and D is
-// added outside of it.
+// Both ways sum in float, from zero, each in its own order. AMX takes subnormals for zero: its operands have none, and
+// D is added outside of it.
 
 #include "mma.h"
 
@@ -75,7 +75,7 @@ enum { TILE_ROWS = 16, TILE_BYTES = 64, TILE_K = 32 };
 
 static int has_amx(void) { return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0; }
 
-// Of all eight tiles. It is constant data because GCC takes the instruction for a reader of its first bytes only.
+// Configuration of all eight tiles. It is constant because GCC thinks that the instruction reads its first bytes only.
 static const struct {
     u8 palette, start_row, reserved[14];
     u16 row_bytes[16];
@@ -88,7 +88,7 @@ static const struct {
 
 static void begin_bf16(void) {
     _tile_loadconfig(&configuration);
-    // Operands are in memory: GCC does not know that tiles are loaded from it.
+    // GCC does not know that tiles are loaded from memory, where the operands are.
     __asm__ volatile("" ::: "memory");
 }
 
@@ -121,7 +121,7 @@ static void multiply_bf16(const u16 *a, int k, const u32 *panel, f32 *sums) {
 // 16 bytes are 32 elements, of two blocks of 16: one shuffle of a table of twice 16 products takes them all.
 void pairs_to_bf16(const Operand *operand, int rows, const u8 *packed, const u32 *codes, u16 *out) {
     const __m128i low = _mm_set1_epi8(15), second = _mm_set1_epi8(16);
-    int shift = operand->scale_count == 4 ? 8 : 0;  // to the second block's factor, if it has one of its own
+    int shift = operand->scale_count == 4 ? 8 : 0;  // distance to the second block's factor, if it has one of its own
     for (int row = 0; row < rows; row++)
         for (int half = 0; half < 2; half++) {
             u32 factors = codes[row] >> (8 + shift) * half;
@@ -141,7 +141,7 @@ void pairs_to_bf16(const Operand *operand, int rows, const u8 *packed, const u32
 
 static int has_amx(void) { return 0; }
 
-// Never called: without AMX nothing is decoded to bfloat16.
+// These functions are never called: without AMX nothing is decoded to bfloat16.
 static void begin_bf16(void) {}
 
 static void end_bf16(void) {}
@@ -196,7 +196,7 @@ static void transpose_words(const u32 *from, int columns, u32 *to) {
     }
 }
 
-// rows: [n][k]. Each part of N begins a panel. N and its parts are multiples of 8.
+// Arranges rows, [n][k], in panels. Each part of N begins a panel. N and its parts are multiples of 8.
 void arrange_panels(const Mma *call, Precision precision, const Matrix *rows, Matrix *panels) {
     int k = call->k, words = precision == IN_BF16 ? k / 2 : k, count = call->n / call->parts;
     int part_panels = (count + PANEL - 1) / PANEL;

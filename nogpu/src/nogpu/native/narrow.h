@@ -5,7 +5,7 @@
 #include "numbers.h"
 
 enum { SATFINITE = 128, FLUSH_SOURCE = 256, DIRECTION = 9, INTEGRAL = 12 };  // bits of Op.x, besides arithmetic.h's
-enum { NEAREST, ZERO, DOWN, UP };  // x >> DIRECTION & 3, and less one x >> INTEGRAL & 7
+enum { NEAREST, ZERO, DOWN, UP };  // values of x >> DIRECTION & 3, and of (x >> INTEGRAL & 7) - 1
 
 static inline f64 integral(f64 x, int direction) {
     return direction == ZERO   ? __builtin_trunc(x)
@@ -31,7 +31,7 @@ static inline u64 narrowed(f64 x, int fraction, int lowest, int highest, int dir
     return code | sign << (width - 1);
 }
 
-// What happens to a number before it is narrowed; `largest` is the largest of the result's format.
+// Applies the modifiers to a number before it is narrowed. largest: the largest number of the result's format.
 static inline f64 prepared(f64 x, s64 flags, f64 largest) {
     if (flags & FLUSH_SOURCE && __builtin_fabs(x) < 0x1p-126) x = __builtin_copysign(0, x);
     if (flags >> INTEGRAL & 7) x = integral(x, (int)(flags >> INTEGRAL & 7) - 1);

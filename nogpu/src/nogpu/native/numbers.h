@@ -1,4 +1,4 @@
-// Sources and results of floating-point kernels: rows of f32 (of f64 for f64), which f16 and bf16 are widened to.
+// Sources and results of floating-point kernels: rows of f32, to which f16 and bf16 are widened, or of f64.
 //
 // A family is f32, f64, f16 or bf16; n is 32, or 64 for pairs.
 
@@ -56,8 +56,8 @@ static inline void flushed_halves(u16 *h, int n) {
     COMMIT_ROW(h)
 #define FINISH_f64(n) COMMIT_ROW(r)
 
-// NaN results: of f32 the canonical one; f16 and bf16 make it when they are rounded; of f64 the first source that is one,
-// made quiet, else the one that the operation makes.
+// A NaN result of f32 is the canonical one; f16 and bf16 get theirs when they are rounded. In f64 it is the first
+// source that is a NaN, made quiet, else the NaN that the operation makes.
 #define CANONICAL_f32(e, x, y, z) nan32(e)
 #define CANONICAL_f16(e, x, y, z) (e)
 #define CANONICAL_bf16(e, x, y, z) (e)

@@ -1,6 +1,6 @@
 // cvt to and from pairs of 8, 6 and 4 bits, cvt.pack, stochastic rounding (PTX ISA, "cvt", "cvt.pack").
 //
-// A pair is in the two low bytes of a register, of e2m1 in the lowest one. The second source is the lower number.
+// A pair is in the two low bytes of a register, a pair of e2m1 in the lowest. The second source is the lower number.
 
 #include "narrow.h"
 
@@ -28,7 +28,7 @@ static inline f32 decoded_scale(u32 code) {
     return f32_of(code == 0 ? 0x00400000 : code == 255 ? 0x7fffffff : code << 23);
 }
 
-// Magnitudes as powers of two, at or below them, or at or above them
+// Magnitudes -> powers of two, rounded down or up
 static inline u32 encoded_scale(f32 x, s64 flags) {
     u64 bits = bits_of_f64(__builtin_fabs((f64)x));
     s64 code = (s64)(bits >> 52) - 1023 + 127;
@@ -116,7 +116,7 @@ KERNEL(cvt_pack) {
 }
 
 // Stochastic rounding (`.rs`): random bits, y >> (x >> RANDOM), are added to those cut off; a carry rounds away from zero.
-// f16 uses 13 of them, and adds them to the first bits cut off where the result is subnormal.
+// f16 uses 13 random bits, and adds them to the first bits cut off if the result is subnormal.
 enum { RANDOM = 16 };
 static inline u16 brain_by_chance(f32 x, u32 random) {
     u32 bits = bits_of(x), finite = (bits & 0x7f800000) != 0x7f800000;

@@ -1,7 +1,7 @@
 // Arithmetic rounded toward zero, down or up (`.rz`, `.rm`, `.rp`), by the CPU's rounding mode.
 //
-// k_<operation>_<type>_r; Op.x has modifiers and rounding. The loops are functions that the compiler knows nothing of, so
-// that it moves no operation across the changes of the mode.
+// Kernels are k_<operation>_<type>_r; Op.x has modifiers and rounding. The loops are functions that the compiler cannot
+// look into, so that it moves no operation across the changes of the mode.
 
 #include <fenv.h>
 

@@ -1,15 +1,15 @@
 // Texels by coordinates, filtered (CUDA C++ Programming Guide, "Texture Fetching").
 //
 // tex is done here if all lanes name one texture, for which the instruction is legal, and nobody takes notes of
-// accesses. For any other the instruction's Python row is called (ops/textures.py), which raises the error, or has done
-// here what it has checked.
+// accesses. For any other tex the instruction's Python row is called (ops/textures.py), which raises the error, or has
+// checked fetches done here.
 
 #include "textures.h"
 #include <math.h>
 
 enum { WEIGHTS = 256 };  // a weight has 8 bits of fraction, and 1 is one
 
-// The index of the texel that stands for an index, -1 for the border.
+// The index, within the size, of the texel that is read for an index; -1 for the border.
 static s64 inside(s64 i, s64 size, s32 mode) {
     if (i >= 0 && i < size) return i;
     if (mode == CLAMP) return i < 0 ? 0 : size - 1;
@@ -30,7 +30,7 @@ static u64 place_of(const Texture *texture, const s64 *at) {
     return address;
 }
 
-// A channel as an integer, extended to 32 bits, or the bits of a float.
+// The value of a channel: an integer extended to 32 bits, or the bits of a float.
 static u32 bits_of(const Texture *texture, u64 address, int channel) {
     u64 place = address + (u64)(channel * texture->bits / 8);
     u32 bits = 0;
@@ -45,7 +45,7 @@ static u32 bits_of(const Texture *texture, u64 address, int channel) {
     return bits;
 }
 
-// A channel as a number: a float, or the fraction that an integer is of its largest.
+// The value of a channel as a number: a float, or an integer as a fraction of the largest one.
 static f64 number_of(const Texture *texture, u64 address, int channel) {
     if (!address) return texture->border[channel];
     u32 bits = bits_of(texture, address, channel);
@@ -64,7 +64,7 @@ static void put(u32 *word, f64 value) {
     memcpy(word, &single, sizeof single);
 }
 
-// The first texel of a fetch by floats, and the weights of those behind it in 1/256; filtered says whether there are any.
+// Finds the first texel of a fetch by floats, and the weights in 1/256 of those behind it, which a filtered fetch has.
 static void locate(const Texture *texture, const u32 *coordinates, int lane, int filtered, s64 *at, s64 *weights) {
     for (int d = 0; d < texture->dimensions; d++) {
         f32 given;
@@ -99,8 +99,8 @@ static void fetch_lane(const Texture *texture, const s64 *at, const s64 *weights
     for (int c = 0; is_sum && c < texture->channels; c++) put(&result[LANES * c + lane], sums[c]);
 }
 
-// Texels for the lanes of a mask. coordinates: rows of floats, or of one integer; result: a row for each channel, of
-// floats or integers; touched: rows of the addresses of texels, 0 for the border, if they are needed.
+// Fetches texels for the lanes of a mask. coordinates: rows of floats, or of one integer; result: a row for each channel,
+// of floats or integers; touched: rows of the addresses of texels, 0 for the border, if they are needed.
 void fetch_texels(const Texture *texture, u32 mask, const u32 *coordinates, s32 is_integer, u32 *result, u64 *touched) {
     for (int lane = 0; lane < LANES; lane++) {
         s64 at[AXES] = {0}, weights[AXES] = {0};
@@ -132,21 +132,21 @@ void gather_texels(const Texture *texture, u32 mask, const u32 *coordinates, s32
 
 // tex; compiler/opcodes/textures.py packs it.
 typedef struct {
-    s32 handle, handle_is_row;  // slot
-    s32 dimensions, is_integer, is_float;  // of coordinates; of the result
+    s32 handle, handle_is_row;  // slot; nonzero if it holds a row
+    s32 dimensions, is_integer, is_float;  // number and type of coordinates; type of the result
     s32 unused;
-    s32 coordinates[AXES], rows[AXES];  // slots; whether they hold rows
+    s32 coordinates[AXES], rows[AXES];  // slots; nonzero if they hold rows
     s32 destinations[CHANNELS]; // slots of rows, -1 for none
 } Fetch;
 
 static const Texture *known[MOST_KNOWN];
 
-// Makes a texture known by its handle, or (NULL) forgotten.
+// Notes the texture of a handle; NULL forgets it.
 void know_texture(u64 handle, const Texture *texture) {
     if (handle < MOST_KNOWN) known[handle] = texture;
 }
 
-// The texture of all active lanes, 0 if Python has to look at the fetch.
+// The texture that all active lanes name, 0 if Python has to check the fetch.
 static const Texture *texture_of(Context *ctx, const Fetch *fetch) {
     const u64 *row = (const u64 *)(ctx->file + fetch->handle);
     u64 handle = row[fetch->handle_is_row ? __builtin_ctz(ctx->mask) : 0];

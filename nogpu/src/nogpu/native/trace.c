@@ -1,7 +1,7 @@
-// The trace of a launch: what each warp instruction was, and what it moved or waited for (clock/trace.py has the format).
+// The trace of a launch: records of warp instructions with their accesses or waits (clock/trace.py has the format).
 //
 // A program that is recorded is a watched program whose watcher is a Recorder. An instruction's recipe says where its
-// operands are. Instructions with the flag `later` are recorded by Python when they have been executed: they may have to
+// operands are. Python has instructions with the flag `later` recorded when they have been executed: they may have to
 // wait, and are then executed again.
 
 #include <stdlib.h>
@@ -14,28 +14,28 @@ typedef struct Trace {
     s64 count, room;
 } Trace;
 
-// A number: what is in a slot, if there is one, plus a constant.
+// A number: the value in a slot, if there is one, plus a constant.
 typedef struct {
     s32 slot;            // -1: none
     u32 form;            // BY_LANE, WIDE, NARROW
     s64 constant;
 } Value;
 
-enum { BY_LANE = 1, WIDE = 2, NARROW = 4 };  // it is a row; of 64 bits per lane; the sum has 32 bits
+enum { BY_LANE = 1, WIDE = 2, NARROW = 4 };  // forms: the slot is a row; it has 64 bits per lane; the sum has 32 bits
 
 enum { PLAIN, WORDS, ACCESS, BARRIER, WAIT };  // kinds of recipes
 enum { GENERIC, GLOBAL, SHARED, LOCAL, CONSTANT };  // forms of ACCESS: the state space in the text
 enum { INIT, INVAL, ARRIVE, COMPLETE };                  // forms of BARRIER
 enum { PARITY, STATE };                        // forms of WAIT
 enum { IS_GLOBAL, IS_SHARED, IS_REMOTE, IS_LOCAL, IS_CONSTANT };  // spaces in records
-enum { SHARED_TAG = 1, LOCAL_TAG = 2, TAG_SHIFT = 56 };           // of generic addresses (ops/memory.py)
+enum { SHARED_TAG = 1, LOCAL_TAG = 2, TAG_SHIFT = 56 };           // tags of generic addresses (ops/memory.py)
 
 // clock/recipes.py packs it.
 typedef struct {
     s32 kind, form;
-    s32 nbytes;          // of ACCESS: per lane
-    u32 lanes;           // of ACCESS: whose addresses count
-    s32 count;           // of WORDS: words; of ACCESS: 2 if it signals an mbarrier
+    s32 nbytes;          // bytes per lane of an ACCESS
+    u32 lanes;           // lanes whose addresses count in an ACCESS
+    s32 count;           // number of WORDS; 2 for an ACCESS that signals an mbarrier
     s32 later;
     Value address;
     Value values[4];     // WORDS: the words; ACCESS: mbarrier, bytes; BARRIER: count, bytes; WAIT: parity or state
@@ -81,8 +81,8 @@ static int are_equal(const u64 *at, u32 mask) {
     return 1;
 }
 
-// Wavefronts of an access to shared memory: the most words of a bank, for as many lanes at a time as have 128 bytes. One
-// serves all lanes that have the same address.
+// The number of wavefronts of an access to shared memory: the most words of a bank, summed over groups of lanes that
+// have 128 bytes. One wavefront serves all lanes if they have the same address.
 static u32 wavefronts(const u64 *at, u32 mask, int nbytes) {
     if (are_equal(at, mask)) return 1;
     int step = nbytes <= 4 ? LANES : nbytes >= LINE ? 1 : LINE / nbytes, words = nbytes <= 4 ? 1 : nbytes / 4;
@@ -104,7 +104,7 @@ static u32 wavefronts(const u64 *at, u32 mask, int nbytes) {
     return total;
 }
 
-// The lines that an access to global memory touches, with masks of their sectors.
+// Appends the lines that an access to global memory touches, with masks of their sectors.
 static void put_lines(Trace *trace, const u64 *at, u32 mask, int nbytes) {
     u64 lines[LANES];
     u32 sectors[LANES];
@@ -157,7 +157,7 @@ static void put_access(const Recorder *recorder, const Context *ctx, const Recip
     }
 }
 
-// An operation on mbarriers: a group of words for each that lanes name.
+// Appends an operation on mbarriers: a group of words for each mbarrier that lanes name.
 static void put_barrier(const Context *ctx, const Recipe *recipe, Trace *trace, u32 mask) {
     while (mask) {
         int first = __builtin_ctz(mask);
@@ -175,7 +175,7 @@ static void put_barrier(const Context *ctx, const Recipe *recipe, Trace *trace, 
     }
 }
 
-// A wait for an mbarrier. Returns whether it is over.
+// Appends a wait for an mbarrier. Returns 1 if the wait is over.
 static int put_wait(const Context *ctx, const Recipe *recipe, Trace *trace, u32 mask) {
     int first = __builtin_ctz(mask);
     u64 address = value_of(ctx, &recipe->address, first), offset = address & OFFSET;
@@ -209,7 +209,7 @@ static void record_as(const Recorder *recorder, Context *ctx, const Recipe *reci
     trace->words[start] = (u32)pc | count << COUNT_SHIFT | (mask != FULL ? IN_PART : 0);
 }
 
-// Context.watch of recorded programs.
+// Records an instruction about to be executed: Context.watch of recorded programs.
 void record_instruction(void *watcher, Context *ctx, const Op *op) {
     const Recorder *recorder = watcher;
     const Recipe *recipe = &recorder->recipes[op->pc];
@@ -218,12 +218,12 @@ void record_instruction(void *watcher, Context *ctx, const Op *op) {
     else if (recipe->kind == WAIT || !recipe->later) record_as(recorder, ctx, recipe, op->pc, ctx->mask);
 }
 
-// An instruction that is recorded later has been executed.
+// Records an instruction with the flag `later`, which has been executed.
 void record_executed(const Recorder *recorder, Context *ctx, s32 pc, u32 mask) {
     if (ctx->trace && recorder->recipes[pc].kind != WAIT) record_as(recorder, ctx, &recorder->recipes[pc], pc, mask);
 }
 
-// Adds words that Python has made.
+// Appends words that Python has made.
 void append_words(Trace *trace, const u32 *words, s64 count) { memcpy(reserve(trace, count), words, (size_t)count * 4); }
 
 void free_trace(Trace *trace) {

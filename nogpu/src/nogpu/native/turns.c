@@ -2,7 +2,7 @@
 
 #include "loads.h"
 
-// The group of the warp can run.
+// Puts a warp whose group can run into the ring.
 void enqueue(Context *ctx) {
     Turns *turns = ctx->turns;
     ctx->blocked = 0;
@@ -11,7 +11,7 @@ void enqueue(Context *ctx) {
     turns->ready[(turns->head + turns->count++) & (turns->room - 1)] = ctx;
 }
 
-// The warp that has waited longest for a turn, which is no longer queued. There must be one.
+// Takes the warp that has waited longest for a turn out of the ring, which must not be empty.
 Context *dequeue(Turns *turns) {
     Context *ctx = turns->ready[turns->head & (turns->room - 1)];
     turns->head++;
@@ -20,7 +20,7 @@ Context *dequeue(Turns *turns) {
     return ctx;
 }
 
-// The warps in the mbarrier's list can run.
+// Puts the warps of the mbarrier's list, which can run, into the ring.
 void wake_listed(Barrier *barrier) {
     Context *ctx = barrier->first;
     barrier->first = barrier->last_listed = 0;
@@ -49,7 +49,7 @@ static void go_on_at(Context *ctx, s32 pc) {
     ctx->resume = ctx->turns->starts[pc];
 }
 
-// The group waits for the mbarrier. Returns 0 if it can't be in the list: Python has to put it in its own.
+// Puts a group that waits into the mbarrier's list. Returns 0 if that cannot be: Python has to put it into its own.
 static int wait_listed(Context *ctx) {
     Barrier *barrier = (Barrier *)ctx->waited;
     if (barrier->waiting || (ctx->listed && ctx->listed != barrier)) return 0;
@@ -63,7 +63,7 @@ static int wait_listed(Context *ctx) {
     return 1;
 }
 
-// A turn of a warp that has one group. Returns 0 if Python has to end it.
+// Executes a turn of a warp that has one group. Returns 0 if Python has to end the turn.
 static int take_turn(Turns *turns, Context *ctx) {
     ctx->quantum = (s32)turns->quantum;
     ctx->progress = turns->progress;
@@ -85,7 +85,7 @@ static int take_turn(Turns *turns, Context *ctx) {
 
 static s64 pending(const Turns *turns) { return turns->loads ? turns->loads->count : 0; }
 
-// Whether Python may leave the next turn to compiled code, too.
+// Returns 1 if Python may leave the next turn to compiled code, too.
 static int goes_on(Turns *turns) {
     s64 effects = turns->progress - turns->quiet;
     if (effects == turns->effects) return ++turns->idle <= turns->count;
@@ -95,9 +95,9 @@ static int goes_on(Turns *turns) {
     return ++turns->delayed <= turns->overdue * (turns->count ? turns->count : 1);
 }
 
-// Gives turns to the warps that can run, in order, and executes a tile load when none can. Returns why it ends: LOOK,
-// Python has to look after the rest, if there is any; SERVE, the warp `current` needs Python's turn; CONCLUDE, Python has
-// to end its turn.
+// Gives turns to the warps that can run, in order, and executes a tile load when none can. Returns the reason of its
+// end: LOOK if Python has to look after the rest, SERVE if the warp `current` needs a turn by Python, CONCLUDE if
+// Python has to end that warp's turn.
 s32 run_turns(Turns *turns) {
     while (turns->ticks < turns->limit && !turns->stale) {
         if (!turns->count) {

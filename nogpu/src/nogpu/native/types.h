@@ -4,7 +4,7 @@
 //   takes; word is an argument of a CUDA function, a number or an address.
 // - Structs are typedefs in CamelCase, functions and variables snake_case, enumerators and macros UPPER_CASE.
 // - Numbers that have a name are enumerators. Python reads them and the structs from these texts (headers.py).
-// - A null pointer is 0 and a truth by itself. A function that can be refused says in its comment which result is that;
+// - A null pointer is 0 and a truth by itself. The comment of a function that can be refused names the result for that;
 //   an error that Python raises is left in a field (Context.result, Sim.error).
 // - A comment is //: a sentence above what it is about, or a noun phrase behind a field.
 // - A body of one statement has no braces, and stands behind its `if`, `else` or `for` where 120 columns hold it.

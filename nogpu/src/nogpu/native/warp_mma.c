@@ -5,14 +5,14 @@
 
 #include "narrow.h"
 
-enum { HALF, BRAIN, TF32, E4M3, E5M2, S8, U8, S4, U4 };  // opcodes/warp_mma.py numbers them
+enum { HALF, BRAIN, TF32, E4M3, E5M2, S8, U8, S4, U4 };  // types, as opcodes/warp_mma.py numbers them
 enum { SINGLE_RESULT, HALF_RESULT, INTEGER_RESULT };
 enum { COLUMNS = 8, MOST_ROWS = 16, MOST_K = 64 };
-enum { ONE_VALUE = 1 << 30 };  // of a slot that holds one value for all lanes
+enum { ONE_VALUE = 1 << 30 };  // flag of a slot that holds one value for all lanes
 
 typedef struct {
     s32 of_a, of_b, result, m, k, saturates;
-    const f32 *a_numbers, *b_numbers;  // of every code of 8 bits
+    const f32 *a_numbers, *b_numbers;  // number of every code of 8 bits
     s32 a[4], b[2], c[4], d[4];        // slots
 } WarpMma;
 
@@ -23,7 +23,7 @@ static const u32 *row_at(const Context *ctx, s32 slot, u32 *spread) {
     return spread;
 }
 
-// The elements of a register's words, lane by lane. Returns how many a word has.
+// Unpacks the elements of a register's words, lane by lane. Returns the number of elements of a word.
 static int unpack(const u32 *words, s32 kind, const f32 *numbers, f64 *to) {
     const u8 *codes = (const u8 *)words;
     switch (kind) {
@@ -57,7 +57,7 @@ static int unpack(const u32 *words, s32 kind, const f32 *numbers, f64 *to) {
     }
 }
 
-// Rows of A, or columns of B, of `halves` blocks of eight: element k of row i goes to to[k * stride + i].
+// Gathers rows of A, or columns of B, of `halves` blocks of eight: element k of row i goes to to[k * stride + i].
 static void matrix(const Context *ctx, const s32 *slots, int halves, int k, s32 kind, const f32 *numbers, f64 *to, int stride) {
     for (int r = 0, done = 0; done < k; r++) {
         int per = 0;
