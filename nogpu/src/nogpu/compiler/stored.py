@@ -39,7 +39,7 @@ class StoredEntry(Entry):
     image: Image = dataclasses.field(kw_only=True, repr=False)
 
     def parsed(self) -> Entry:
-        """The same kernel, parsed from its text."""
+        """Kernel, parsed again from the module's text."""
         return parse(self.module_text).entries[self.name]
 
 

@@ -26,9 +26,9 @@ class RegisterUses:
     """Registers of a program, for a sanitizer that follows uninitialised bits in them."""
 
     defines: list[tuple[str, ...]]
-    """By instruction: the registers that it writes."""
+    """Registers that each instruction writes."""
     uses: list[tuple[str, ...]]
-    """By instruction: the registers that it reads, the guard included."""
+    """Registers that each instruction reads, the guard included."""
     unwritten: frozenset[str]
     """Registers that may be read before they are written."""
     places: dict[str, tuple[int, int, bool]]
