@@ -74,7 +74,7 @@ class WarpClock:
         self.has_written = True
         self.changes = 0  # grows with acquires, releases and accesses
         self._parts = [_Part(FULL, agents.clock())]
-        # By scope: lanes of the last fence of threads of at least that scope, and their clock at that fence
+        # Lanes of the last fence of threads of at least a scope, and their clock at that fence, by scope
         self._behind = [(0, _NOBODY)] * SCOPES
         # Relaxed waits that no fence has followed: (lanes, clock, its first row, scope that a fence needs)
         self._relaxed_waits: list[tuple[int, Clock, int, int]] = []
