@@ -10,8 +10,9 @@ with both promises and once without. Neighbours have a further case, whose tiles
 cluster's CTAs can overtake each other, and each of these orders is run. The sanitizer follows each order once.
 
 A fault is a mutant that tools/mutants/survivors.toml does not prove to be equivalent; it is accepted by mistake if no
-order shows it. --seconds ends a run early, which is said. The exit code is 1 where a launch fails, a verdict of a small
-case is not clean, or a fault is accepted.
+order shows it. --seconds ends a run early, which is said. --save continues an earlier run of the same kind, kernel,
+emulator and --runs: it does what has no result yet, and further random schedules of what has fewer. The exit code is 1
+where a launch fails, a verdict of a small case is not clean, or a fault is accepted.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ from workshop.console import command_parser
 
 SMALL, BENCHMARK, FAULTS = "small cases", "benchmark", "faults"
 CLEAN, BOUNDED, FAILS = "clean", "bounded", "fails"
+NO_END = "no end"
+SAME = "kind", "nvidia-cutlass-dsl", "submission.py sha256", "emulator sha256", "runs"
+"""Facts that a file and a run that continues it have in common."""
 LEFT = ["configuration", "case", "verdict", "left, or the error"]
 RIGHT = ["orders", "runs", "turns", "random", "CPU s"]
 
@@ -50,7 +54,7 @@ class Explored(NamedTuple):
     runs: int = 0
     turns: int = 0  # turns of the longest run
     random: int = 0  # runs under random schedules
-    seconds: float = 0.0  # CPU time
+    seconds: float = 0.0  # CPU time of all runs
 
 
 def small(shape: Sequence[int], products: int, rows: int = 3, rounds: int = 2) -> Any:
@@ -81,7 +85,7 @@ def _apart_calls(shape: Sequence[int], products: int) -> Iterator[list[Any]]:
 
 
 def small_programs() -> list[Any]:
-    """A `workshop.mutants.tape.Program` for each small case of every configuration."""
+    """A `workshop.mutants.tape.Program` for each small case of every configuration, the longest first."""
     import submission
     from tools.mutants import programs
     from workshop.mutants.tape import Program
@@ -90,12 +94,13 @@ def small_programs() -> list[Any]:
     for products in submission.PRODUCTS:
         for shape in submission.legal_configurations(products):
             name = ("dual " if products == 2 else "") + "-".join(map(str, shape))
-            sms = shape.cta_group * shape.neighbours
+            ctas = shape.cta_group * shape.neighbours
             for case, calls in (("overlapping", _small_calls), ("other rows", _apart_calls)):
                 if case == "overlapping" or shape.neighbours == 2:
-                    made = partial(calls, shape, products)
-                    found.append(Program(f"{name}, {case}", partial(programs.recorded, made, shape, sms, 2 * sms)))
-    return found
+                    recorded = partial(programs.recorded, partial(calls, shape, products), shape, ctas, 2 * ctas)
+                    found.append((ctas, products, Program(f"{name}, {case}", recorded)))
+    found.sort(key=lambda each: each[:2], reverse=True)
+    return [program for _, _, program in found]
 
 
 def benchmark_programs() -> list[Any]:
@@ -122,20 +127,34 @@ def _benchmark_calls(problem: str, line: str) -> Iterator[list[Any]]:
     yield [(reference.REFERENCES[problem].generate_input(**TestSpec.parse(line).args), {})]
 
 
-def explored(record: Callable[[], Any], runs: int, seeds: int, ptx: str | None = None) -> Explored:
+def explored(
+    record: Callable[[], Any], runs: int, seeds: int, ptx: str | None = None, earlier: Explored | None = None
+) -> Explored:
     """Explores the launches of a program, under the sanitizer, and repeats them under random schedules.
 
-    ptx: the kernel's text in place of the recorded one.
+    ptx: the kernel's text in place of the recorded one. earlier: findings to which those under further seeds are added.
     """
-    from nogpu.sanitizer import Explorer
     from workshop.mutants import tape, trial
 
     recorded = record()
     began = time.process_time()
     if not recorded.expected:
         tape.settle(recorded)
+    found = earlier or _searched(recorded, runs, ptx or recorded.ptx)
+    for seed in range(found.random + 1, seeds + 1):
+        if found.verdict == FAILS:
+            break
+        outcome = trial.once(recorded, recorded.ptx, f"random:{seed}", False)
+        found = _failed(found._replace(random=seed), outcome)
+    return found._replace(seconds=round(found.seconds + time.process_time() - began, 2))
+
+
+def _searched(recorded: Any, runs: int, ptx: str) -> Explored:
+    from nogpu.sanitizer import Explorer
+    from workshop.mutants import trial
+
     explorer = Explorer(runs, recorded.allowed)
-    outcome = trial.once(recorded, ptx or recorded.ptx, "late", True, explorer)
+    outcome = trial.once(recorded, ptx, "late", True, explorer)
     left = [text for verdict in explorer.verdicts for text in verdict.left]
     found = Explored(
         BOUNDED if left else CLEAN,
@@ -144,15 +163,13 @@ def explored(record: Callable[[], Any], runs: int, seeds: int, ptx: str | None =
         explorer.runs,
         max((verdict.turns for verdict in explorer.verdicts), default=0),
     )
-    done = 0
-    for seed in range(1, seeds + 1):
-        if outcome is not None:
-            break
-        outcome = trial.once(recorded, recorded.ptx, f"random:{seed}", False)
-        done += 1
-    if outcome is not None:
-        found = found._replace(verdict=FAILS, left=f"{outcome.verdict} {outcome.reason}")
-    return found._replace(random=done, seconds=round(time.process_time() - began, 2))
+    return _failed(found, outcome)
+
+
+def _failed(found: Explored, outcome: Any) -> Explored:
+    if outcome is None:
+        return found
+    return found._replace(verdict=FAILS, left=f"{outcome.verdict} {outcome.reason}")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -174,23 +191,45 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def _tasks(options: argparse.Namespace) -> tuple[list[tuple[str, Any]], list[Callable[[], Explored]]]:
-    """(name, mutant or None) of each task, and the tasks."""
+class Task(NamedTuple):
+    """A program to be explored, or a mutant of one."""
+
+    program: str
+    run: Callable[..., Explored]  # may be called with `explored`'s earlier findings
+    mutant: Any = None
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The items of a file's row that name the task."""
+        named = {} if self.mutant is None else {"line": self.mutant.line, "mutant": list(self.mutant.key)}
+        return {"program": self.program, **named}
+
+    def behind(self, row: dict[str, Any] | None, seeds: int) -> Task | None:
+        """The task that is left when a file has a row of it; None if nothing is left."""
+        if row is None or row["left"].startswith(NO_END):
+            return self
+        earlier = Explored(**{name: row[name] for name in Explored._fields})
+        if self.mutant is not None or earlier.verdict == FAILS or earlier.random >= seeds:
+            return None
+        return self._replace(run=partial(self.run, earlier=earlier))
+
+
+def _tasks(options: argparse.Namespace) -> list[Task]:
     if not options.faults:
         found = benchmark_programs() if options.benchmark else small_programs()
-        found = [program for program in found if not options.only or options.only in program.name]
-        return [(program.name, None) for program in found], [
-            partial(explored, program.record, options.runs, options.seeds) for program in found
+        return [
+            Task(program.name, partial(explored, program.record, options.runs, options.seeds))
+            for program in found
+            if not options.only or options.only in program.name
         ]
     from tools.mutants import programs
     from workshop.mutants import kinds, tape
 
     tapes = tape.settled([each for each in programs.ours() if not options.only or options.only in each.name])
-    of = [(name, mutant) for name, recorded in tapes.items() for mutant in kinds.mutants(recorded.ptx)]
-    of = of[:: options.every]
-    return of, [
-        partial(explored, partial(tapes.get, name), options.runs, 0, mutant.apply(tapes[name].ptx))
-        for name, mutant in of
+    mutants = [(name, mutant) for name, recorded in tapes.items() for mutant in kinds.mutants(recorded.ptx)]
+    return [
+        Task(name, partial(explored, partial(tapes.get, name), options.runs, 0, mutant.apply(tapes[name].ptx)), mutant)
+        for name, mutant in mutants[:: options.every]
     ]
 
 
@@ -198,14 +237,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     nogpu.activate(schedule="late", workers=1)
     console = make_console(highlight=False)
-    of, tasks = _tasks(options)
-    rows: list[dict[str, Any]] = []
+    tasks = _tasks(options)
     kind = FAULTS if options.faults else BENCHMARK if options.benchmark else SMALL
-    record = {**circumstances.versions(arguments), "kind": kind, "tasks": len(tasks), "rows": rows}
-    for ended in processes.shown(tasks, options, console, lambda: records.write(options.save, record, "rows")):
-        name, mutant = of[ended.number]
-        outcome = ended.result or Explored(BOUNDED, f"no end: {ended.failure}", seconds=ended.seconds)
-        rows.append(_row(name, mutant, outcome))
+    record = {**circumstances.versions(arguments), "emulator sha256": records.emulator()}
+    record |= {"kind": kind, "runs": options.runs}
+    done = {_key(row): row for row in records.earlier(options.save, record, SAME).get("rows", [])}
+    record |= {"tasks": len(done.keys() | {_key(task.row) for task in tasks}), "rows": []}
+    tasks = [further for task in tasks if (further := task.behind(done.get(_key(task.row)), options.seeds))]
+
+    def save() -> None:
+        record["rows"] = list(done.values())
+        records.write(options.save, record, "rows")
+
+    for ended in processes.shown([task.run for task in tasks], options, console, save):
+        outcome = ended.result or Explored(BOUNDED, f"{NO_END}: {ended.failure}", seconds=ended.seconds)
+        row = _judged(tasks[ended.number], outcome)
+        done[_key(row)] = row
+    rows = record["rows"]
     if not options.faults:
         _show(rows, console)
     wrong = [row for row in rows if row["verdict"] != CLEAN] if kind == SMALL else []
@@ -217,16 +265,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if wrong else 0
 
 
-def _row(name: str, mutant: Any, outcome: Explored) -> dict[str, Any]:
+def _key(row: dict[str, Any]) -> tuple[Any, ...]:
+    return (row["program"], *row.get("mutant", ()))
+
+
+def _judged(task: Task, outcome: Explored) -> dict[str, Any]:
+    """A file's row for an outcome."""
     from workshop.mutants import results, survivors, trial
 
-    row = {"program": name, **outcome._asdict()}
-    if mutant is not None:
-        noticed = outcome.verdict == FAILS
-        result = results.of(name, mutant, trial.Outcome(trial.ERROR if noticed else trial.SURVIVED), outcome.seconds)
+    row = {**task.row, **outcome._asdict()}
+    if task.mutant is not None:
+        noticed = trial.Outcome(trial.ERROR if outcome.verdict == FAILS else trial.SURVIVED)
+        result = results.of(row["program"], task.mutant, noticed, outcome.seconds)
         entry = survivors.entry_of(result, survivors.load(SURVIVORS))
         equivalent = entry is not None and entry.classified == survivors.EQUIVALENT
-        row |= {"mutant": str(result), "equivalent": equivalent}
+        row["equivalent"] = equivalent
         row["accepted"] = outcome.verdict == CLEAN and not equivalent
         row["unproven"] = outcome.verdict == BOUNDED and not equivalent
     return row

@@ -339,16 +339,18 @@ def shown(
     tasks: Sequence[Callable[[], Any]], options: Namespace, console: Console, save: Callable[[], None]
 ) -> Iterator[Ended]:
     """Yields the tasks as `forked` ends them, with a progress bar on a terminal. options: has jobs, limit and seconds.
-    save: called every SAVED_EVERY seconds or later, and at the end.
+    save: called every SAVED_EVERY seconds or later, and at the end, an interruption included.
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
     columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
     ended, last = forked(tasks, options.jobs, options.limit, options.seconds), time.monotonic()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        for each in bar.track(ended, total=len(tasks), description=""):
-            yield each
-            if time.monotonic() - last > SAVED_EVERY:
-                save()
-                last = time.monotonic()
-    save()
+        try:
+            for each in bar.track(ended, total=len(tasks), description=""):
+                yield each
+                if time.monotonic() - last > SAVED_EVERY:
+                    save()
+                    last = time.monotonic()
+        finally:
+            save()

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib.metadata
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import nogpu
+
+SOURCES = "*.py", "*.c", "*.h"
 
 
 class MeasurementError(Exception):
@@ -43,6 +49,14 @@ def shortened(argument: str) -> str:
     return f"{name}{equals}{Path(path).name}" if Path(path).is_absolute() else argument
 
 
+def emulator() -> str:
+    """The hash of the emulator's sources."""
+    root, digest = Path(nogpu.__file__).parent, hashlib.sha256()
+    for path in sorted(path for pattern in SOURCES for path in root.rglob(pattern)):
+        digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
 def driver_and_clocks() -> str:
     """Driver version and maximum SM and memory clocks by nvidia-smi, or "unknown" if that is missing or fails."""
     query = ["--query-gpu=driver_version,clocks.max.sm,clocks.max.mem", "--format=csv,noheader"]
@@ -53,7 +67,10 @@ def driver_and_clocks() -> str:
 
 
 def write(path: Path | None, record: dict[str, Any], rows: str = "") -> None:
-    """Writes figures, unless `path` is None. rows: the key whose items get a line each."""
+    """Writes figures, unless `path` is None. rows: the key whose items get a line each.
+
+    An end of the process leaves the file as it was, or complete.
+    """
     if path is None:
         return
     text = json.dumps({name: value for name, value in record.items() if name != rows}, indent=1)
@@ -62,7 +79,9 @@ def write(path: Path | None, record: dict[str, Any], rows: str = "") -> None:
         begin, end = "{}" if isinstance(of, dict) else "[]"
         items = [f"{json.dumps(key)}: {json.dumps(of[key])}" for key in of] if begin == "{" else map(json.dumps, of)
         text = f'{text[:-2]},\n "{rows}": {begin}\n' + ",\n".join(items) + f"\n{end}}}"
-    path.write_text(text + "\n", encoding="utf-8")
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text + "\n", encoding="utf-8")
+    os.replace(part, path)
 
 
 def save(path: Path | None, record: dict[str, Any]) -> None:
@@ -81,3 +100,9 @@ def load(path: Path | None) -> dict[str, Any] | None:
     except ValueError as error:
         raise MeasurementError(f"{path.name}: {error}") from None
     return saved
+
+
+def earlier(path: Path | None, record: dict[str, Any], facts: Sequence[str]) -> dict[str, Any]:
+    """The content of a saved file that a run with a record continues; an empty one if a fact of theirs differs."""
+    saved = load(path) or {}
+    return saved if all(saved.get(name) == record.get(name) for name in facts) else {}

@@ -205,7 +205,7 @@ def test_silence_goes_on_where_it_ended_in_the_same_emulator(tmp_path, monkeypat
     assert run("right", 1, seconds=-1.0) == (1, [], 0)
     assert run("right", 1) == (0, ["late", "eager", "random:1"], 0)
     assert run("right", 2) == (0, ["late", "eager", "random:1", "random:2"], 0)
-    monkeypatch.setattr(silence, "_emulator", lambda: "another")
+    monkeypatch.setattr(silence.records, "emulator", lambda: "another")
     assert run("right", 1, seconds=-1.0) == (1, [], 0)
     code, runs, reports = run("wrong", 1)
     assert (code, sorted(runs), reports) == (1, ["eager", "late", "random:1"], 3)

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import nogpu
 from workshop import processes, records
 from workshop.console import make_console
 from workshop.mutants import tape, trial
-
-SOURCES = "*.py", "*.c", "*.h"
 
 
 def main(options: argparse.Namespace, found: Sequence[tape.Program], versions: dict[str, Any]) -> int:
@@ -24,7 +19,10 @@ def main(options: argparse.Namespace, found: Sequence[tape.Program], versions: d
     """
     console = make_console(highlight=False)
     tapes = tape.settled(found)
-    record = _begin(options.save, {name: recorded.digest for name, recorded in tapes.items()}, versions)
+    texts = {name: recorded.digest for name, recorded in tapes.items()}
+    record = {**versions, "emulator sha256": records.emulator(), "texts": texts}
+    saved = records.earlier(options.save, record, ("emulator sha256", "texts"))
+    record |= {"runs": saved.get("runs", {name: [] for name in texts}), "reports": saved.get("reports", [])}
     of = [  # all kernels under the first schedule come before the second
         (name, schedule)
         for schedule in ("late", "eager", *(f"random:{seed}" for seed in range(1, options.silence + 1)))
@@ -48,20 +46,3 @@ def main(options: argparse.Namespace, found: Sequence[tape.Program], versions: d
     text = f"{len(record['reports'])} reports in {runs} runs of {len(found)} kernels"
     console.print(f"{text}; {unfinished} runs are left" if unfinished else text, markup=False)
     return 1 if record["reports"] or unfinished else 0
-
-
-def _begin(path: Path | None, texts: dict[str, str], versions: dict[str, Any]) -> dict[str, Any]:
-    """The file's record if neither the emulator nor a kernel has changed since; else one without runs and reports."""
-    record = {**versions, "emulator sha256": _emulator(), "texts": texts}
-    saved = records.load(path) or {}
-    same = all(saved.get(key) == record[key] for key in ("emulator sha256", "texts"))
-    runs = saved["runs"] if same else {name: [] for name in texts}
-    return record | {"runs": runs, "reports": saved["reports"] if same else []}
-
-
-def _emulator() -> str:
-    """The hash of the emulator's sources."""
-    root, digest = Path(nogpu.__file__).parent, hashlib.sha256()
-    for path in sorted(path for pattern in SOURCES for path in root.rglob(pattern)):
-        digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
-    return digest.hexdigest()

@@ -61,12 +61,13 @@ class Tape:
         """
         device, memory = Device.current(), Device.current().memory
         memory.put_back(self.before)
-        module = parse(ptx)
+        mutated = None if ptx == self.ptx else parse(ptx)
         with _settings(device, schedule, self, sanitize, limit, explorer):
             for overlapping in self.steps:
                 for step in overlapping:
-                    of_mutant = step.kernel.module.text == self.ptx
-                    entry = module.entries[step.kernel.name] if of_mutant else step.kernel.entry
+                    entry = step.kernel.entry
+                    if mutated is not None and step.kernel.module.text == self.ptx:
+                        entry = mutated.entries[step.kernel.name]
                     device.launch(entry, step.config, step.values)
                 device.synchronize()
         return all(np.array_equal(allocation.data, data) for allocation, data in self.expected.items())
