@@ -48,6 +48,7 @@ from tools.compare import OURS_ORDINARY, OURS_OVERLAPPING, OURS_PROGRAMMATIC
 from tools.interleavings import verdicts_table
 from tools.mutants.tables import mutants_table, silence_table
 from tools.rows import percentiles, range_text
+from tools.sanitizer_cost import cost_table
 from workshop.console import command_parser
 from workshop.foreign.tables import foreign_lists, foreign_programs, foreign_sanitizer
 from workshop.records import MeasurementError, load
@@ -60,7 +61,7 @@ DOCUMENTS = (
     ROOT / "docs" / "measurements.md",
     ROOT / "docs" / "mutations.md",
     ROOT / "docs" / "interleavings.md",
-    *(ROOT / "nogpu" / "docs" / name for name in ("clock_errors.md", "foreign.md", "internals.md")),
+    *(ROOT / "nogpu" / "docs" / name for name in ("clock_errors.md", "foreign.md", "internals.md", "sanitizer.md")),
     summary.ERRORS,
 )
 
@@ -268,6 +269,7 @@ KINDS: dict[str, Callable[[Path, str], str]] = {
     "mutants": mutants_table,
     "silence": silence_table,
     "interleavings": verdicts_table,
+    "sanitizer-cost": cost_table,
     "foreign": foreign_programs,
     "foreign-lists": foreign_lists,
     "foreign-sanitizer": foreign_sanitizer,

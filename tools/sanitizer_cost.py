@@ -27,8 +27,12 @@ import numpy as np
 
 import nogpu
 from harness.console import make_console, make_table
+from nogpu.bench import processor
 from task import GEMV, GROUP_GEMM, TestSpec
+from tools import circumstances
+from workshop import records
 from workshop.console import command_parser
+from workshop.tables import command_text, markdown, missing
 
 CONFIGURATIONS = "64/1/1/1,128/1/1/1,128/1/1/2,192/2/2/1,256/2/1/1"
 GROUPS = "m: [200, 130, 64]; n: [384, 256, 256]; k: [1024, 2048, 1280]; g: 3; seed: 5"
@@ -77,6 +81,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--sanitize-allow", default="scope", metavar="RULE[,RULE]", help="rules that are waived, default: %(default)s"
     )
+    records.add_save(parser)
     parser.add_argument("--most", type=float, default=MOST, metavar="X", help="times that a row may cost")
     options = parser.parse_args(arguments)
     if options.calls < 1 or options.sms < 1:
@@ -176,6 +181,29 @@ def _measure(call: Callable[[], Any], options: argparse.Namespace) -> tuple[floa
     return min(best[False]), min(best[True])
 
 
+def _header(rows: Sequence[dict[str, Any]]) -> list[str]:
+    schedules = dict.fromkeys(row["schedule"] for row in rows)
+    return ["configuration", *(text for name in schedules for text in (name, "with the sanitizer"))]
+
+
+def _cells(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """The cells of a table: those of a configuration under all schedules are a line."""
+    lines: dict[str, list[str]] = {}
+    for row in rows:
+        taken = f", {row['bytes per byte']:.1f} bytes per byte" if "bytes per byte" in row else ""
+        lines.setdefault(row["row"], [row["row"]]).extend((f"{row['ms']:.1f} ms", f"{row['times']:.1f} times{taken}"))
+    return list(lines.values())
+
+
+def cost_table(results: Path, _: str) -> str:
+    """The table of docs/results/sanitizer_cost.json."""
+    saved = records.load(results / "sanitizer_cost.json")
+    if saved is None:
+        return missing("python -m tools.sanitizer_cost --elementwise 8 --save docs/results/sanitizer_cost.json")
+    caption = f"{command_text('tools.sanitizer_cost', saved['command'])}; {saved['processor']}"
+    return f"{markdown(_header(saved['rows']), _cells(saved['rows']))}\n\n{caption}"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print every row. Returns exit code 1 if a row costs more than --most times, else 0."""
     options = parse(sys.argv[1:] if arguments is None else arguments)
@@ -185,23 +213,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     device = Device.current()
     schedules = nogpu.schedules(options.schedule)
-    table = make_table(["configuration"], [text for name in schedules for text in (name, "with the sanitizer")])
-    highest, properties = 0.0, dataclasses.replace(device.properties, sm_count=options.sms)
+    rows: list[dict[str, Any]] = []
+    properties = dataclasses.replace(device.properties, sm_count=options.sms)
     kept: dict[str, Any] = {"schedules": device.schedules, "sanitizer": device.sanitizer}
     with mock.patch.multiple(device, properties=properties, workers=1, **kept):
         arrays = _elementwise(options.elementwise)
         for name, call in (_calls(options) | arrays).items():
-            cells = []
             for schedule in schedules:
                 device.schedules = (schedule,)
                 plain, followed = _measure(call, options)
-                cells += [f"{plain * 1e3:.1f} ms", f"{followed / plain:.1f} times"]
+                row = {"row": name, "schedule": schedule, "ms": plain * 1e3, "times": followed / plain}
                 if name in arrays:
-                    cells[-1] += f", {_memory(call, options) / (2 * options.elementwise << 20):.1f} bytes per byte"
-                highest = max(highest, followed / plain)
-            table.add_row(name, *cells)
+                    row["bytes per byte"] = _memory(call, options) / (2 * options.elementwise << 20)
+                rows.append(row)
+    record = {**circumstances.versions(arguments), "processor": processor(), "rows": rows}
+    records.write(options.save, record, "rows")
+    table = make_table(_header(rows)[:1], _header(rows)[1:])
+    for cells in _cells(rows):
+        table.add_row(*cells)
     console = make_console(highlight=False)
     console.print(table)
+    highest = max((row["times"] for row in rows), default=0.0)
     if highest > options.most:
         console.print(f"a row costs {highest:.2f} times a plain run; the limit is {options.most:g}")
     return int(highest > options.most)
