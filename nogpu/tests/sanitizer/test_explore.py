@@ -9,7 +9,7 @@ from nogpu.execution.trials import Tried
 from nogpu.hardware.properties import LaunchConfig
 from nogpu.sanitizer.explore import Explorer
 from nogpu.sanitizer.races import Found, Race
-from nogpu.sanitizer.traces import Traced
+from nogpu.sanitizer.reversals import Traced
 from tests.support import emulated
 from tests.support.small_kernels import aligned, entry, module
 

@@ -1,6 +1,6 @@
 """Searches the interleavings of a launch for one that fails, and says how far it has come (nogpu explore).
 
-A run is one trace (`traces.py`): it stands for all interleavings that differ by the order of independent turns. Each
+A run is one trace (`reversals.py`): it stands for all interleavings that differ by the order of independent turns. Each
 reversal of its trace begins another one, which is run in turn, until no trace is new: then every interleaving has been
 seen. Steps that access the same bytes, which nothing orders (`races.py`), are swapped, too: that may show what a race
 does. Plans with few reversals come first, and pairs of instructions that have been tried least. A run that ends with an
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from nogpu.execution.trials import Trial, Tried
 
 CLEAN, BOUNDED = "clean", "bounded"
-BYTES = 0  # kind of a plan that swaps accesses to bytes; others: `traces.Reversal.kind`
+BYTES = 0  # kind of a plan that swaps accesses to bytes; others: `reversals.Reversal.kind`
 
 
 class _Plan(NamedTuple):

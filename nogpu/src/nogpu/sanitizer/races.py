@@ -11,8 +11,9 @@ from nogpu.sanitizer.cluster_state import opcode
 from nogpu.sanitizer.conflicts import Access
 from nogpu.sanitizer.observer import ClusterSanitizer, Sanitizer
 from nogpu.sanitizer.report import Reporter
+from nogpu.sanitizer.reversals import Traced
 from nogpu.sanitizer.rules import Rule
-from nogpu.sanitizer.traces import Trace, Traced
+from nogpu.sanitizer.traces import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

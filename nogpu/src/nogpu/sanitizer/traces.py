@@ -1,107 +1,52 @@
-"""Trace of one run: how its warps and asynchronous operations communicate, and which orders lead to other traces.
+"""Trace of one run: how its warps and asynchronous operations communicate.
 
-A *turn* is a step (`execution.replay`) with an effect that others may see or depend on. Turns that are *dependent* must
-keep their order for the run to be the same:
-
-| turns | dependent |
-|---|---|
-| accesses to a word, with an order or atomic | unless both load it, or both add to it and look at no result |
-| arrivals on a barrier | in different phases |
-| a wait for a phase | with the arrivals of that phase, and those of the phase before |
-| a test of a phase that does not wait | with all arrivals |
-
-A turn is *below* another if program order, issue and dependent pairs lead to it. Runs with the same turns, and with the
-same ones below each, are one trace: they differ by the order of turns that do not depend on each other, which nobody
-can see. docs/explore.md, "Why a verdict holds", says why arrivals in one phase need no order of their own.
+A *turn* is a step (`execution.replay`) with an effect that others may see or depend on. `reversals.py` says which turns
+depend on each other, and which orders lead to other traces.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from nogpu.compiler.steps import spins
-from nogpu.execution.replay import Hold, Step
+from nogpu.execution.replay import Step
 from nogpu.hardware.async_operations import AsyncOperation
-from nogpu.hardware.barriers import NamedBarrier, label
+from nogpu.hardware.barriers import NamedBarrier
 from nogpu.hardware.mbarriers import MBarrier
 from nogpu.ops.memory import shared_target
 from nogpu.sanitizer.cluster_state import is_global, opcode, running, running_lanes
+from nogpu.sanitizer.reversals import Order, Traced
+from nogpu.sanitizer.turns import READS, TESTS, WRITES, Turn
 
 if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cta
     from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
 
-WORD, ARRIVAL = 1, 2
-"""Kinds of pairs."""
-LONGEST = 20_000  # pairs of a run that are looked at
 _ADDS = re.compile(r"red\.(?:.*\.)?(?P<operation>add|and|or|xor|min|max)\.(?:.*\.)?(?P<type>[bus]\d+)$")
 _WIDTH = re.compile(r"(?:\.v(?P<count>\d))?\.[a-z]+(?P<bits>\d+)(?:x2)?$")
-_READS, _WRITES = "reads", "writes"
-_TMEM, _TESTS, _QUEUE = "tmem", "tests", "queue"
-Phase = tuple[Hashable, int]
-"""A barrier and the number of one of its phases."""
-
-
-class Reversal(NamedTuple):
-    """Order of turns that leads to another trace."""
-
-    kind: int
-    where: tuple[int, int]  # instructions of the pair that is reversed
-    holds: tuple[Hold, ...]
-    texts: tuple[str, ...]  # of the holds
-    past: frozenset[int]  # turns that come first
-    key: Hashable  # of the order
-
-
-class Traced(NamedTuple):
-    """Trace of a run, and reversals that lead to others."""
-
-    turns: frozenset[int]  # hashes: a turn with all that is below it
-    reversals: list[Reversal]
-    left: frozenset[str]  # what a search does not reverse
-    dropped: int  # number of holds whose order was impossible
-    length: int  # number of turns
-
-
-class _Turn:
-    """Step, or the end of its wait, with what others may see of it."""
-
-    __slots__ = ("after", "arrives", "ends", "expects", "index", "issuer", "step", "tests", "waits", "words")
-
-    def __init__(self, step: Step, issuer: Issuer, after: list[_Turn], ends: bool) -> None:
-        self.step, self.issuer, self.after, self.ends = step, issuer, after, ends
-        self.words: dict[tuple[Hashable, Hashable], str] = {}  # by word: how it is accessed
-        self.arrives: dict[Phase, bool] = {}  # True: as one of the expected arrivals, rather than by bytes
-        self.expects: set[Phase] = set()
-        self.waits: set[Phase] = set()
-        self.tests: set[Phase] = set()
-        self.index = -1  # in the order of the run; -1: not known yet, -2: taken back
-
-    @property
-    def text(self) -> str:
-        return f"{opcode(self.issuer)} of {label(self.issuer)}"
+_TMEM, _QUEUE = "tmem", "queue"
 
 
 class Trace:
     """Turns of a run, in their order. It handles the events that others may depend on."""
 
     def __init__(self) -> None:
-        self._turns: list[_Turn] = []
-        self._last: dict[str, list[_Turn]] = {}  # of each agent
+        self._turns: list[Turn] = []
+        self._last: dict[str, list[Turn]] = {}  # of each agent
         self._step: Step | None = None
         self._actor: Warp | AsyncOperation | None = None
-        self._issued: dict[AsyncOperation, list[_Turn]] = {}  # turns that each comes after
-        self._of: dict[AsyncOperation, _Turn] = {}
+        self._issued: dict[AsyncOperation, list[Turn]] = {}  # turns that each comes after
+        self._of: dict[AsyncOperation, Turn] = {}
         self._newest: dict[Hashable, AsyncOperation] = {}  # last operation of the tensor core, by thread
         self._chained: dict[AsyncOperation, AsyncOperation] = {}  # -> the one before it
         self._parted: dict[Warp, set[tuple[int, int]]] = {}  # lanes that have had a turn, and parted ones at that time
         self._barriers: dict[Hashable, MBarrier] = {}
         self._names: dict[MBarrier, Hashable] = {}
         self._places: dict[tuple, int] = {}  # number of mbarriers that were initialised at a place
-        self._triggers: dict[int, list[_Turn]] = {}  # by launch
+        self._triggers: dict[int, list[Turn]] = {}  # by launch
         self._spins: dict[tuple[int, int], bool] = {}  # by kernel and instruction
         self.left: set[str] = set()
         self.dropped = 0
@@ -122,7 +67,7 @@ class Trace:
         if gone > 1:
             self.left.add("loops that poll several words: how often each is seen")
 
-    def _turn(self, issuer: Issuer, ends: bool = False) -> _Turn:
+    def _turn(self, issuer: Issuer, ends: bool = False) -> Turn:
         """Turn of the present step. ends: the end of a wait that is no step of its own."""
         step, actor = self._step, self._actor
         assert step is not None  # events happen in steps
@@ -130,15 +75,15 @@ class Trace:
         if own and own[-1].step == step and own[-1].ends == ends:
             return own[-1]
         if isinstance(actor, AsyncOperation):
-            turn = _Turn(step, issuer, self._issued.get(actor, []) + self._before(actor), ends)
+            turn = Turn(step, issuer, self._issued.get(actor, []) + self._before(actor), ends)
             self._of[actor] = turn
         else:
-            turn = _Turn(step, issuer, own[-1:] or self._started(issuer), ends)
+            turn = Turn(step, issuer, own[-1:] or self._started(issuer), ends)
         own.append(turn)
         self._turns.append(turn)
         return turn
 
-    def _before(self, async_op: AsyncOperation) -> list[_Turn]:
+    def _before(self, async_op: AsyncOperation) -> list[Turn]:
         """The last turn of the tensor core before an operation of it."""
         before = self._chained.get(async_op)
         while before is not None:
@@ -156,7 +101,7 @@ class Trace:
         if others:
             parted.add((lanes, others))
 
-    def _started(self, issuer: Issuer) -> list[_Turn]:
+    def _started(self, issuer: Issuer) -> list[Turn]:
         """Turns after which a warp's launch has started."""
         return self._triggers.get(issuer[0].grid.number - 1, [])
 
@@ -181,12 +126,12 @@ class Trace:
         """Adds a write of a word to the turn (`Events.word_stored`)."""
         issuer = running(warp)
         found = _ADDS.match(opcode(issuer))
-        self._word(issuer, key, _WRITES if found is None else found["operation"] + found["type"])
+        self._word(issuer, key, WRITES if found is None else found["operation"] + found["type"])
 
     def word_loaded(self, warp: Warp, mask: int, key: int) -> None:
         """Adds a load of a word, or an atomic, to the turn (`Events.word_loaded`)."""
         issuer = running(warp)
-        self._word(issuer, key, _READS if opcode(issuer).startswith("ld") else _WRITES)
+        self._word(issuer, key, READS if opcode(issuer).startswith("ld") else WRITES)
 
     def _word(self, issuer: Issuer, key: int, how: str) -> None:
         turn, first = self._turn(issuer), key
@@ -198,7 +143,7 @@ class Trace:
         for word in range(first >> 2, first + _width(opcode(issuer)) + 3 >> 2):
             place = home, word
             if turn.words.setdefault(place, how) != how:
-                turn.words[place] = _WRITES
+                turn.words[place] = WRITES
 
     def mbarrier_arrived(self, barrier: MBarrier, issuer: Issuer, running: AsyncOperation | None) -> None:
         """Adds an arrival on an mbarrier to the turn (`Events.mbarrier_arrived`)."""
@@ -229,7 +174,7 @@ class Trace:
         self._part(warp)
         turn.waits.add(phase)
         if not self._waits(issuer):
-            turn.words[_TESTS, phase[0]] = _READS
+            turn.words[TESTS, phase[0]] = READS
 
     def polled(self, barrier: MBarrier, warp: Warp) -> None:
         """Adds a test that has not seen the end of a phase to the turn (`Events.polled`)."""
@@ -237,7 +182,7 @@ class Trace:
         if not self._waits(issuer):
             turn = self._turn(issuer)
             turn.tests.add((name, barrier.phase))
-            turn.words[_TESTS, name] = _READS
+            turn.words[TESTS, name] = READS
 
     def arrived(self, barrier: object, generation: int, warp: Warp, mask: int) -> None:
         """Adds an arrival on a named or cluster barrier to the turn (`Events.arrived`)."""
@@ -274,7 +219,7 @@ class Trace:
     def _columns(self, cta: Cta) -> None:
         actor = self._actor
         if not isinstance(actor, AsyncOperation) and actor is not None:
-            self._turn(running(actor)).words[_TMEM, _cta(cta)] = _WRITES
+            self._turn(running(actor)).words[_TMEM, _cta(cta)] = WRITES
 
     def triggered(self, warp: Warp) -> None:
         """Notes a turn behind which the next launch may start (`Events.triggered`)."""
@@ -287,7 +232,7 @@ class Trace:
 
     def cancelled(self, request: AsyncOperation) -> None:
         """Adds a request to the turn that has taken over a cluster of its launch, or found none left."""
-        self._turn(_issuer(request)).words[_QUEUE, request.grid.number] = _WRITES
+        self._turn(_issuer(request)).words[_QUEUE, request.grid.number] = WRITES
         self.left.add("clusters that other clusters take over: which of them start by themselves")
 
     def _waits(self, issuer: Issuer) -> bool:
@@ -322,15 +267,15 @@ class Trace:
     def traced(self) -> Traced:
         """The trace, at the end of the run."""
         parts = self._parts()
-        agents: dict[int, dict[str, list[_Turn]]] = {}
+        agents: dict[int, dict[str, list[Turn]]] = {}
         for agent, own in self._last.items():
             if own:
                 agents.setdefault(parts[_cluster(own[0])], {})[agent] = own
-        turns: dict[int, list[_Turn]] = {part: [] for part in agents}
+        turns: dict[int, list[Turn]] = {part: [] for part in agents}
         for turn in self._turns:
             if turn.index != -2:
                 turns[parts[_cluster(turn)]].append(turn)
-        found = [_Order(turns[part], agents[part], self._barriers).traced() for part in agents]
+        found = [Order(turns[part], agents[part], self._barriers).traced() for part in agents]
         return Traced(
             frozenset().union(*(each.turns for each in found)),
             [reversal for each in found for reversal in each.reversals],
@@ -359,7 +304,7 @@ class Trace:
         return {cluster: numbers.setdefault(root(cluster), len(numbers)) for cluster in parent}
 
 
-def _cluster(turn: _Turn) -> tuple[int, int]:
+def _cluster(turn: Turn) -> tuple[int, int]:
     cta = turn.issuer[0].cta
     return cta.grid.number, cta.cluster.number
 
@@ -387,157 +332,3 @@ def _width(text: str) -> int:
     """Bytes that an instruction accesses."""
     found = _WIDTH.search(text)
     return 16 if found is None else int(found["bits"]) * int(found["count"] or 1) // 8
-
-
-def _bits(mask: int) -> Iterable[int]:
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
-
-
-class _Order:
-    """Order of the turns of clusters that communicate. A set of turns is an integer that has a bit for each index."""
-
-    def __init__(self, turns: list[_Turn], last: dict[str, list[_Turn]], barriers: dict[Hashable, MBarrier]) -> None:
-        self._turns, self._last, self._barriers = turns, last, barriers
-        self._own: list[int] = []  # set below each turn by program order and issue
-        self._below: list[int] = []  # set of each turn and those below it
-        self._on: list[int] = []  # set on which each turn depends
-        self._hashes: list[int] = []
-        self._pairs: list[tuple[int, int]] = []  # (turn, a later one that could come first)
-        self._behind: list[tuple[int, int]] = []  # (turn, a later one that it could come behind)
-        self._arrivals: dict[Phase, list[int]] = {}
-        self._tested = {place for turn in self._turns for place in turn.words if place[0] == _TESTS}
-        self._words: dict[Hashable, dict[str, int]] = {}
-        self._waiting: dict[Phase, list[int]] = {}
-        self._expecting: dict[Phase, list[int]] = {}
-        self._ends: dict[Phase, int] = {}  # last arrival or completion of bytes
-        self._last_arrivals: dict[Phase, int] = {}
-        for index, turn in enumerate(self._turns):
-            turn.index = index
-            for phase_of, counts in turn.arrives.items():
-                self._ends[phase_of] = index
-                if counts:
-                    self._last_arrivals[phase_of] = index
-        for index, turn in enumerate(self._turns):
-            self._add(index, turn)
-
-    def _add(self, index: int, turn: _Turn) -> None:
-        own = 0
-        for before in turn.after:
-            if before.index >= 0:
-                own |= self._below[before.index]
-        could_precede = 0  # of those on which the turn depends
-        waits = 0
-        words = dict(turn.words)
-        for name, phase in turn.arrives:
-            could_precede |= self._set(name, phase - 1)
-            if (_TESTS, name) in self._tested:
-                words.setdefault((_TESTS, name), "arrives")
-        for name, phase in turn.waits:
-            waits |= self._set(name, phase)
-            could_precede |= self._set(name, phase - 1)
-        for name, phase in turn.tests:
-            waits |= self._set(name, phase - 1)
-        for place, how in words.items():
-            seen = self._words.setdefault(place, {})
-            for other, by in seen.items():
-                if other != how or how == _WRITES:
-                    could_precede |= by
-            seen[how] = seen.get(how, 0) | 1 << index
-        if turn.ends:  # the end of a wait cannot come sooner
-            waits, could_precede = waits | could_precede, 0
-        on = could_precede | waits
-        below = self._under(own, on)
-        for phase_of in turn.arrives:
-            overtaken = self._overtaken(phase_of, index, below)
-            self._behind += [(before, index) for before in overtaken]
-            on |= sum(1 << before for before in overtaken)
-        below = self._under(below, on)
-        self._own.append(own)
-        self._on.append(on)
-        self._below.append(below | 1 << index)
-        self._pairs += [(before, index) for before in _bits(could_precede & ~own)]
-        for table, phases in (
-            (self._arrivals, turn.arrives),
-            (self._waiting, turn.waits),
-            (self._expecting, turn.expects - turn.arrives.keys()),
-        ):
-            for phase_of in phases:
-                table.setdefault(phase_of, []).append(index)
-        past = frozenset(self._hashes[before] for before in _bits(on | self._direct(turn)))
-        facts = turn.step, turn.ends, turn.issuer[1], frozenset(turn.arrives), frozenset(turn.waits)
-        self._hashes.append(hash((facts, frozenset(turn.tests), past)))
-
-    def _direct(self, turn: _Turn) -> int:
-        return sum({1 << before.index for before in turn.after if before.index >= 0})
-
-    def _set(self, name: Hashable, phase: int) -> int:
-        return sum(1 << index for index in self._arrivals.get((name, phase), ()))
-
-    def _under(self, below: int, on: int) -> int:
-        """Union of the set `below` with the turns below those of `on`."""
-        for before in _bits(on & ~below):
-            below |= self._below[before]
-        return below
-
-    def _overtaken(self, phase_of: Phase, index: int, below: int) -> list[int]:
-        """Turns that only the last arrival of a phase must not precede: a wait for the phase before, which would miss
-        that one, and expected bytes, without which the phase would end.
-        """
-        name, phase = phase_of
-        barrier, earlier = self._barriers.get(name), self._arrivals.get(phase_of, [])
-        found = []
-        if barrier is not None and barrier.phase > phase and self._ends[phase_of] == index:
-            waiting = self._waiting.get((name, phase - 1), [])
-            found += [x for x in waiting if not any(self._below[y] >> x & 1 for y in earlier)]
-        if self._last_arrivals.get(phase_of) == index:
-            counted = [y for y in earlier if self._turns[y].arrives[phase_of]]
-            expecting = self._expecting.get(phase_of, [])
-            found += [x for x in expecting if not any(self._below[y] >> x & 1 for y in counted)]
-        return [x for x in found if not below >> x & 1]
-
-    def traced(self) -> Traced:
-        left = set[str]()
-        pairs = [(*pair, True) for pair in self._pairs] + [(*pair, False) for pair in self._behind]
-        if len(pairs) > LONGEST:
-            left.add(f"all but {LONGEST:,} of {len(pairs):,} pairs of a run")
-            del pairs[LONGEST:]
-        found = [self._reversal(*pair) for pair in pairs]
-        return Traced(frozenset(self._hashes), found, frozenset(left), 0, len(self._turns))
-
-    def _reversal(self, first: int, second: int, precedes: bool) -> Reversal:
-        """Reversal of a pair of turns: all that is not above the first one comes first, then the second one, then the
-        rest. precedes: False for a pair of `_behind`.
-        """
-        above = sum(1 << index for index, below in enumerate(self._below) if below >> first & 1)
-        kept = ((1 << len(self._turns)) - 1) & ~above & ~(1 << second)
-        holds: dict[Hold, str] = {}
-        for later in _bits(kept):
-            self._keep(holds, later, self._on[later] & ~self._own[later] & kept)
-        self._keep(holds, second, kept & ~self._own[second])
-        inside = kept | 1 << second
-        for turns in self._last.values():
-            following = next((turn for turn in turns if not inside >> turn.index & 1 and not turn.ends), None)
-            if following is not None and all(inside >> x.index & 1 for x in following.after if x.index >= 0):
-                self._hold(holds, following.index, second)
-        one, other = self._turns[first], self._turns[second]
-        past = frozenset(self._hashes[index] for index in _bits(kept))
-        kind = WORD if one.words.keys() & other.words.keys() else ARRIVAL
-        where = one.issuer[1], other.issuer[1]
-        return Reversal(kind, where, tuple(holds), tuple(holds.values()), past, (past, other.step, precedes))
-
-    def _keep(self, holds: dict[Hold, str], later: int, before: int) -> None:
-        """Holds a turn behind those turns of a set that are not below others of the set."""
-        if self._turns[later].ends:
-            return
-        for index in sorted(_bits(before), reverse=True):
-            if before >> index & 1:
-                before &= ~self._below[index]
-                self._hold(holds, later, index)
-
-    def _hold(self, holds: dict[Hold, str], later: int, before: int) -> None:
-        one, other = self._turns[later], self._turns[before]
-        if one.step.agent != other.step.agent:
-            holds[Hold(one.step, other.step)] = f"{one.text} behind {other.text}"
