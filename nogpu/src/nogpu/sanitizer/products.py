@@ -179,7 +179,7 @@ class Products:
                     codes = _codes(op.a_type, op.k // op.passes, raw, True)
                 tensor.words[:, column : column + columns] = codes.view(np.uint32)
             tensor.words[:, mma.column : mma.column + op.columns] = _SENTINEL
-        if not replace(mma, accumulate=False).multiply(scratch):
+        if replace(mma, accumulate=False).multiply(scratch):
             return None
         found = []
         for _, tensor in scratch:
