@@ -74,6 +74,14 @@ class Metadata:
         """Raises Fault unless the columns are allocated."""
         tmem.check_columns(self.column, self.columns, "tcgen05.mma.sp metadata")
 
+    def words(self, tmem: TensorMemory) -> np.ndarray:
+        """The indices of each row, uint32[rows, 2]: two words, or its halves of two words."""
+        if self.columns == _GRANULE:
+            return tmem.words[self.lanes, self.column : self.column + _GRANULE]
+        rows = np.arange(len(self.lanes))[:, None]
+        lanes = self.lanes[np.concatenate([rows & ~_PAIR, rows | _PAIR], axis=1)]
+        return tmem.words[lanes, self.column] >> ((rows & _PAIR) * 2).astype(np.uint32) & 0xFFFF
+
     def refusal(self, tmem: TensorMemory, row: int, chunk: int) -> Fault:
         """Fault that names the illegal index of a chunk of a row."""
         bit = 4 * chunk
