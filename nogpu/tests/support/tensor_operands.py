@@ -156,7 +156,9 @@ def instruction(kind, m, n, a=None, b=None, d="f32", scale=None, **fields) -> in
         value |= int(scale == "ue8m0") << 23 | fields.get("sfa_id", 0) << 29 | fields.get("sfb_id", 0) << 4
     else:
         value |= {"f16": 0, "f32": 1, "s32": 2}[d] << 4
-    for name, bit in {"selector": 0, "sparse": 2, "saturate": 3, "negate_a": 13, "negate_b": 14, "transpose_a": 15, "transpose_b": 16}.items():
+    bits = {"selector": 0, "sparse": 2, "saturate": 3}
+    bits |= {"negate_a": 13, "negate_b": 14, "transpose_a": 15, "transpose_b": 16}
+    for name, bit in bits.items():
         value |= fields.get(name, 0) << bit
     return value
 
@@ -214,7 +216,7 @@ ONE_OF_TWO = np.array([0b1110, 0b0100], np.uint8)
 
 
 def random_indices(rng, rows, kind) -> np.ndarray:
-    """Legal indices of metadata, uint8[rows, chunks]: 32 stored bytes of a row are 16 chunks, or 8 of wider elements."""
+    """Legal indices of metadata, uint8[rows, chunks]: a row has 16 chunks, or 8 of elements wider than a byte."""
     legal = ONE_OF_TWO if kind == "tf32" else TWO_OF_FOUR
     return rng.choice(legal, (rows, 8 if kind in ("f16", "tf32") else 16))
 

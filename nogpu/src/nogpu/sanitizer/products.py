@@ -203,10 +203,10 @@ class Products:
                 tensor.words[:, column : column + columns] = codes.view(np.uint32)
             tensor.words[:, mma.column : mma.column + op.columns] = _SENTINEL
         if mma.metadata is not None:
-            columns = slice(mma.metadata.column, mma.metadata.column + mma.metadata.columns)
+            places_of_a = slice(mma.metadata.column, mma.metadata.column + mma.metadata.columns)
             for number, (_, tensor) in enumerate(scratch):
-                found = memories[number].words[:, columns] if known is None else tensor.words[:, columns]
-                tensor.words[:, columns] = _legal_words(found, mma.metadata.legal)
+                source = memories[number] if known is None else tensor
+                tensor.words[:, places_of_a] = _legal_words(source.words[:, places_of_a], mma.metadata.legal)
         if replace(mma, accumulate=False).multiply(scratch):
             return None
         found = []

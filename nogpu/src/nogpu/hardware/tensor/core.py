@@ -10,7 +10,8 @@ is rounded to float32 and added to D in float32. In any order of summation, one 
 of the exact sum, K being the elements of a row (8 to 128); it is exact where every partial sum has at most 24
 significant bits. A 16-bit D is rounded once more. kind::i8 is exact. The order depends on whether the CPU has AMX.
 
-A sparse A (tcgen05.mma.sp) is expanded by its metadata and multiplied as a dense one. A doubled K (Rubin) is two products, the second of which is added to the first.
+A sparse A (tcgen05.mma.sp) is expanded by its metadata (`sparsity.py`), and multiplied as a dense one. A doubled K
+(Rubin) is two products, the second of which is added to the first.
 
 A pair of CTAs (cta_group::2) is given as (even, odd), and one call does the work of both.
 """
@@ -201,8 +202,10 @@ class Mma:
     @cached_property
     def _reads(self) -> int:
         """The columns that are read besides D's, as a mask."""
-        others = (*self.scales, self.metadata) if self.metadata is not None else self.scales
-        return reduce(or_, (columns_mask(other.column, other.columns) for other in others), self._a_columns)
+        columns = [columns_mask(scales.column, scales.columns) for scales in self.scales]
+        if self.metadata is not None:
+            columns.append(columns_mask(self.metadata.column, self.metadata.columns))
+        return reduce(or_, columns, self._a_columns)
 
     @cached_property
     def _a_columns(self) -> int:

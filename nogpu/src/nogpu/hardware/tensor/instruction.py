@@ -195,7 +195,7 @@ class MmaInstruction:
 
     @cached_property
     def flops(self) -> int:
-        """Multiplications and additions of one instruction, scaling not counted, those of a sparse A's zeros counted."""
+        """Multiplications and additions of one instruction, without scaling, but with those of a sparse A's zeros."""
         return 2 * self.m * self.n * self.k
 
 

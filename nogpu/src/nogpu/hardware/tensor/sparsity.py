@@ -4,15 +4,15 @@ A row of A is divided into chunks, of which half is stored. An index of four bit
 units, the first where the lower two bits say, the second where the upper two do. A unit is an element in kinds f16,
 f8f6f4, mxf8f6f4 and i8 (2:4), two elements in kinds mxf4 and mxf4nvf4 (4:8 in pairs), half an element in kind tf32
 (1:2). The legal indices are those of the PTX ISA ("Sparse Matrices"). An illegal one counts only where what it places
-has a bit set: CUTLASS's compressor writes 0b0000 for chunks of zeros (transform/kernel/sm90_sparse_gemm_compressor.hpp),
-and tensor copies fill what lies outside of a tensor with zeros.
+has a bit set: CUTLASS's compressor (transform/kernel/sm90_sparse_gemm_compressor.hpp) writes 0b0000 for chunks of
+zeros, and tensor copies fill what lies outside of a tensor with zeros.
 
-The indices of a row take 64 bits, in kinds f16 and tf32 32 bits. They are in the lane that D's row is in, in two columns;
-in kinds f16 and tf32 row r has the half of a word that bit 3 of r tells, in the lanes of rows r & ~8 and r | 8, in one
-column, which the sparsity selector picks out of two (CUTLASS, cute/atom/mma_traits_sm100_frag.hpp: tmem_e_frg, of 128
-rows in a CTA). That the lanes of 64 rows are those of D is an assumption for kind tf32: the PTX ISA's figures are no
-text, and only the other kinds have been reported right so on a GPU. So is the refusal of selectors 2 and 3, and of odd
-columns, for which a GPU reports a misaligned address.
+The indices of a row take 64 bits, two columns of the lane that D's row is in. In kinds f16 and tf32 they take 32 bits,
+in one column, which the sparsity selector picks out of two: bit 3 of row r tells which halves of words are its own, and
+they are in the lanes of rows r & ~8 and r | 8. Of 128 rows in a CTA CUTLASS has all that (`tmem_e_frg` in
+cute/atom/mma_traits_sm100_frag.hpp). The PTX ISA shows it in figures, which were not to be had: that 64 rows of a CTA
+are in D's lanes has been reported right on a GPU of sm_110 for all kinds but tf32, for which it is an assumption, and
+so is the refusal of selectors 2 and 3. That GPU reports a misaligned address for an odd column.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nogpu.errors import Fault
-from nogpu.hardware.tensor.instruction import OPERAND_ROW_BYTES, PAIRED_METADATA, SPARSITY, MmaInstruction
+from nogpu.hardware.tensor.instruction import PAIRED_METADATA, SPARSITY, MmaInstruction
 from nogpu.hardware.tensor.tmem import QUADRANT, TensorMemory, split_address
 
 SPARSE_MATRICES = "PTX ISA, tcgen05: Sparse Matrices"
