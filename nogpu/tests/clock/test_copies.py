@@ -154,19 +154,28 @@ def test_rows_outside_of_a_tensor_take_time_of_l2(ctas):
 # The tensor core
 
 
-def multiplied(count, columns):
-    """The trace of `count` MMAs of 128 lanes and these columns, and of a commit that all warps wait for."""
-    issue = "tcgen05.mma.cta_group::1.kind::f16 [%tmem], %a, %b, %idesc, %one;" * count
-    source = tensor_body(issue, instruction("f16", 128, columns), A_TILE, B_TILE, copy=FILL)
+def multiplied(count, columns, sparse=0):
+    """The trace of `count` MMAs of 128 lanes and these columns, and of a commit that all warps wait for. A is 0, so
+    that metadata of a sparse one place nothing.
+    """
+    operands = "[%tmem], %a, %b, [%tmem+192], %idesc, %one" if sparse else "[%tmem], %a, %b, %idesc, %one"
+    issue = f"tcgen05.mma{'.sp' * sparse}.cta_group::1.kind::f16 {operands};" * count
+    idesc = instruction("f16", 128, columns, sparse=sparse)
+    source = tensor_body(issue, idesc, A_TILE, B_TILE, copy=FILL)
     out = nogpu.array(np.zeros((128, 16), np.float32))
     inputs = (nogpu.array(image(np.zeros((rows, 16), np.float16))) for rows in (128, 16))
     return recorded(source + COMMIT_AND_WAIT + END, out, *inputs, threads=128, shared=0x8000)
 
 
-@pytest.mark.parametrize("columns, rate, cycles", [(16, 1024, 8), (64, 1024, 32), (128, 1024, 64), (16, 64, 72)])
-def test_multiplications_follow_each_other_in_the_tensor_core(columns, rate, cycles):
-    """The rate is that of columns, or of operands: 32 bytes of each of 128 rows of A and of B's columns."""
-    replayed = replay([multiplied(4, columns)], tiny(mma_operand_rate=rate), spans=10_000)
+@pytest.mark.parametrize(
+    "columns, rate, sparse, cycles",
+    [(16, 1024, 0, 8), (64, 1024, 0, 32), (128, 1024, 0, 64), (16, 64, 0, 72), (64, 1024, 1, 32), (16, 64, 1, 80)],
+)
+def test_multiplications_follow_each_other_in_the_tensor_core(columns, rate, sparse, cycles):
+    """The rate is that of columns, or of operands: 32 bytes of each of 128 rows of A and of B's columns, of
+    which a sparse A makes 64.
+    """
+    replayed = replay([multiplied(4, columns, sparse)], tiny(mma_operand_rate=rate), spans=10_000)
     spans = replayed.spans[replayed.spans["kind"] == MULTIPLY]
     starts = spans["start"] - spans["start"][0]
     assert starts.tolist() == [0, cycles, 2 * cycles, 3 * cycles]

@@ -240,6 +240,12 @@ scale-input-d is 16, must be 0 to 15 | tcgen05.mma.cta_group::1.kind::f16 $INTO,
 for kinds f16 and tf32, an immediate scale-input-d | tcgen05.mma.cta_group::1.kind::f8f6f4 $INTO, %zero, 1;
 ashift with .* .collector::a::use | tcgen05.mma.cta_group::1.kind::f16.ashift.collector::a::use [%tmem], [%tmem], %b,
     %idesc, %zero;
+tcgen05.mma.sp.cta_group::1.kind::f16 with 5 operands | tcgen05.mma.sp.cta_group::1.kind::f16 [%tmem], %a, %b, %idesc,
+    %zero;
+tcgen05.mma.sp.ashift is not modelled | tcgen05.mma.sp.cta_group::1.kind::f16.ashift [%tmem], [%tmem], %b, [%tmem],
+    %idesc, %zero;
+for kinds f16 and tf32, an immediate scale-input-d | tcgen05.mma.sp.cta_group::1.kind::i8 [%tmem], %a, %b, [%tmem],
+    %idesc, %zero, 1;
 tcgen05.shift | tcgen05.shift.cta_group::1.down [%tmem];
 """,
     ),

@@ -379,8 +379,24 @@ SCALED_MMA = (
 )
 
 
+SPARSE_MMA = "tcgen05.mma.sp.cta_group::1.kind::f16 [%r12], %rd5, %rd6, [%r12+{}], %r15, %p4;"
+SPARSE = F16 | 1 << 2
+
+
 def mma(idesc=F16, a=A, b=B, text=PLAIN_MMA):
     return f"mov.b64 %rd5, {a}; mov.b64 %rd6, {b}; mov.b32 %r15, {idesc}; {text}"
+
+
+def sparse(idesc=SPARSE, place=192, index=4):
+    """A sparse MMA with metadata in tensor memory columns from `place` on, all with the same index."""
+    copied = min(place & -4, 252)
+    return (
+        f"mov.u32 %r15, {index * 0x11111111};"
+        + "".join(f"st.shared.v4.b32 [%r10+{1024 + i}], {{%r15, %r15, %r15, %r15}};" for i in range(0, 512, 16))
+        + f"fence.proxy.async.shared::cta; mov.b64 %rd5, {smem_descriptor(START + 1024, 128)};"
+        + f"tcgen05.cp.cta_group::1.32x128b.warpx4 [%r12+{copied}], %rd5;"
+        + mma(idesc, text=SPARSE_MMA.format(place))
+    )
 
 
 def scaled(idesc=NVFP4, text=SCALED_MMA):
@@ -402,6 +418,11 @@ MMA = Family(
         ("M of mxf4nvf4", "M is 64, must be 128", scaled(block_scaled_idesc(64, 16)), scaled()),
         ("reserved bit", "reserved bit 6", mma(F16 | 1 << 6), mma()),
         ("sparsity bits", "sparsity bits 0-2", mma(F16 | 1), mma()),
+        ("sparsity", "sparsity bit 2 is 0, must be 1", sparse(F16), sparse()),
+        ("sparsity selector", "selector 2 .bits 0-1., must be 0 or 1", sparse(SPARSE | 2), sparse(SPARSE | 1)),
+        ("metadata past the allocation", "metadata: tensor memory column 256", sparse(place=256), sparse(place=252)),
+        ("column of metadata", "column 193, must be a multiple of 2", sparse(place=193), sparse(place=194)),
+        ("index of metadata", "row 0 of A, .* has index 0b0000", sparse(index=0), sparse(index=14)),
         ("element type of A", "format of A is 3", mma(F16 | 3 << 7), mma(F16 | 1 << 7 | 1 << 10)),
         ("type of D", "format of D is 2", mma(f16_idesc(128, 16, d="f16") | 2 << 4), mma(f16_idesc(128, 16, d="f16"))),
         (

@@ -8,9 +8,19 @@ import pytest
 
 from nogpu.errors import EmulatorError
 from nogpu.hardware.memory import SHARED_BASE
-from tests.support.small_kernels import launch
+from tests.support.small_kernels import aligned, launch
 from tests.support.tensor_kernels import A_TILE, B_TILE, CLUSTER_SYNC, COPY, END, OTHER, TILE, WAIT, body, image
-from tests.support.tensor_operands import K, descriptor, instruction, random_elements
+from tests.support.tensor_operands import (
+    K,
+    descriptor,
+    expanded,
+    instruction,
+    make_cta,
+    packed_rows,
+    put_metadata,
+    random_elements,
+    random_indices,
+)
 
 SCHEDULES = ["late", "eager", "random:1"]
 
@@ -105,6 +115,91 @@ def test_block_scaled_kinds(kind, qualifiers):
     """
     out = run(issue, instruction(kind, 128, 16, scale="ue8m0"), a, np.full((128, 32), one, np.uint8))
     assert np.array_equal(out.view(np.float32), np.full((128, 16), 4.0 * K[kind]))
+
+
+SPARSE_B = descriptor(SHARED_BASE + OTHER, 512, 0, 128)
+METADATA = f"""
+    mov.b64 %rank64, {descriptor(SHARED_BASE + TILE + 0x1000, 128)}; add.u32 %r7, %tmem, 96;
+    tcgen05.cp.cta_group::1.128x128b [%r7], %rank64;
+"""
+
+
+def sparse_images(a, b, words):
+    """Tiles of A, with rows of 16 bytes of metadata behind it, and of a B with rows of 64 bytes (`image`)."""
+    tile = image(a)
+    tile[0x1000:0x1800] = words.view(np.uint8).ravel()
+    groups = b.view(np.uint8).reshape(-1, 8, 4, 16).transpose(0, 2, 1, 3)
+    return tile, aligned(np.resize(groups, 8192), 64)
+
+
+def run_sparse(issue, idesc, a, b, words, schedule="late"):
+    """The result D of 128 rows and 16 columns as uint32."""
+    out = np.zeros((128, 16), np.uint32)
+    source = body(METADATA + issue, idesc, A_TILE, SPARSE_B, copy=COPY) + WAIT + END
+    launch(source, out, *sparse_images(a, b, words), threads=128, shared=0x8000, schedule=schedule)
+    return out
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(
+    ("kind", "element", "qualifiers"),
+    [
+        ("f16", "f16", ""),
+        ("tf32", "tf32", ".collector::a::fill"),
+        ("f8f6f4", "e4m3", ".collector::a::discard"),
+        ("i8", "u8", ""),
+        ("mxf8f6f4", "e4m3", ".block_scale"),
+        ("mxf4", "e2m1", ".block_scale.scale_vec::2X"),
+        ("mxf4nvf4", "e2m1", ".block_scale.block32.collector::a::lastuse"),
+    ],
+)
+def test_sparse_kinds(kind, element, qualifiers, schedule):
+    """Metadata by tcgen05.cp, scale factors by it from a tile of 127 (ue8m0: 1), A in shared memory and behind it in
+    tensor memory.
+    """
+    rng = np.random.default_rng(4)
+    (a, a_values), *b = (random_elements(rng, rows, kind, element) for rows in (128, 16, 16))
+    indices, tmem = random_indices(rng, 128, kind), make_cta()[1]
+    put_metadata(tmem, 0, indices, kind, "D")
+    packed = [packed_rows(elements, kind, element) for elements in (a, b[0][0], b[1][0])]
+    scales = ""
+    if ".block_scale" in qualifiers:
+        scales = "[%sfa], [%sfb], "
+        setup = f"""
+            mov.b64 %rank64, {descriptor(SHARED_BASE + OTHER + 0x400, 128)};
+            tcgen05.cp.cta_group::1.32x128b.warpx4 [%sfa], %rank64;
+            tcgen05.cp.cta_group::1.32x128b.warpx4 [%sfb], %rank64;
+        """
+    issue = f"""{setup if scales else ""} add.u32 %r7, %tmem, 64; tcgen05.cp.cta_group::1.128x256b [%r7], %a;
+        tcgen05.mma.sp.cta_group::1.kind::{kind}{qualifiers} [%tmem], %a, %b, [%tmem+96], %idesc, {scales}%zero;
+        tcgen05.mma.sp.cta_group::1.kind::{kind}{qualifiers} [%tmem], [%r7], %b, [%tmem+96], %idesc, {scales}%one;
+    """
+    b_rows = np.concatenate([np.concatenate(packed[1:], axis=1), np.full((16, 64), 127, np.uint8)])
+    idesc = instruction(kind, 128, 16, element, element, "s32" if kind == "i8" else "f32", "ue8m0", sparse=1)
+    out = run_sparse(issue, idesc, packed[0], b_rows, tmem.words[:, :4], schedule)
+    dense, b_values = expanded(a_values, indices, kind), np.concatenate([values for _, values in b], axis=1)
+    found = out.view(np.int32 if kind == "i8" else np.float32)
+    bound = 2 * 2 * K[kind] * 2.0**-23 * (np.abs(dense) @ np.abs(b_values).T)
+    assert (np.abs(found - 2 * (dense @ b_values.T)) <= bound).all()
+
+
+def test_sparse_disabled_lanes_scaled_accumulator_and_selector():
+    """Integers small enough to be exact: D = A B, then D = A B + D / 4 except in lane 1. Metadata in odd columns."""
+    rng = np.random.default_rng(5)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((128, 16), (16, 32)))
+    indices, tmem = random_indices(rng, 128, "f16"), make_cta()[1]
+    put_metadata(tmem, 1, indices, "f16", "D")
+    issue = """
+        tcgen05.mma.sp.cta_group::1.kind::f16 [%tmem], %a, %b, [%tmem+96], %idesc, %zero;
+        mov.u32 %r8, 2;
+        tcgen05.mma.sp.cta_group::1.kind::f16 [%tmem], %a, %b, [%tmem+96], %idesc, {%r8, %r2, %r2, %r2}, %one, 2;
+    """
+    idesc = instruction("f16", 128, 16, sparse=1, selector=1)
+    out = run_sparse(issue, idesc, a, b, tmem.words[:, :4]).view(np.float32)
+    once = expanded(a, indices, "f16").astype(np.float64) @ b.astype(np.float64).T
+    expected = once * 1.25
+    expected[1] = once[1]
+    assert np.array_equal(out, expected)
 
 
 def test_copies_of_every_form():

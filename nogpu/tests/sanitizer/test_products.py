@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from nogpu.hardware.tensor.tmem import TensorMemory
 from nogpu.sanitizer.products import Products
 from tests.support.tensor_operands import (
+    META,
     SFA,
     SFB,
     A,
@@ -16,6 +18,7 @@ from tests.support.tensor_operands import (
     make_cta,
     packed_rows,
     put_b_scales,
+    put_metadata,
     put_operand,
     put_scales,
     put_transposed,
@@ -138,3 +141,53 @@ def test_what_is_added_to_stays_uninitialised():
     assert np.array_equal(bad, want)
     shadows.put_a([np.zeros(0, int)])
     assert not shadows.multiply()[0].any()
+
+
+SPARSE = [
+    *(("f16", "f16", 1, 64, 16, "F", 0xF0000), ("f16", "f16", 2, 128, 0, "C", 0xF0000)),
+    *(("tf32", "tf32", 1, 128, 0, "D", 0xF0000), ("i8", "u8", 1, 128, 0, "D", 0xF), ("i8", "s8", 2, 256, 0, "A", 0xF)),
+]
+
+
+@pytest.mark.parametrize(("kind", "element", "group", "m", "lane", "layout", "bits"), SPARSE)
+def test_a_sparse_a(kind, element, group, m, lane, layout, bits):
+    """An uninitialised element of A or an index spoils a row, one of B only a column of rows that place something on
+    it: here indices place all on the first half of each chunk, but row 9's, which are illegal (of zeros).
+    """
+    rows = m // group
+    shadows = Shadows(kind, element, element, group, m, lane, layout, d="s32" if kind == "i8" else "f32")
+    shadows.idesc |= 1 << 2
+    indices = np.full((rows, 8 if kind in ("f16", "tf32") else 16), 0b0100, np.uint8)
+    indices[9] = 0
+    memories = [TensorMemory() for _ in range(group)]
+    for memory in memories:
+        put_metadata(memory, META, indices, kind, layout, lane)
+
+    def spoiled(a=(), b=(), metadata=()):
+        """Uninitialised elements of D. a: rows of A; b: elements of row 3 of B; metadata: (lane, bits)."""
+        shadows.put_a([np.array(a, int)] * group)
+        elements = np.zeros((N, 2 * K[kind]), DTYPES.get(element, np.uint8))
+        elements[3, list(b)] = np.iinfo(elements.dtype).max
+        part = N // group
+        for rank, (shared, tmem) in enumerate(shadows.ctas):
+            packed = elements[rank * part :][:part].view(np.uint8).reshape(part, 64)
+            shadows.b = put_operand(shared, B, packed)
+            tmem.words[:, META : META + 2] = 0
+            for at, value in metadata:
+                tmem.words[at, META] = value
+        options = {"metadata": lane << 16 | META, "sparse": True}
+        addresses = (lane << 16 | COLUMN, shadows.a, shadows.b, shadows.idesc, SFA, SFB)
+        mma, products = decoded(kind, group, None, *addresses, False, **options), Products()
+        products.multiply(mma, shadows.ctas, products.invalid_operand(mma, shadows.ctas) is None, memories)
+        found = [tmem.words[shadows.places()] != 0 for _, tmem in shadows.ctas]
+        assert all(np.array_equal(found[0], other) for other in found)
+        return found[0]
+
+    assert not spoiled().any()
+    assert np.array_equal(spoiled(a=[5, 30]), expected([5, 30], [], rows))
+    last = 2 if kind != "tf32" else 1
+    assert not spoiled(b=[last]).any()
+    assert np.array_equal(spoiled(b=[0]), expected([], [3], rows))
+    row = 26 if bits > 0xF else 18  # bits of the row that shares lane 18's word
+    at = d_places(layout, rows, N, lane)[0][18, 0]
+    assert np.array_equal(spoiled(metadata=[(at, bits)]), expected([row], [], rows))

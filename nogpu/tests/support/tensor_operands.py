@@ -10,7 +10,7 @@ from nogpu.hardware.tensor.order import COLUMNS
 from nogpu.hardware.tensor.tmem import TensorMemory
 
 A, B, SF = 0x2000, 0x12000, 0x1000
-D, SFA, SFB = 0, 384, 400
+D, SFA, SFB, META = 0, 384, 400, 440
 MODES = {0: 0, 32: 6, 64: 4, 128: 2, "128 of 32": 1}
 """Swizzling -> bits 61-63; "128 of 32" is 128-byte swizzling with 32-byte atoms."""
 
@@ -50,8 +50,10 @@ def make_cta(size=200 * 1024) -> tuple[SharedMemory, TensorMemory]:
     return SharedMemory(size), tmem
 
 
-def decoded(kind, cta_group, scale_block, d, a, b, idesc, sfa=0, sfb=0, accumulate=False, disabled=(), **form) -> Mma:
-    operands = MmaOperands(d, a, b, idesc, sfa, sfb, accumulate, tuple(disabled))
+def decoded(
+    kind, cta_group, scale_block, d, a, b, idesc, sfa=0, sfb=0, accumulate=False, disabled=(), metadata=0, **form
+) -> Mma:
+    operands = MmaOperands(d, a, b, idesc, sfa, sfb, accumulate, tuple(disabled), metadata)
     return Mma.decode(MmaForm(kind, cta_group, scale_block, **form), operands)
 
 
@@ -154,7 +156,9 @@ def instruction(kind, m, n, a=None, b=None, d="f32", scale=None, **fields) -> in
         value |= int(scale == "ue8m0") << 23 | fields.get("sfa_id", 0) << 29 | fields.get("sfb_id", 0) << 4
     else:
         value |= {"f16": 0, "f32": 1, "s32": 2}[d] << 4
-    for name, bit in {"saturate": 3, "negate_a": 13, "negate_b": 14, "transpose_a": 15, "transpose_b": 16}.items():
+    bits = {"selector": 0, "sparse": 2, "saturate": 3}
+    bits |= {"negate_a": 13, "negate_b": 14, "transpose_a": 15, "transpose_b": 16}
+    for name, bit in bits.items():
         value |= fields.get(name, 0) << bit
     return value
 
@@ -199,11 +203,53 @@ def scale_values(codes, scale, block) -> np.ndarray:
 def d_places(layout: str, rows: int, n: int, lane=0) -> tuple[np.ndarray, np.ndarray]:
     """Lanes and columns of D, each broadcastable to [rows, n]. PTX ISA, "Data Path Layout Organization"."""
     m, j = np.arange(rows)[:, None], np.arange(n)[None, :]
-    if layout == "F":
+    if layout in ("C", "F"):
         return m // 16 * 32 + m % 16 + lane, j
     if layout == "B":
         return m + 64 * (j >= n // 2), j % (n // 2)
     return m, j
+
+
+# Indices of the PTX ISA, "Sparse Matrices"
+TWO_OF_FOUR = np.array([0b0100, 0b1000, 0b1100, 0b1001, 0b1101, 0b0110, 0b1110], np.uint8)
+ONE_OF_TWO = np.array([0b1110, 0b0100], np.uint8)
+
+
+def random_indices(rng, rows, kind) -> np.ndarray:
+    """Legal indices of metadata, uint8[rows, chunks]: a row has 16 chunks, or 8 of elements wider than a byte."""
+    legal = ONE_OF_TWO if kind == "tf32" else TWO_OF_FOUR
+    return rng.choice(legal, (rows, 8 if kind in ("f16", "tf32") else 16))
+
+
+def expanded(stored: np.ndarray, indices: np.ndarray, kind) -> np.ndarray:
+    """Rows of K elements from the stored ones (PTX ISA, "Sparse tcgen05.mma.sp with .kind::...")."""
+    dense = np.zeros((len(stored), 2 * stored.shape[1]), stored.dtype)
+    for row, chunks in enumerate(indices.tolist()):
+        for chunk, index in enumerate(chunks):
+            if kind == "tf32":
+                dense[row, 2 * chunk + (index == 0b1110)] = stored[row, chunk]
+                continue
+            width = 2 if kind in ("mxf4", "mxf4nvf4") else 1
+            for i, position in enumerate((index & 3, index >> 2)):
+                first, place = (2 * chunk + i) * width, (4 * chunk + position) * width
+                dense[row, place : place + width] = stored[row, first : first + width]
+    return dense
+
+
+def put_metadata(tmem, column, indices: np.ndarray, kind, layout, lane=0) -> None:
+    """Write indices of rows (PTX ISA, "Sparsity selector"; CUTLASS, tmem_e_frg). column: that of the selector."""
+    words = tmem.words[:, column : column + (1 if kind in ("f16", "tf32") else 2)]
+    words[:] = 0
+    halved = layout in ("C", "F")
+    for m, chunks in enumerate(indices.tolist()):
+        for chunk, index in enumerate(chunks):
+            k = 4 * chunk
+            if kind in ("f16", "tf32"):
+                at, word = m % 8 + 8 * (k // 16) + (32 if halved else 16) * (m // 16) + lane, 0
+                bit = 16 * (m // 8 % 2) + k % 16
+            else:
+                at, word, bit = (m // 16 * 32 + m % 16 + lane if halved else m), k // 32, k % 32
+            words[at, word] |= np.uint32(index << bit)
 
 
 LAYOUTS = [(1, 64, 0, "F"), (1, 64, 16, "F"), (1, 128, 0, "D"), (2, 128, 0, "B"), (2, 256, 0, "A")]

@@ -146,7 +146,8 @@ def _prefetch_bulk(o: Any) -> list[Words]:
 
 def _mma(o: Any) -> list[Words]:
     form: MmaForm = o.form
-    op = decode_instruction(form.kind, form.cta_group, form.scale_block, pick(o.operands.idesc, o.mask))
+    idesc = pick(o.operands.idesc, o.mask)
+    op = decode_instruction(form.kind, form.cta_group, form.scale_block, idesc, sparse=form.sparse)
     shape = op.m, op.n, op.k
     return [[KINDS.index(form.kind), *shape, form.cta_group, int(form.a_in_tmem), int(o.operands.accumulate)]]
 

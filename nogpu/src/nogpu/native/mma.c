@@ -36,7 +36,8 @@ static int fits_float(Range a, Range b, int k) {
 
 static Precision precision_of(const Mma *call, const u32 *a_codes, const u32 *b_codes) {
     if (call->wide &&
-        !fits_float(range_of(&call->a, call->a.rows, a_codes), range_of(&call->b, call->n, b_codes), call->k))
+        !fits_float(range_of(&call->a, call->a.rows * call->halves, a_codes),
+                    range_of(&call->b, call->n * call->halves, b_codes), call->k))
         return IN_DOUBLE;
     return call->narrow && multiplies_by_amx() ? IN_BF16 : IN_FLOAT;
 }
@@ -92,8 +93,7 @@ typedef struct {
 
 static void accumulate(const Mma *call, const u32 *disabled, Block d, u32 *tensor) {
     for (int i = 0; i < STRIP; i++) {
-        int row = d.row + i, below = row + d.part * (TMEM_LANES / 2);
-        int lane = call->spread ? row / 16 * QUADRANT + row % 16 + call->lane : below;
+        int lane = lane_of(call, d.row + i) + d.part * (TMEM_LANES / 2);
         if (disabled[lane / 32] >> lane % 32 & 1) continue;
         u32 *words = tensor + lane * TMEM_COLUMNS + call->column + d.column;
         const f32 *from = sums + i * BLOCK;
@@ -123,22 +123,25 @@ static void multiply(const Mma *call, const Cta *cta, const u32 *disabled, Preci
 
 int mma(const Mma *call, const u8 *shared, u32 *tensor, const u8 *odd_shared, u32 *odd_tensor) {
     const Cta ctas[2] = {{shared, tensor}, {odd_shared, odd_tensor}};
-    u8 a_bytes[TMEM_LANES * ROW_BYTES], b_bytes[MAX_ROWS * ROW_BYTES];
-    u32 a_codes[TMEM_LANES], b_codes[2][MAX_ROWS];
+    int halves = call->halves, a_count = call->a.rows * halves, b_count = call->n * halves, k = call->k / halves;
+    u8 stored[TMEM_LANES * ROW_BYTES], a_bytes[2 * TMEM_LANES * ROW_BYTES], b_bytes[2 * MAX_ROWS * ROW_BYTES];
+    u32 a_codes[2 * TMEM_LANES], b_codes[2][2 * MAX_ROWS];
     Precision precision, arranged = 0;
     for (int i = 0; i < call->ctas; i++)
-        fetch_operand(&call->b, call, &ctas[i], b_bytes + i * call->b.rows * ROW_BYTES);
+        fetch_operand(&call->b, call, &ctas[i], halves, b_bytes + i * call->b.rows * halves * ROW_BYTES);
     for (int i = 0; i < call->ctas; i++) {
-        if (fetch_operand(&call->a, call, &ctas[i], a_bytes)) return 1;
-        if (call->a.scales && (fetch_scales(&call->a, &ctas[i], a_codes) ||
-                               fetch_scales(&call->b, &ctas[i], b_codes[i])))
+        if (fetch_operand(&call->a, call, &ctas[i], 1, halves == 1 ? a_bytes : stored)) return 1;
+        int illegal = halves == 1 ? 0 : expand_rows(call, &ctas[i], stored, a_bytes);
+        if (illegal) return ILLEGAL_INDEX + i * TMEM_LANES * ROW_CHUNKS + illegal - 1;
+        if (call->a.scales && (fetch_scales(&call->a, &ctas[i], halves, a_codes) ||
+                               fetch_scales(&call->b, &ctas[i], halves, b_codes[i])))
             return 1;
         precision = precision_of(call, a_codes, b_codes[i]);
-        decode_operand(&call->a, call->a.rows, call->k, a_bytes, a_codes, precision, &a_matrix);
+        decode_operand(&call->a, a_count, k, a_bytes, a_codes, precision, &a_matrix);
         // Both CTAs of a pair use B, and usually have the same scale factors of it.
         if (i == 0 || precision != arranged ||
-            (call->b.scales && memcmp(b_codes[0], b_codes[1], call->n * sizeof **b_codes))) {
-            decode_operand(&call->b, call->n, call->k, b_bytes, b_codes[i], precision, &b_rows);
+            (call->b.scales && memcmp(b_codes[0], b_codes[1], b_count * sizeof **b_codes))) {
+            decode_operand(&call->b, b_count, k, b_bytes, b_codes[i], precision, &b_rows);
             arrange_panels(call, precision, &b_rows, &b_panels);
             arranged = precision;
         }

@@ -11,13 +11,16 @@
 #include "floats.h"
 
 enum {
-    ROW_BYTES = 32,      // bytes of an operand's row in one instruction
+    ROW_BYTES = 32,      // bytes of an operand's row in one instruction; B's has two halves if A is sparse
     CHUNK = 16,          // bytes that lie together in shared memory
     STRIP = 32,          // rows of D that are computed together
     BLOCK = 64,          // columns of D that are computed together: a few cache lines of a lane
     PANEL = 32,          // columns that are multiplied together
     MAX_ROWS = 256,      // rows of an operand: N; A has up to 128 in a CTA
-    MAX_K = 64,
+    PART_K = 64,         // elements of a row, or of a half of it with a sparse A
+    MAX_K = 2 * PART_K,
+    ROW_CHUNKS = 16,     // chunks of a row of a sparse A, each with an index of its metadata
+    ILLEGAL_INDEX = 2,
     TMEM_LANES = 128,
     QUADRANT = 32,       // lanes
     TMEM_COLUMNS = 576,  // 32-bit words of a lane of tensor memory, on the chip that has most
@@ -55,7 +58,8 @@ typedef struct {
     s32 scale_rows;       // rows whose factors each part of the lanes holds
     s32 scale_parts;      // parts of the lanes, whose rows follow each other: 1 or 2
     s32 scale_byte;       // first factor's byte in the word
-    s32 scale_count;      // factors of a row
+    s32 row_scales;       // factors of a row
+    s32 scale_count;      // factors of a row, or of a half of it, when it is decoded
 } Operand;
 
 typedef struct {
@@ -64,7 +68,11 @@ typedef struct {
     s32 k;
     s32 n;
     s32 parts;           // parts of N, each in its own half of the lanes: 1 or 2
-    s32 spread;          // nonzero if D's rows lie in the lower halves of quadrants
+    s32 spread;          // nonzero if D's rows lie in halves of the quadrants
+    s32 halves;          // 2 if half of A's elements are stored, else 1
+    s32 metadata;        // first column of their places
+    s32 unit;            // bytes that an index of two bits places
+    s32 legal;           // bits of the legal indices of four bits
     s32 lane, column;    // lane and column of D
     s32 d_type;          // D_F32 to D_S32
     s32 accumulate;
@@ -90,15 +98,25 @@ typedef struct {
     u32 *tensor;
 } Cta;
 
-// Returns 0, or 1 if copies of A or of scale factors in tensor memory differ: D may be computed in part then.
+// Lane of a row of A and of D, of a part of N that begins at lane 0.
+static inline int lane_of(const Mma *call, int row) {
+    return call->spread ? row / 16 * QUADRANT + row % 16 + call->lane : row;
+}
+
+// Returns 0, or 1 if copies of A or of scale factors in tensor memory differ, or ILLEGAL_INDEX + ((CTA * TMEM_LANES + row)
+// * ROW_CHUNKS + chunk) if A's metadata are illegal there: D may be computed in part then.
 int mma(const Mma *call, const u8 *shared, u32 *tensor, const u8 *odd_shared, u32 *odd_tensor);
 
 // Lets AMX multiply from now on if it is wanted and CPU, compiler and operating system have it. Returns 1 if it does.
 int use_amx(int wanted);
 
-// mma_decode.c. packed: uint8[rows][32]. codes: per row, scale factors' codes from the low byte on.
-int fetch_operand(const Operand *operand, const Mma *call, const Cta *cta, u8 *packed);
-int fetch_scales(const Operand *operand, const Cta *cta, u32 *codes);
+// mma_decode.c. packed: uint8[rows][32]. codes: per row, scale factors' codes from the low byte on. A row that has halves
+// is two rows here; `halves` is their number.
+int fetch_operand(const Operand *operand, const Mma *call, const Cta *cta, int halves, u8 *packed);
+// Places A's stored elements: `rows` has two halves of each row, `stored` one. Returns 0, or 1 + row * ROW_CHUNKS + chunk
+// of an illegal index.
+int expand_rows(const Mma *call, const Cta *cta, const u8 *stored, u8 *rows);
+int fetch_scales(const Operand *operand, const Cta *cta, int halves, u32 *codes);
 void decode_operand(const Operand *operand, int rows, int k, const u8 *packed, const u32 *codes,
                 Precision precision, Matrix *out);
 

@@ -132,7 +132,7 @@ void pairs_to_bf16(const Operand *operand, int rows, const u8 *packed, const u32
             __m256i index = _mm256_set_m128i(_mm_or_si128(_mm_unpackhi_epi8(even, odd), second),
                                              _mm_unpacklo_epi8(even, odd));
             __m512i tables = _mm512_inserti64x4(_mm512_castsi256_si512(table), next, 1);
-            _mm512_storeu_si512(out + row * MAX_K + 32 * half,
+            _mm512_storeu_si512(out + row * PART_K + 32 * half,
                                 _mm512_permutexvar_epi16(_mm512_cvtepu8_epi16(index), tables));
         }
 }

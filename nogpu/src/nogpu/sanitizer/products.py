@@ -76,6 +76,13 @@ def _packed(code: int, bits: int) -> np.ndarray:
     return np.resize(np.packbits(digits, bitorder="little"), 2 * bits + CHUNK)[:CHUNK]
 
 
+def _legal_words(words: np.ndarray, legal: int) -> np.ndarray:
+    """Metadata whose illegal indices, which zeros of A have, are legal ones. legal: `Metadata.legal`."""
+    indices = np.array([index if legal >> index & 1 else 0b0100 for index in range(16)], np.uint8)
+    raw = np.ascontiguousarray(words).view(np.uint8)
+    return (indices[raw & 15] | indices[raw >> 4] << 4).view(np.uint32)
+
+
 def _bytes_of(shared: SharedMemory, chunks: Chunks) -> np.ndarray:
     return chunk_view(shared).take(chunks.places).view(np.uint8)
 
@@ -108,6 +115,10 @@ class Products:
                 words = tensor.words[lanes if op.rows < LANES else slice(None), column : column + op.row_bytes // 4]
                 if not is_zero(words):
                     return number, "tensor", column + int(np.argwhere(words)[0][1])
+            if mma.metadata is not None:
+                words = mma.metadata.words(tensor)
+                if not is_zero(words):
+                    return number, "tensor", mma.metadata.column
             for scales in mma.scales:
                 words = _scale_words(tensor, scales.column, scales.columns)
                 used = np.ascontiguousarray(words).view(np.uint8).reshape(LANES, -1, 4)
@@ -116,16 +127,25 @@ class Products:
                     return number, "tensor", scales.column + int(np.argwhere(used)[0][1])
         return None
 
-    def multiply(self, mma: Mma, shadows: Sequence[Memories], is_plain: bool) -> bool:
-        """Writes the shadows of D. is_plain: no operand is invalid. Returns True if a word of D becomes so."""
+    def multiply(
+        self, mma: Mma, shadows: Sequence[Memories], is_plain: bool, memories: Sequence[TensorMemory] = ()
+    ) -> bool:
+        """Writes the shadows of D. is_plain: no operand is invalid. Returns True if a word of D becomes so.
+
+        memories: those of the CTAs, of which a sparse MMA's metadata are read.
+        """
         fresh, footprint = self._footprint(mma, shadows)
         if is_plain:
             invalid = [np.zeros((LANES, COLUMNS), bool)] * len(shadows)
         else:
-            found = self._run(mma, shadows, None)
+            found = self._run(mma, shadows, None, memories)
             invalid = [
                 footprint[n] if found is None else (found[n] != fresh[n]) & footprint[n] for n in range(len(shadows))
             ]
+            if mma.metadata is not None:
+                for bad, written, (_, tensor) in zip(invalid, footprint, shadows, strict=True):
+                    lanes = mma.metadata.lanes[mma.metadata.words(tensor).any(axis=1)]
+                    bad[lanes] = written[lanes]
         for (_, tensor), bad, written in zip(shadows, invalid, footprint, strict=True):
             where = self._moved(written, mma)
             if not mma.accumulate:
@@ -149,13 +169,16 @@ class Products:
             self._footprints[key] = known
         return known, [words != _SENTINEL for words in known]
 
-    def _run(self, mma: Mma, shadows: Sequence[Memories], known: int | None) -> list[np.ndarray] | None:
+    def _run(
+        self, mma: Mma, shadows: Sequence[Memories], known: int | None, memories: Sequence[TensorMemory] = ()
+    ) -> list[np.ndarray] | None:
         """D, uint32[LANES, COLUMNS], by CTA, as if it began at column 0, _SENTINEL elsewhere; None if copies of scale
         factors differ.
 
         known: 0 takes all operands as known.
         """
         op = mma.op
+        k = op.k // op.passes // op.halves
         scratch = self._scratch_for(shadows)
         for (shared, tensor), (shadow, words) in zip(scratch, shadows, strict=True):
             for chunks, element in ((mma.a_chunks, op.a_type), (mma.b_chunks, op.b_type)):
@@ -165,7 +188,7 @@ class Products:
                         if known is None
                         else np.zeros((*chunks.places.shape[:-1], chunks.places.shape[-1] * CHUNK), np.uint8)
                     )
-                    codes = _codes(element, op.k // op.passes, invalid, False)
+                    codes = _codes(element, k, invalid, False)
                     chunk_view(shared)[chunks.places] = codes.view(CHUNK_TYPE)
             places = [(scales.column, scales.columns, scales.scale_type) for scales in mma.scales]
             if mma.a_chunks is None:
@@ -176,10 +199,15 @@ class Products:
                 if scale_type:
                     codes = _chosen(raw != 0, *_CODES[scale_type], np.uint8)
                 else:
-                    codes = _codes(op.a_type, op.k // op.passes, raw, True)
+                    codes = _codes(op.a_type, k, raw, True)
                 tensor.words[:, column : column + columns] = codes.view(np.uint32)
             tensor.words[:, mma.column : mma.column + op.columns] = _SENTINEL
-        if not replace(mma, accumulate=False).multiply(scratch):
+        if mma.metadata is not None:
+            places_of_a = slice(mma.metadata.column, mma.metadata.column + mma.metadata.columns)
+            for number, (_, tensor) in enumerate(scratch):
+                source = memories[number] if known is None else tensor
+                tensor.words[:, places_of_a] = _legal_words(source.words[:, places_of_a], mma.metadata.legal)
+        if replace(mma, accumulate=False).multiply(scratch):
             return None
         found = []
         for _, tensor in scratch:

@@ -78,7 +78,7 @@ class Tensors:
         if invalid is None and mma.accumulate:
             self._note_clean(mma, ctas)
             return
-        if _PRODUCTS.multiply(mma, shadows, invalid is None) and invalid is not None:
+        if _PRODUCTS.multiply(mma, shadows, invalid is None, memories) and invalid is not None:
             number, kind, at = invalid
             cta = ctas[number]
             origin = self._shared[cta].origin(at, issuer) if kind == "shared" else self._tensor[cta].origin(at, issuer)

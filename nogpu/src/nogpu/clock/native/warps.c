@@ -145,11 +145,12 @@ static Sm *partner(Sim *sim, Cta *cta) { return &sim->sms[cta->cluster->ctas[cta
 
 // A tensor core's products take a column of 128 rows, or in a pair of 64, at a rate, and reads of A, where that is not in
 // tensor memory or in the collector, and of its half of B from shared memory. A row of either is 32 bytes: K is 256 bits
-// of every kind.
+// of every kind. A sparse A's is so, too, with twice the K, and B's has 64.
 static f64 mma_cycles(const Chip *chip, const Instruction *in, const u32 *w, int pair) {
-    f64 rows = pair ? w[1] / 2.0 : w[1], columns = w[2];
+    static const s32 dense_k[] = {16, 8, 32, 32, 32, 64, 64};  // of KINDS
+    f64 rows = pair ? w[1] / 2.0 : w[1], columns = w[2], halves = w[3] / dense_k[w[0]];
     f64 products = columns / chip->mma_columns_rate * (pair && rows <= 64 ? 0.5 : 1);
-    f64 operands = 32 * ((w[5] || in->variant ? 0 : rows) + (pair ? columns / 2 : columns)) / chip->mma_operand_rate;
+    f64 operands = 32 * ((w[5] || in->variant ? 0 : rows) + halves * (pair ? columns / 2 : columns)) / chip->mma_operand_rate;
     return later(products, operands);
 }
 

@@ -37,11 +37,13 @@ def _form(code: Code, operands: list, match: re.Match) -> tuple[str, int, bool, 
 def _mma(code: Code, instruction: Instruction, match: re.Match) -> None:
     """Emits tcgen05.mma [d], a, b, idesc, {[sfa], [sfb],} {disable-output-lane,} enable-input-d {, scale-input-d}.
 
-    a: a descriptor in a 64-bit register, or an address in tensor memory.
+    a: a descriptor in a 64-bit register, or an address in tensor memory. tcgen05.mma.sp has [metadata] behind b.
     """
-    kind, group = match.group("kind"), int(match.group("group"))
+    kind, group, sparse = match.group("kind"), int(match.group("group")), match.string.startswith("tcgen05.mma.sp.")
     block = _scale_block(code, kind, match.group("scaled") is not None, match.group("scale"))
-    d, a, b, idesc, *rest = instruction.operands
+    d, a, b, *rest = instruction.operands
+    metadata = code.address(rest.pop(0)) if sparse else "0"
+    idesc, *rest = rest
     scales = "0, 0"
     if block:
         scales, rest = _scale_factors(code, kind, rest)
@@ -52,16 +54,20 @@ def _mma(code: Code, instruction: Instruction, match: re.Match) -> None:
         raise code.fail(
             "tcgen05.mma.ashift with .block_scale, .collector::a::fill or .collector::a::use (PTX ISA, tcgen05.mma)"
         )
+    if shifts_a and sparse:
+        raise code.fail(
+            "tcgen05.mma.sp.ashift is not modelled: the PTX ISA does not say if the metadata shift with A's rows"
+        )
     in_tmem = isinstance(a, Address)
     if not in_tmem:
         code.fits(a, "b64")
     for word in disabled:
         code.fits(word, "b32")
     b_collector = match.group("b_collector")
-    form = f"tcgen05.MmaForm({kind!r}, {group}, {block}, {in_tmem}, {d_shift}, {shifts_a}, {b_collector!r})"
+    form = f"tcgen05.MmaForm({kind!r}, {group}, {block}, {in_tmem}, {d_shift}, {shifts_a}, {b_collector!r}, {sparse})"
     matrices = f"{code.address(d)}, {code.address(a) if in_tmem else code.value(a, 64)}, {code.value(b, 64)}"
     words = "".join(f"{code.value(word)}, " for word in disabled)
-    operands = f"{matrices}, {code.value(idesc)}, {scales}, {code.boolean(rest[0])}, ({words})"
+    operands = f"{matrices}, {code.value(idesc)}, {scales}, {code.boolean(rest[0])}, ({words}), {metadata}"
     code.line(f"tcgen05.mma(g, {code.mask}, {form}, tcgen05.MmaOperands({operands}), (g, {code.pc}))")
 
 
@@ -119,6 +125,12 @@ def _scale_input_d(code: Code, kind: str, operands: list) -> int:
 
 _TMEM_SHAPE = r"(?P<shape>32x32b|16x64b|16x128b|16x256b|16x32bx2)\.x(?P<num>1|2|4|8|16|32|64|128)"
 _CTA_GROUP = r"\.cta_group::(?P<group>1|2)"
+_MMA_MODIFIERS = (
+    rf"{_CTA_GROUP}\.kind::(?P<kind>f16|tf32|f8f6f4|i8|mxf8f6f4|mxf4nvf4|mxf4)"
+    r"(?P<scaled>\.block_scale)?(?:\.(?P<scale>scale_vec::[124]X|block16|block32))?"
+    r"(?P<shifts>\.ashift)?(?:\.collector::a::(?P<collector>fill|use|lastuse|discard))?"
+    r"(?:\.collector::b::(?P<b_collector>fill|use|lastuse|discard))?"
+)
 ROWS: list[Row] = [
     called(
         rf"tcgen05\.alloc(?P<exclusive>\.exclusive)?{_CTA_GROUP}\.sync\.aligned(?:\.shared::cta)?\.b32",
@@ -160,15 +172,8 @@ ROWS: list[Row] = [
         writes=0,
         takes="[] b64",
     ),
-    row(
-        rf"tcgen05\.mma{_CTA_GROUP}\.kind::(?P<kind>f16|tf32|f8f6f4|i8|mxf8f6f4|mxf4nvf4|mxf4)"
-        r"(?P<scaled>\.block_scale)?(?:\.(?P<scale>scale_vec::[124]X|block16|block32))?"
-        r"(?P<shifts>\.ashift)?(?:\.collector::a::(?P<collector>fill|use|lastuse|discard))?"
-        r"(?:\.collector::b::(?P<b_collector>fill|use|lastuse|discard))?",
-        _mma,
-        writes=0,
-        takes="[] . b64 b32 . .? .? .?",
-    ),
+    row(rf"tcgen05\.mma{_MMA_MODIFIERS}", _mma, writes=0, takes="[] . b64 b32 . .? .? .?"),
+    row(rf"tcgen05\.mma\.sp{_MMA_MODIFIERS}", _mma, writes=0, takes="[] . b64 [] b32 . .? .? .?"),
     called(
         rf"tcgen05\.commit{_CTA_GROUP}\.mbarrier::arrive::one(?:\.shared::cluster)?\.b64",
         "tcgen05.commit(g, {m}, {group}, {0:x}, None, {issuer})",

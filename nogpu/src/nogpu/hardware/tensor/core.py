@@ -7,10 +7,11 @@ is rounded to float32 and added to D in float32. In any order of summation, one 
 
     K 2**-24 / (1 - K 2**-24) * (sum over k of |a b| + |D|)
 
-of the exact sum, K being the elements of a row (8 to 64); it is exact where every partial sum has at most 24
+of the exact sum, K being the elements of a row (8 to 128); it is exact where every partial sum has at most 24
 significant bits. A 16-bit D is rounded once more. kind::i8 is exact. The order depends on whether the CPU has AMX.
 
-A doubled K (Rubin) is two products, the second of which is added to the first.
+A sparse A (tcgen05.mma.sp) is expanded by its metadata (`sparsity.py`), and multiplied as a dense one. A doubled K
+(Rubin) is two products, the second of which is added to the first.
 
 A pair of CTAs (cta_group::2) is given as (even, odd), and one call does the work of both.
 """
@@ -30,9 +31,10 @@ from nogpu.hardware.tensor.copy import check_chunks, observe_chunks
 from nogpu.hardware.tensor.descriptors import Chunks, SmemDescriptor, k_major, mn_major
 from nogpu.hardware.tensor.elements import WIDTHS
 from nogpu.hardware.tensor.instruction import OPERAND_ROW_BYTES, MmaInstruction, decode_instruction
-from nogpu.hardware.tensor.multiply import Multiplication, Place, Result
+from nogpu.hardware.tensor.multiply import ILLEGAL_INDEX, ROW_CHUNKS, Multiplication, Place, Result
 from nogpu.hardware.tensor.order import COLUMNS, columns_mask
 from nogpu.hardware.tensor.scale_factors import ScaleFactors
+from nogpu.hardware.tensor.sparsity import Metadata
 from nogpu.hardware.tensor.tmem import LANES, QUADRANT, TensorMemory, split_address
 from nogpu.hardware.tma.swizzle import CHUNK, chunk_view
 
@@ -46,14 +48,14 @@ DATA_PATH = "PTX ISA, tcgen05: Data Path Layout Organization"
 
 
 def _operand_chunks(
-    name: str, descriptor: int, rows: int, element: str, transposed: bool, op: MmaInstruction, rubin: bool
+    name: str, descriptor: int, rows: int, element: str, transposed: bool, k: int, row_bytes: int, rubin: bool
 ) -> Chunks:
-    """Chunks of the rows of A or B that lie in one CTA's shared memory."""
+    """Chunks of the rows of A or B that lie in one CTA's shared memory. k, row_bytes: elements and bytes of a row."""
     try:
         if transposed:
             _check_transposed_swizzle(descriptor, name, element, rubin)
-            return mn_major(descriptor, op.k, rows * WIDTHS.get(element, 1) // CHUNK, rubin)
-        return k_major(descriptor, rows, op.row_bytes // CHUNK, rubin)
+            return mn_major(descriptor, k, rows * WIDTHS.get(element, 1) // CHUNK, rubin)
+        return k_major(descriptor, rows, row_bytes // CHUNK, rubin)
     except Fault as fault:
         raise Fault(f"tcgen05.mma {name}, {fault}") from None
 
@@ -80,6 +82,7 @@ class MmaForm(NamedTuple):
     d_shift: int = 0  # scale-input-d
     shifts_a: bool = False  # .ashift
     b_collector: str | None = None  # operation of .collector::b
+    sparse: bool = False  # .sp
 
 
 class MmaOperands(NamedTuple):
@@ -93,6 +96,7 @@ class MmaOperands(NamedTuple):
     sfb: int = 0  # tensor memory address of B's scale factors
     accumulate: bool = False  # enable-input-d
     disabled: tuple[int, ...] = ()  # disable-output-lane, 32-bit words
+    metadata: int = 0  # tensor memory address of the sparsity metadata
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,7 @@ class Mma:
     a_chunks: Chunks | None  # None: A is in tensor memory
     b_chunks: Chunks
     scales: tuple[ScaleFactors, ...]  # of A and of B, for each part of K; empty without block scaling
+    metadata: Metadata | None  # None: A is dense
     accumulate: bool
     disabled: tuple[int, ...]  # lanes that D keeps, a mask of 128 bits per CTA; empty: none
     d_shift: int
@@ -124,10 +129,10 @@ class Mma:
         """
         if form.b_collector and not rubin:
             raise Fault(f"tcgen05.mma.collector::b::{form.b_collector} needs sm_107 (ptxas 13.5)")
-        op = decode_instruction(form.kind, form.cta_group, form.scale_block, operands.idesc, rubin)
+        op = decode_instruction(form.kind, form.cta_group, form.scale_block, operands.idesc, rubin, form.sparse)
         a, b, disabled = operands.a, operands.b, operands.disabled
         lane, column = split_address(operands.d)
-        allowed = (0, 16) if op.layout == "F" else (0,)
+        allowed = (0, 16) if op.spread else (0,)
         if lane not in allowed:
             raise Fault(
                 f"tcgen05.mma: D at lane {lane}, not allowed for M = {op.m}; must be {' or '.join(map(str, allowed))} "
@@ -142,8 +147,10 @@ class Mma:
         if form.a_in_tmem:
             _check_a_in_tmem(op, a, lane)
         else:
-            a_chunks = _operand_chunks("A", a, op.rows, op.a_type, op.a_transposed, op, rubin)
-        b_chunks = _operand_chunks("B", b, op.n // form.cta_group, op.b_type, op.b_transposed, op, rubin)
+            stored = op.k // op.halves
+            a_chunks = _operand_chunks("A", a, op.rows, op.a_type, op.a_transposed, stored, op.row_bytes, rubin)
+        b_rows, b_bytes = op.n // form.cta_group, op.row_bytes * op.halves
+        b_chunks = _operand_chunks("B", b, b_rows, op.b_type, op.b_transposed, op.k, b_bytes, rubin)
         masks = [sum(word << 32 * i for i, word in enumerate(disabled[j : j + 4])) for j in range(0, len(disabled), 4)]
         return Mma(
             op=op,
@@ -154,6 +161,7 @@ class Mma:
             a_chunks=a_chunks,
             b_chunks=b_chunks,
             scales=_scales(op, operands.sfa, operands.sfb),
+            metadata=Metadata.at(op, operands.metadata, lane) if op.sparse else None,
             accumulate=operands.accumulate,
             disabled=tuple(masks) if any(masks) else (),
             d_shift=form.d_shift,
@@ -182,6 +190,8 @@ class Mma:
             tmem.check_columns(split_address(self.a)[1], self.op.row_bytes // 4, "tcgen05.mma A")
         for scales in self.scales:
             scales.check(tmem)
+        if self.metadata is not None:
+            self.metadata.check(tmem)
 
     @cached_property
     def _writes(self) -> int:
@@ -192,7 +202,10 @@ class Mma:
     @cached_property
     def _reads(self) -> int:
         """The columns that are read besides D's, as a mask."""
-        return reduce(or_, (columns_mask(scales.column, scales.columns) for scales in self.scales), self._a_columns)
+        columns = [columns_mask(scales.column, scales.columns) for scales in self.scales]
+        if self.metadata is not None:
+            columns.append(columns_mask(self.metadata.column, self.metadata.columns))
+        return reduce(or_, columns, self._a_columns)
 
     @cached_property
     def _a_columns(self) -> int:
@@ -210,14 +223,17 @@ class Mma:
         a_chunks = self.a_chunks and self.a_chunks.part(number, passes, op.a_transposed)
         b_chunks = self.b_chunks.part(number, passes, op.b_transposed)
         a_column = split_address(self.a)[1] + number * OPERAND_ROW_BYTES // 4
-        a = Place(a_chunks, op.a_transposed, WIDTHS.get(op.a_type, 1), op.rows, a_column)
+        a = Place(a_chunks, op.a_transposed, WIDTHS.get(op.a_type, 1), op.rows, a_column, op.sparse)
         b = Place(b_chunks, op.b_transposed, WIDTHS.get(op.b_type, 1), op.n // op.cta_group, 0)
         result = Result(self.lane, self.column, self.accumulate or number > 0, self.disabled, self.d_shift)
-        return Multiplication(replace(op, k=op.k // passes), a, b, self.scales[2 * number :][:2], result)
+        scales = self.scales[2 * number :][:2]
+        return Multiplication(replace(op, k=op.k // passes), a, b, scales, result, self.metadata)
 
-    def multiply(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> bool:
-        """Computes D in every CTA. Returns False if copies of A or of scale factors differ; D may then be partial."""
-        return all(multiplication.run(ctas) for multiplication in self._multiplications)
+    def multiply(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> int:
+        """Computes D in every CTA. Returns 0; else D may be partial, and what is wrong is what `mma` in native/mma.h
+        returns.
+        """
+        return next(filter(None, (multiplication.run(ctas) for multiplication in self._multiplications)), 0)
 
     def run(
         self,
@@ -239,8 +255,8 @@ class Mma:
             for shared, _ in ctas:
                 observe_chunks(shared, self.a_chunks, issuer)
         self._collect(ctas)
-        if multiplies and not self.multiply(ctas):
-            self._refuse_copies([tmem for _, tmem in ctas])
+        if multiplies and (refused := self.multiply(ctas)):
+            self._refuse([tmem for _, tmem in ctas], refused)
         values = ctas[0][1].values
         if values is not None and issuer is not None and multiplies:
             values.multiplied(self, [tmem for _, tmem in ctas], issuer)
@@ -275,8 +291,15 @@ class Mma:
     def _b_bytes(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> bytes:
         return b"".join(chunk_view(shared).take(self.b_chunks.places).tobytes() for shared, _ in ctas)
 
-    def _refuse_copies(self, memories: Sequence[TensorMemory]) -> NoReturn:
-        """Raises Fault for the first copies of A or of scale factors that differ."""
+    def _refuse(self, memories: Sequence[TensorMemory], refused: int) -> NoReturn:
+        """Raises Fault for an illegal index of metadata, or the first copies of A or of scale factors that differ.
+
+        refused: what `multiply` has returned.
+        """
+        if self.metadata is not None and refused >= ILLEGAL_INDEX:
+            place, chunk = divmod(refused - ILLEGAL_INDEX, ROW_CHUNKS)
+            rank, row = divmod(place, LANES)
+            raise self.metadata.refusal(memories[rank], row, chunk)
         for tmem in memories:
             if self.a_chunks is None and self.op.layout == "B":
                 column = split_address(self.a)[1]

@@ -31,8 +31,13 @@ TRANSPOSE = "PTX ISA, tcgen05: Transpose and Negate operations"
 WIDE = "nvidia-cutlass-dsl 4.8.1, SM107 operations of cute/nvgpu/tcgen05/mma.py"
 SCALE_FACTOR_ID = "PTX ISA, Scale Factor A ID and Scale Factor B ID"
 
+SPARSITY = "PTX ISA, tcgen05: Sparse Matrices, Sparsity selector"
+
 OPERAND_ROW_BYTES = 32
-"""Bytes of a row of A or B in one instruction without a doubled K (padding of 4- and 6-bit elements included)."""
+"""Bytes of a row of A or B in one instruction without a doubled K (padding of 4- and 6-bit elements included).
+
+A sparse A has as many, of elements that are stored; B has twice as many then.
+"""
 
 _PLAIN_M = {1: (64, 128), 2: (128, 256)}
 _SCALED_M = {1: (128,), 2: (128, 256)}
@@ -104,7 +109,9 @@ KINDS = {
         wide_bit=3,
     ),
 }
-"""The kinds, dense and without .ws (PTX ISA, "Matrix Shape", "Valid combinations of scale_vectorsize ...").
+"""The kinds, without .ws (PTX ISA, "Matrix Shape", "Valid combinations of scale_vectorsize ..."), as they are dense.
+
+A sparse A doubles K and the elements per scale factor; with scale factors a pair has M = 256 only.
 
 Kinds f8f6f4 and mxf8f6f4 transpose types of 4 and 6 bits, too: the ISA's table names 8 bits alone, but CUTLASS
 documents and tests all layouts of them (blackwell_functionality.md, tables 2 and 3).
@@ -116,6 +123,10 @@ SCALE_BLOCKS: dict[str, dict[str | None, int]] = {
     "mxf4nvf4": {"scale_vec::2X": 32, "block32": 32, "scale_vec::4X": 16, "block16": 16},
 }
 """Kind -> .scale_vectorsize of the opcode (None where it is left out) -> elements per scale factor."""
+
+
+PAIRED_METADATA = ("f16", "tf32")
+"""Kinds of which two rows share a 32-bit word of the sparsity metadata."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +149,8 @@ class MmaInstruction:
     a_transposed: bool  # A is M-major, not K-major
     b_transposed: bool  # B is N-major, not K-major
     saturate: bool  # s32 sums stop at the largest and smallest value instead of wrapping
+    sparse: bool = False  # half of A's elements are stored; K counts all
+    selector: int = 0  # sparsity selector: the column of the metadata's two that counts, of kinds that need one
 
     @cached_property
     def rows(self) -> int:
@@ -147,7 +160,13 @@ class MmaInstruction:
     @cached_property
     def layout(self) -> str:
         """Letter of D's layout in tensor memory (PTX ISA, "Data Path Layout Organization")."""
-        return {(1, 64): "F", (1, 128): "D", (2, 128): "B", (2, 256): "A"}[self.cta_group, self.m]
+        pair = "C" if self.sparse else "B"
+        return {(1, 64): "F", (1, 128): "D", (2, 128): pair, (2, 256): "A"}[self.cta_group, self.m]
+
+    @cached_property
+    def spread(self) -> bool:
+        """True if D's rows lie in halves of the quadrants of lanes."""
+        return self.layout in ("C", "F")
 
     @cached_property
     def columns(self) -> int:
@@ -161,17 +180,22 @@ class MmaInstruction:
 
     @cached_property
     def passes(self) -> int:
-        """Parts of K with 32 bytes of a row each: 2 if K is doubled, else 1."""
-        return self.k // KINDS[self.kind].k
+        """Parts of K with 32 bytes of a row each: 2 if a dense K is doubled, else 1."""
+        return self.k // self.halves // KINDS[self.kind].k
+
+    @cached_property
+    def halves(self) -> int:
+        """2 if half of A's elements are stored, else 1."""
+        return 2 if self.sparse else 1
 
     @cached_property
     def row_bytes(self) -> int:
-        """Bytes of a row of A or B, padding of 4- and 6-bit elements included."""
+        """Bytes of a stored row of A, padding of 4- and 6-bit elements included."""
         return OPERAND_ROW_BYTES * self.passes
 
     @cached_property
     def flops(self) -> int:
-        """Multiplications and additions of one instruction, scaling not counted."""
+        """Multiplications and additions of one instruction, without scaling, but with those of a sparse A's zeros."""
         return 2 * self.m * self.n * self.k
 
 
@@ -187,17 +211,18 @@ def _listed(values: Collection) -> str:
 
 @lru_cache(maxsize=1024)
 def decode_instruction(
-    kind: str, cta_group: int, scale_block: int | None, idesc: int, rubin: bool = False
+    kind: str, cta_group: int, scale_block: int | None, idesc: int, rubin: bool = False, sparse: bool = False
 ) -> MmaInstruction:
-    """The instruction descriptor of a dense tcgen05.mma without .ws. Raises Fault for an illegal one.
+    """The instruction descriptor of a tcgen05.mma without .ws. Raises Fault for an illegal one.
 
     kind: a key of KINDS. scale_block: 16 (.block16, .scale_vec::4X), 32 (.block32, .scale_vec::1X, ::2X) or None.
-    rubin: True on sm_107.
+    rubin: True on sm_107. sparse: True with .sp.
     """
     block = scale_block or 0
     rules = _rules(kind, cta_group, block, rubin)
+    selector = _selector(idesc, kind, rubin) if sparse else 0
     wide = rubin and rules.wide_bit is not None and bool(idesc >> rules.wide_bit & 1)
-    if idesc & 7:
+    if not sparse and idesc & 7:
         raise _refuse(idesc, f"sparsity bits 0-2 are {idesc & 7}, must be 0 without .sp")
     if idesc >> 6 & 1:
         raise _refuse(idesc, "reserved bit 6 is set, must be 0")
@@ -205,6 +230,7 @@ def decode_instruction(
         fields = {1: "scale type ue5m3 (bit 24)", 2: "reserved bit 25", 4: "reserved bit 26"}
         raise _refuse(idesc, f"{fields[(idesc >> 24 & 7) & -(idesc >> 24 & 7)]} of sm_107, which is not modelled")
     k = 2 * rules.k if wide else rules.k
+    # A sparse A has as many scale factors as a dense one, of twice as many elements.
     own = _block_scaled_fields(idesc, kind, rules, block, k) if rules.scales else _plain_fields(idesc, kind, rules, k)
     a_type, b_type = _operand_types(idesc, kind, rules)
     if not {a_type, b_type} <= set(own.inputs):
@@ -214,6 +240,8 @@ def decode_instruction(
         raise _refuse(idesc, f"negated A or B (bits 13, 14), not supported by kind::{kind}", TRANSPOSE)
     b_transposed = bool(idesc >> 16 & 1)
     m, n = _shape(idesc, kind, cta_group, rules, b_transposed, b_type)
+    if sparse and rules.scales and m != 128 * cta_group:
+        raise _refuse(idesc, f"M is {m}, must be {128 * cta_group} for sparse kind::{kind} of a pair", MATRIX_SHAPE)
     if wide:
         _check_wide(idesc, kind, cta_group, k, m, (a_type, b_type, own.d_type))
     return MmaInstruction(
@@ -221,19 +249,34 @@ def decode_instruction(
         cta_group=cta_group,
         m=m,
         n=n,
-        k=k,
+        k=2 * k if sparse else k,
         a_type=a_type,
         b_type=b_type,
         d_type=own.d_type,
         scale_type=own.scale_type,
-        block=block,
+        block=2 * block if sparse else block,
         sfa_id=own.sfa_id,
         sfb_id=own.sfb_id,
         negate=bool(negate_a ^ negate_b),
         a_transposed=bool(idesc >> 15 & 1),
         b_transposed=b_transposed,
         saturate=own.saturate,
+        sparse=sparse,
+        selector=selector,
     )
+
+
+def _selector(idesc: int, kind: str, rubin: bool) -> int:
+    """The sparsity selector of tcgen05.mma.sp. Raises Fault for an illegal one, and for a descriptor that is dense."""
+    if rubin:
+        raise Fault("tcgen05.mma.sp on sm_107 is not modelled")
+    if not idesc >> 2 & 1:
+        raise _refuse(idesc, "sparsity bit 2 is 0, must be 1 with .sp")
+    selector, wide = idesc & 3, kind in PAIRED_METADATA
+    if selector > wide:
+        allowed = "0 or 1" if wide else "0"
+        raise _refuse(idesc, f"sparsity selector {selector} (bits 0-1), must be {allowed} for kind::{kind}", SPARSITY)
+    return selector
 
 
 def _rules(kind: str, cta_group: int, block: int, rubin: bool) -> Kind:

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from nogpu.hardware.tensor.descriptors import Chunks
     from nogpu.hardware.tensor.instruction import MmaInstruction
     from nogpu.hardware.tensor.scale_factors import ScaleFactors
+    from nogpu.hardware.tensor.sparsity import Metadata
     from nogpu.hardware.tensor.tmem import TensorMemory
 
 _Operand = headers.structure("native/mma.h", "Operand")
 _PAIRS, _BYTES, _PADDED, _HELD = headers.constants("native/mma.h", "PAIRS", "BYTES", "PADDED", "HELD")
+ILLEGAL_INDEX, ROW_CHUNKS = headers.constants("native/mma.h", "ILLEGAL_INDEX", "ROW_CHUNKS")
 _WHOLE = dict(zip(("f16", "bf16", "tf32"), headers.constants("native/mma.h", "F16", "BF16", "TF32")))
 _D_TYPES = dict(zip(("f32", "f16", "s32"), headers.constants("native/mma.h", "D_F32", "D_F16", "D_S32")))
 _SCALES = {"ue4m3": UE4M3, "ue8m0": UE8M0}
@@ -71,6 +73,7 @@ class Place(NamedTuple):
     width: int  # bytes of an element
     rows: int  # number of rows in one CTA
     column: int  # first column in tensor memory
+    sparse: bool = False  # half of the elements are stored
 
 
 class Result(NamedTuple):
@@ -97,7 +100,15 @@ def _exponents(values: np.ndarray) -> tuple[int, int]:
 class Multiplication:
     """The arithmetic of one MMA: D = A B (+ D), with their scale factors, in the CTAs' memories."""
 
-    def __init__(self, op: MmaInstruction, a: Place, b: Place, scales: Sequence[ScaleFactors], result: Result) -> None:
+    def __init__(
+        self,
+        op: MmaInstruction,
+        a: Place,
+        b: Place,
+        scales: Sequence[ScaleFactors],
+        result: Result,
+        metadata: Metadata | None = None,
+    ) -> None:
         self._kept = a.chunks, b.chunks  # the call holds their addresses
         types = op.a_type, op.b_type
         self._call = _Call(
@@ -107,7 +118,8 @@ class Multiplication:
             k=op.k,
             n=op.n,
             parts=op.n // op.columns,
-            spread=op.layout == "F",
+            spread=op.spread,
+            halves=op.halves,
             lane=result.lane,
             column=result.column,
             d_type=_D_TYPES[op.d_type],
@@ -120,13 +132,15 @@ class Multiplication:
             wide=op.scale_type == "ue8m0",
             disabled=_mask_words(result.disabled),
         )
+        if metadata is not None:
+            self._call.metadata, self._call.unit, self._call.legal = metadata.column, metadata.unit, metadata.legal
         self._function = library().mma
         self._address = ctypes.addressof(self._call)
 
-    def run(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> bool:
-        """Computes D in every CTA. Returns False if copies of A or of scale factors differ; D may then be partial."""
+    def run(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> int:
+        """Computes D in every CTA. Returns what `core.Mma.multiply` does."""
         (shared, tensor), (odd_shared, odd_tensor) = ctas[0], ctas[-1]
-        return not self._function(self._address, shared.address, tensor.address, odd_shared.address, odd_tensor.address)
+        return self._function(self._address, shared.address, tensor.address, odd_shared.address, odd_tensor.address)
 
 
 def _mask_words(masks: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
@@ -144,17 +158,19 @@ def _operand(element: str, op: MmaInstruction, place: Place, scales: ScaleFactor
     operand.values = values.ctypes.data
     operand.low, operand.high = _exponents(values)
     operand.bits = NARROW_BITS.get(element, 8)
-    if op.k * operand.bits == OPERAND_ROW_BYTES * 8:
+    if op.k // op.halves * operand.bits == OPERAND_ROW_BYTES * 8:
         operand.format = _BYTES if operand.bits == 8 else _PAIRS
     elif place.chunks is None:
         operand.format = _HELD
     else:
-        operand.format = _BYTES if place.transposed else _PADDED
+        operand.format = _BYTES if place.transposed or place.sparse else _PADDED
     if scales is not None:
         operand.scales = _SCALES[scales.scale_type].ctypes.data
         if operand.format == _PAIRS:
             operand.values = E2M1_PAIRS.ctypes.data
             operand.products = _PRODUCTS[scales.scale_type].ctypes.data
-        operand.scale_column, operand.scale_byte, operand.scale_count = scales.column, scales.first_byte, scales.count
+        operand.scale_column, operand.scale_byte, operand.row_scales = scales.column, scales.first_byte, scales.count
+        # Each half of a row has the table's two blocks, even if all of it has one factor (`pairs_to_bf16`).
+        operand.scale_count = min(scales.count, 2) if op.sparse else scales.count
         operand.scale_rows, operand.scale_parts = scales.rows // scales.halves, scales.halves
     return operand
