@@ -13,6 +13,7 @@ from nogpu.cuda.programs import connection, status
 from nogpu.errors import EmulatorError
 from nogpu.execution.device import Device
 from nogpu.hardware import textures
+from nogpu.ops import textures as rows
 from nogpu.sanitizer.observer import Sanitizer
 from tests.cuda.test_programs import LIBRARY, SOURCES, compiled
 from tests.support.calls import called
@@ -354,6 +355,20 @@ TEX = "tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%f0, %f0}]; mov.b32 %r1, 
 def test_what_kernels_may_not_do(objects, body, on, reason):
     with pytest.raises(EmulatorError, match=reason):
         launched(body, 0xABCDEF if on is None else getattr(objects, on))
+
+
+@pytest.mark.parametrize(
+    ("body", "on"),
+    [
+        (TEX, "texture"),
+        (TEX.replace("tex", "tex.level").replace("];", "], %f0;"), "texture"),
+        (TEX.replace("];", "], {%f0, %f0}, {%f0, %f0};").replace("tex", "tex.grad"), "texture"),
+        (TEX.replace("2d.v4.f32.f32", "1d.v4.f32.s32").replace("{%f0, %f0}", "{%r0}"), "line"),
+    ],
+)
+def test_fetches_need_no_python(objects, body, on, monkeypatch):
+    monkeypatch.setattr(rows, "fetch", None)
+    assert launched(body, getattr(objects, on)) == (0x3F800000 if on == "line" else 0x40A00000)
 
 
 def test_lanes_with_textures_of_their_own(objects):

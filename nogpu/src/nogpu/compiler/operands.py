@@ -91,6 +91,10 @@ VALUES: dict[str, Value] = {
 }
 
 
+BY_CTA = frozenset(["%smid", *(f"%{name}.{axis}" for name in ("ctaid", "clusterid") for axis in "xyz")])
+"""Special registers that differ between CTAs of a grid, each alone in its cluster."""
+
+
 def special_is_uniform(operand: object) -> bool:
     """False for special registers that differ from lane to lane."""
     return not isinstance(operand, Special) or operand.name in UNIFORM_SPECIALS

@@ -172,8 +172,8 @@ class RowCode:
             return following, False
         if following == EXIT:
             raise self._no_exit()
-        self._exits.add(following)
         code.emit("leave_some", a=self._slot(guard), b=following, c=guard.negated)
+        self._leave(following)
         return None
 
     def _leave(self, target: int) -> None:

@@ -62,6 +62,11 @@ class Admission:
         self._full = known
         return None
 
+    @property
+    def is_in_turn(self) -> bool:
+        """True if one cluster is resident at a time, as long as the launch runs."""
+        return self._chip is None and self._room == 1
+
     def widen(self) -> bool:
         """Admits more clusters: the resident ones may wait for others. Returns False if there is no room for more."""
         if self._chip is not None or self._limit >= self._room or not self._grids[0].clusters_left:

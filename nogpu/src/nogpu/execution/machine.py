@@ -22,6 +22,7 @@ from functools import partial
 from nogpu.errors import EmulatorError, Fault
 from nogpu.execution import hang
 from nogpu.execution.admission import Admission
+from nogpu.execution.kept_ctas import FEW, MANY, MOST_IN_VAIN, KeptCta
 from nogpu.execution.meter import Meter
 from nogpu.execution.spins import LOOK_TURNS, Outlook, Spins
 from nogpu.execution.turns import (
@@ -84,6 +85,8 @@ class Machine:
         self.count_at = self.meter.count(())  # ticks at which the warp instructions are counted next
         self.warp_random = random.Random(schedule.seed)  # separate source: other choices must not depend on `postpones`
         self.finished: list[Cluster] = []
+        self._last_kept: KeptCta | None = None  # CTA that compiled code has kept last
+        self._ahead, self._in_vain = FEW, 0  # followers of the next CTA; CTAs in a row without a follower
         self._has_changed = False  # True if there may be room for clusters, or a grid may be over
         self._overlaps = len(grids) > 1
         self._postpones = None if schedule.kind == "random" else schedule.kind != "eager"  # None: by chance
@@ -144,7 +147,7 @@ class Machine:
     def _start(self, cluster: Cluster) -> None:
         """Gives the warps of a new cluster their first turns."""
         grid = cluster.grid
-        if not self._overlaps and not self.resident:
+        if self.schedule.is_random and not self._overlaps and not self.resident:
             # A cluster's run under a seed must not depend on the clusters that this process has run before.
             self.random.seed(f"{self.schedule.seed}:{cluster.number}")
             self.warp_random.seed(f"{self.schedule.seed}:{cluster.number}")
@@ -154,12 +157,30 @@ class Machine:
             observer.join(cluster)
         if self.ready is self.turns:
             self._look_up(grid)
-            self.turns.join(cluster)
+            keeps = cluster.size == 1 and not grid.observers
+            self.turns.join(cluster, partial(self._kept, cluster) if keeps else None)
             return
         for warp in cluster.warps:
             if self.schedule.is_random:
                 warp.pace = self._paces[grid] * PACES[self.random.randrange(len(PACES))]
             self.enqueue(warp)
+
+    def _kept(self, cluster: Cluster) -> KeptCta:
+        """Lets compiled code keep a cluster of one CTA, and start others in its place if the CTAs run in turn."""
+        followers: Sequence[int] = ()
+        if self._admission.is_in_turn:
+            if self._last_kept is not None:
+                has_followed = self._last_kept.followed > 0
+                self._in_vain = 0 if has_followed else self._in_vain + 1
+                self._ahead = min(2 * self._ahead, MANY) if has_followed else FEW
+            if self._in_vain < MOST_IN_VAIN:
+                followers = cluster.grid.following(self._ahead)
+        self._last_kept = KeptCta(cluster, followers, self._replaced)
+        return self._last_kept
+
+    def _replaced(self, ctas: int, issued: int) -> None:
+        self._spins.forget()
+        self.meter.over(ctas, issued)
 
     def cancel(self, grid: Grid) -> tuple[int, int, int] | None:
         """Removes a cluster of the grid that has not started from those to run.
@@ -259,10 +280,12 @@ class Machine:
         words[LIMIT] = max(ticks + 1, min(ticks + TURNS_AT_ONCE, self.count_at))
         words[PROGRESS], words[QUIET], words[OUTSTANDING] = self.progress, self.quiet, self.queues.outstanding
         why = grid.program.run_turns(turns.address, turns.group)
-        self.progress = words[PROGRESS]
         if why == LOOK:
+            turns.catch_up()
+            self.progress = words[PROGRESS]
             return
         warp = turns.current
+        self.progress = words[PROGRESS]
         runnable = self.served(warp, warp.conclude if why == CONCLUDE else partial(warp.run, self.quantum))
         if warp.groups:
             warp.offer()
@@ -485,6 +508,7 @@ class Machine:
         """Error that says where each warp is, at the first warp that has not exited; or an error for accesses that the
         warps have not ordered, which may be the cause.
         """
+        self.turns.take_over()
         self.turns.settle()
         for cluster in self.resident:
             for warp in cluster.warps:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from nogpu import headers
 from nogpu.hardware.native import library
 
 if TYPE_CHECKING:
+    from nogpu.execution.kept_ctas import KeptCta
     from nogpu.hardware.cluster import Cluster
     from nogpu.hardware.warp import ActiveGroup, Warp
 
@@ -39,6 +40,7 @@ class Turns:
         self.words = memoryview(self._state).cast("B").cast("q")
         """The structure's fields, by the indices above."""
         self._warps: dict[int, Warp] = {}  # by the address of their contexts
+        self._kept: dict[int, KeptCta] = {}  # by their addresses
         self._ring = (ctypes.c_void_p * 0)()
         self._enqueue, self._dequeue = library().enqueue, library().dequeue
 
@@ -50,8 +52,8 @@ class Turns:
         """Lets compiled code issue tile loads. address: `tile_loads.Loads.address`."""
         self._state.loads = address
 
-    def join(self, cluster: Cluster) -> None:
-        """Adds the warps of a new cluster, which can all run."""
+    def join(self, cluster: Cluster, keep: Callable[[], KeptCta] | None) -> None:
+        """Adds the warps of a new cluster, which can all run. keep: lets compiled code keep the cluster's one CTA."""
         self._state.starts = cluster.grid.program.starts.ctypes.data
         for warp in cluster.warps:
             self._warps[warp.registers.context_address] = warp
@@ -64,6 +66,10 @@ class Turns:
             self.words[_ROOM], self.words[_HEAD] = room, 0
         for warp in cluster.warps:
             warp.offer()
+        if keep is not None:
+            kept = keep()
+            self._kept[kept.address] = kept
+        for warp in cluster.warps:
             self.append(warp)
 
     def leave(self, warps: Iterable[Warp]) -> None:
@@ -94,12 +100,26 @@ class Turns:
 
     @property
     def current(self) -> Warp:
-        """Warp whose turn it is, or was last."""
-        return self._warps[self.words[CURRENT]]
+        """Warp whose turn it is, or was last. Python keeps its CTA from now on."""
+        warp = self._warps[self.words[CURRENT]]
+        kept = self._kept.pop(warp.registers.context.cta, None)
+        if kept is not None:
+            kept.take_over()
+        return warp
 
     def group(self) -> ActiveGroup:
         """Single group of the warp whose turn it is."""
-        return self._warps[self.words[CURRENT]].groups[0]
+        return self.current.groups[0]
+
+    def catch_up(self) -> None:
+        """Hears of the CTAs that compiled code has started."""
+        for kept in self._kept.values():
+            kept.catch_up()
+
+    def take_over(self) -> None:
+        """Makes Python keep all CTAs from now on."""
+        while self._kept:
+            self._kept.popitem()[1].take_over()
 
     def append(self, warp: Warp) -> None:
         """Adds a warp that can run behind the others, unless it is in the ring."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.async_operations import AsyncOperation, Queues
     from nogpu.hardware.warp import ActiveGroup, Issuer, ReconvergencePoint, Warp
 
+NAMED_BARRIERS = 16  # of a CTA
 KEPT_RESULTS = 16  # uses of a named barrier for which a warp may still ask for the result of bar.red
 
 

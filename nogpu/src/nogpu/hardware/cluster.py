@@ -70,7 +70,6 @@ class Cta:
         self.index = index  # (x, y, z) in the grid
         self.cluster_index = cluster_index  # (x, y, z) in the cluster
         self.grid, self.machine = cluster.grid, cluster.machine
-        self.label = f"CTA {index}" + (f" of {self.grid.title}" if self.grid.title else "")  # text in messages
         self.sm = sm.index
         config = self.grid.config
         self.shared = SharedMemory(self.grid.shared_bytes, rank)
@@ -93,6 +92,11 @@ class Cta:
         cluster.windows[rank] = self.shared.window
         count = -(-self.live_threads // WARP_THREADS)
         self.warps = [Warp(self, i, min(WARP_THREADS, self.live_threads - WARP_THREADS * i)) for i in range(count)]
+
+    @property
+    def label(self) -> str:
+        """Name in messages."""
+        return f"CTA {self.index}" + (f" of {self.grid.title}" if self.grid.title else "")
 
     def _shared_context(self) -> Context:
         """Context with the fields that all warps of the CTA share."""
@@ -236,14 +240,24 @@ class Cluster:
         self.events = Events()
         self.told: dict[int, int] = {}  # address of a word by which warps signal -> join of their `Warp.known`
         self.allocations = [PairedAllocation() for _ in range(self.size // 2)]
-        first = number % grid.wave * self.size
-        self.sms = sms or [Sm((first + rank) % grid.sm_count, grid.properties) for rank in range(self.size)]
+        self.sms = sms or [Sm(self._sm(rank), grid.properties) for rank in range(self.size)]
         self.ctas: list[Cta] = []
         self.windows = (ctypes.c_void_p * self.size)()  # CTAs' shared memory, for compiled code
         for rank in range(self.size):
             within = unravel(rank, shape)
             self.ctas.append(Cta(self, rank, cta_index(self.index, shape, within), within, self.sms[rank]))
         self.warps = [warp for cta in self.ctas for warp in cta.warps]
+
+    def _sm(self, rank: int) -> int:
+        return (self.number % self.grid.wave * self.size + rank) % self.grid.sm_count
+
+    def become(self, number: int) -> None:
+        """Makes a cluster of one CTA, to which nothing has happened yet, the one of a number."""
+        self.number = number
+        self.index = unravel(number, self.grid.clusters)
+        (cta,) = self.ctas
+        cta.index = cta_index(self.index, self.grid.config.cluster, cta.cluster_index)
+        cta.sm = self.sms[0].index = self._sm(0)
 
     def cta(self, rank: int, asking: Cta) -> Cta:
         """CTA of a rank. Raises Fault if it has exited, unless it is the one that asks, or the run is lenient."""

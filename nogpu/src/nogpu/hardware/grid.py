@@ -99,6 +99,18 @@ class Grid:
         self._taken += 1
         return self.numbers[self._taken - 1]
 
+    def following(self, count: int) -> Sequence[int]:
+        """Numbers of the next clusters to start, `count` at most."""
+        return self.numbers[self._taken : self._taken + count]
+
+    def replaced(self, count: int, issued: int) -> None:
+        """Counts clusters of one CTA that have ended, with their warp instructions, and as many that have started."""
+        self._taken += count
+        self.exited += count
+        self.allowing += count
+        self.counters.ctas += count
+        self.counters.warp_instructions += issued
+
     def renew_allocation_table(self) -> AllocationTable:
         """Table of the memory's live allocations, made anew."""
         self.settle_stores()

@@ -39,6 +39,8 @@ class RegisterFile:
     """uint8: contents before the first instruction."""
     specials: list[tuple[int, int, bool, Callable[[ActiveGroup], Any]]]
     """(offset, bits, True for a row, value) of each special register that the program reads."""
+    by_cta: list[tuple[int, Callable[[ActiveGroup], int]]]
+    """(offset, value) of those of them that differ between CTAs."""
 
 
 class _Rows(dict):

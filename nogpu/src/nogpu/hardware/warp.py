@@ -10,7 +10,7 @@ the others spin.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -126,9 +126,7 @@ class ActiveGroup:
         return DONE
 
     def leave_some(self, lanes: int, following: int) -> int:
-        """Lets lanes exit and the others continue at `following`. Returns `following` if no lane exits, else DONE."""
-        if not lanes:
-            return following
+        """Lets lanes exit and the others continue at `following`. Returns DONE."""
         self.leave(lanes)
         self.pc = following
         if self.bits and self.reconvergence is not None and self.reconvergence.pc == following:
@@ -166,7 +164,6 @@ class Warp:
         self.lane_copies_open: list = []  # (lanes, cp_async.LaneCopies): not yet committed to a group
         self.lane_copy_groups: list = []  # (lanes, [cp_async.LaneCopies]), oldest first
         self.map_reads: list = []  # (lanes, operation): loads whose tensor map may still be read
-        self.key = (cta.grid.number, cta.cluster.number, cta.rank, index)  # start of its threads' keys in Queues
         self.local: LocalMemory = LocalMemory(cta.grid.program.local_bytes)
         self.first_group = self.groups[0]  # group that stands for the warp in messages
         self.registers = Registers(cta.grid.program.registers, self.first_group)
@@ -174,6 +171,11 @@ class Warp:
         self._barriers: dict[int, NamedBarrier] = {}
         self._preferred: ActiveGroup | None = None
         self._served = 0  # lowest lane, as a mask, of the group that was preferred last
+
+    @cached_property
+    def key(self) -> tuple[int, int, int, int]:
+        """Start of its threads' keys in Queues."""
+        return self.cta.grid.number, self.cta.cluster.number, self.cta.rank, self.index
 
     @property
     def tid(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

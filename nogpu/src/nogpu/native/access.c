@@ -88,6 +88,21 @@ static u64 word_at(u64 address, int nbytes, int is_signed, int width) {
     return width < 64 ? value & ((1ull << width) - 1) : value;
 }
 
+// Copies a row of 32 words.
+static void copy_row(u8 *to, const u8 *from, int nbytes) {
+    switch (nbytes) {
+    case 1: memcpy(to, from, LANES); break;
+    case 2: memcpy(to, from, 2 * LANES); break;
+    case 4: memcpy(to, from, 4 * LANES); break;
+    default: memcpy(to, from, 8 * LANES); break;
+    }
+}
+
+// Returns 1 if the one item of an access is a row as it is in memory.
+static int is_plain_row(const Access *access) {
+    return access->count == 1 && access->items[0].kind == ROW && access->items[0].width == 8 * access->nbytes;
+}
+
 static void load_items(Context *ctx, const Access *access, u64 *at, u32 mask) {
     for (int i = 0; i < access->count; i++) {
         int width = access->items[i].width;
@@ -102,22 +117,24 @@ static void load_items(Context *ctx, const Access *access, u64 *at, u32 mask) {
     }
 }
 
+#define STORE_ROW(T)                                                       \
+    for (int l = 0; l < LANES; l++)                                        \
+        if (mask == FULL || mask >> l & 1) memcpy((u8 *)at[l], from + l * step, sizeof(T))
+
 static void store_items(const Context *ctx, const Access *access, u64 *at, u32 mask) {
     int nbytes = access->nbytes;
+    if (access->uniform) mask = 1;
     for (int i = 0; i < access->count; i++) {
         const u8 *from = (const u8 *)&access->items[i].place;
         int step = access->items[i].kind == ROW ? access->items[i].width / 8 : 0;
         if (access->items[i].kind != CONSTANT) from = ctx->file + access->items[i].place;
-        for (int l = 0; l < LANES; l++, from += step) {
-            u8 *to = (u8 *)at[l];
-            if (access->uniform ? !l : mask >> l & 1) switch (nbytes) {
-                case 1: memcpy(to, from, 1); break;
-                case 2: memcpy(to, from, 2); break;
-                case 4: memcpy(to, from, 4); break;
-                default: memcpy(to, from, 8); break;
-                }
-            at[l] += (u64)nbytes;
+        switch (nbytes) {
+        case 1: STORE_ROW(u8); break;
+        case 2: STORE_ROW(u16); break;
+        case 4: STORE_ROW(u32); break;
+        default: STORE_ROW(u64); break;
         }
+        for (int l = 0; l < LANES; l++) at[l] += (u64)nbytes;
     }
 }
 
@@ -165,12 +182,14 @@ static u64 is_run(const Context *ctx, const Access *access, const u64 *at, u64 w
     return !differs;
 }
 
-// Notes an access. width: bytes per lane.
-static void note(const Context *ctx, AccessLog *log, const Op *op, const Access *access, const u64 *at, u64 width) {
+// Notes an access. width: bytes per lane; run: as `is_run` returns it.
+static void note(
+    const Context *ctx, AccessLog *log, const Op *op, const Access *access, const u64 *at, u64 width, u64 run
+) {
     u64 *record = log->words + (2 + LANES) * log->used++;
     record[0] = (u64)(u32)op->pc << 32 | ctx->mask;
     record[1] = (u64)ctx->warp << 32 | width << 3 | (u64)(access->by_lane != 0) << 1 | (u64)(access->is_store != 0);
-    if (access->space == GLOBAL) record[1] |= is_run(ctx, access, at, width) << 2;
+    if (access->space == GLOBAL) record[1] |= run << 2;
     memcpy(record + 2, at, sizeof *at * (access->by_lane ? LANES : 1));
 }
 
@@ -213,6 +232,14 @@ static int marks_store(
     return 1;
 }
 
+// Returns 1 if no live mbarrier has any of the bytes from offset `first` to `end`, or if that takes long to find out.
+static int is_clear(const Window *window, u64 first, u64 end) {
+    u8 found = 0;
+    if (end - first > 32 * LANES) return 0;
+    for (u64 i = first >> 3; i <= (end - 1) >> 3; i++) found |= window->guarded[i];
+    return !found;
+}
+
 // Returns 1 if the access, from address `low` to `high + width`, is plain. Turns shared addresses into the host's.
 static int shared_is_plain(Context *ctx, const Op *op, u64 *at, u64 low, u64 high, u64 width) {
     const Access *access = (const Access *)op->x;
@@ -223,27 +250,45 @@ static int shared_is_plain(Context *ctx, const Op *op, u64 *at, u64 low, u64 hig
     if (!window || low < origin + SHARED_BASE || high > origin + window->end || width > origin + window->end - high)
         return 0;
     if (log && refuses(log, access, at, mask)) return 0;
-    if (access->by_lane) {
+    if (access->by_lane && !is_clear(window, low - origin, high + width - origin)) {
         u8 found = 0;
         for (int l = 0; l < LANES; l++) found |= window->guarded[((mask >> l & 1 ? at[l] : low) - origin) >> 3];
         if (width > 8)
             for (int l = 0; l < LANES; l++)
                 if (mask >> l & 1) found |= (u8)touches_barrier(window, at[l] - origin, width);
         if (found) return 0;
-    } else if (touches_barrier(window, low - origin, width)) {
+    } else if (!access->by_lane && touches_barrier(window, low - origin, width)) {
         return 0;
     }
     if (log) {
         if (ctx->unwritten && is_unwritten(ctx, op, access, at, mask, width)) return 0;
-        note(ctx, log, op, access, at, width);
+        note(ctx, log, op, access, at, width, 0);
     }
     if (access->is_store && window->marked && !marks_store(ctx, op, access, window, at, origin)) return 0;
     for (int l = 0; l < LANES; l++) at[l] += (u64)window->data - origin;
     return 1;
 }
 
-// Returns 1 if the access is plain (see `shared_is_plain`). Marks the bytes that a store writes.
-static int global_is_plain(Context *ctx, const Access *access, const u64 *at, u32 mask, u64 low, u64 high, u64 width) {
+#define MARK_ROW(T)                                                        \
+    for (int l = 0; l < LANES; l++)                                        \
+        if (mask >> l & 1) memset(marks + at[l], 1, sizeof(T))
+
+// Marks the bytes that lanes store. marks: the mark of address 0.
+static void mark(u8 *marks, const u64 *at, u32 mask, u64 width) {
+    switch (width) {
+    case 1: MARK_ROW(u8); break;
+    case 2: MARK_ROW(u16); break;
+    case 4: MARK_ROW(u32); break;
+    case 8: MARK_ROW(u64); break;
+    default: for (u64 i = 0; i < width; i += 8, marks += 8) MARK_ROW(u64); break;
+    }
+}
+
+// Returns 1 if the access is plain (see `shared_is_plain`). Marks the bytes that a store writes. run: as `is_run`
+// returns it.
+static int global_is_plain(
+    Context *ctx, const Access *access, const u64 *at, u32 mask, u64 low, u64 high, u64 width, u64 run
+) {
     Allocation *allocation = allocation_at(ctx, low);
     if (!allocation || high > allocation->end || width > allocation->end - high) return 0;
     if (!access->is_store) return 1;
@@ -254,8 +299,8 @@ static int global_is_plain(Context *ctx, const Access *access, const u64 *at, u3
     if (end > allocation->high) allocation->high = end;
     if (access->uniform) mask = 1;
     allocation->requested += (s64)width * __builtin_popcount(mask);
-    for (int l = 0; l < LANES; l++)
-        if (mask >> l & 1) memset(allocation->marks + (at[l] - allocation->start), 1, width);
+    if (run) memset(allocation->marks + first, 1, (size_t)(end - first));
+    else mark(allocation->marks - allocation->start, at, mask, width);
     return 1;
 }
 
@@ -279,19 +324,26 @@ KERNEL(access) {
     u32 mask = ctx->mask;
     u64 at[LANES], width = (u64)(access->nbytes * access->count), low, high, bits;
     addresses(ctx, access, at);
-    span(at, access->by_lane ? mask : 1, &low, &high, &bits);
+    u64 run = is_run(ctx, access, at, width);
+    if (run) low = bits = at[0], high = at[LANES - 1];
+    else span(at, access->by_lane ? mask : 1, &low, &high, &bits);
     int plain = !(bits & (width - 1)) && (access->space != GLOBAL
                     ? shared_is_plain(ctx, op, at, low, high, width)
                     : !(ctx->log && refuses(ctx->log, access, at, mask)) &&
-                          global_is_plain(ctx, access, at, mask, low, high, width));
+                          global_is_plain(ctx, access, at, mask, low, high, width, run));
     if (plain && ctx->uninitialised && access->space == GLOBAL && !access->is_store)
         plain = !reads_unwritten(ctx, access, at, mask, width);
     if (!plain) return to_python(ctx, op);
     if (ctx->log && access->space == GLOBAL && ctx->allocations[ctx->recent].writable)
-        note(ctx, ctx->log, op, access, at, width);
+        note(ctx, ctx->log, op, access, at, width, run);
+    run &= (u64)is_plain_row(access);
+    u8 *row = ctx->file + access->items[0].place;
     if (access->is_store) {
         ctx->progress++;
-        store_items(ctx, access, at, mask);
+        if (run) copy_row((u8 *)at[0], row, access->nbytes);
+        else store_items(ctx, access, at, mask);
+    } else if (run) {
+        copy_row(row, (const u8 *)at[0], access->nbytes);
     } else {
         load_items(ctx, access, at, mask);
     }

@@ -75,13 +75,16 @@ static const Op *act(Context *ctx, const Op *op, s32 action, u32 lanes) {
 }
 
 // The group exits.
-KERNEL(leave) { return act(ctx, op, LEAVE, ctx->mask); }
+KERNEL(leave) { return is_kept(ctx) ? ends(ctx, op, LEFT) : act(ctx, op, LEAVE, ctx->mask); }
 
-// Lanes in which the predicate a holds, or with c those in which it does not, exit; the others go on at b.
+// Lanes in which the predicate a holds, or with c those in which it does not, exit; the others go on at b. The next Op
+// goes there, if all lanes do.
 KERNEL(leave_some) {
-    u32 bits = *AT(u32, a);
+    u32 bits = *AT(u32, a), lanes = ctx->mask & (op->c ? ~bits : bits);
+    if (!lanes) return op + 1;
+    if (lanes == ctx->mask && is_kept(ctx)) return ends(ctx, op, LEFT);
     ctx->following = op->b;
-    return act(ctx, op, LEAVE_SOME, ctx->mask & (op->c ? ~bits : bits));
+    return act(ctx, op, LEAVE_SOME, lanes);
 }
 
 // Lanes in which the predicate d holds, or with c those in which it does not, go on at a, the others at b. They meet at x.

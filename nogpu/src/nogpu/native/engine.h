@@ -66,6 +66,26 @@ typedef struct {
 
 enum { LOOK, SERVE, CONCLUDE };  // why compiled turns end (turns.c)
 
+// A CTA, alone in its cluster, for which Python has done nothing since its start: compiled code keeps its named barrier
+// and its exits, and may start other CTAs in its place (execution/succession.py). Every field has 8 bytes.
+typedef struct KeptCta {
+    s64 is_python;          // nonzero once Python has done something for one of its warps, and has heard of all else
+    s64 warps, gone;        // warps; those that have exited
+    s64 number, arrived;    // the named barrier at which warps wait, and their number
+    s64 issued;             // warp instructions of the CTAs that have ended
+    s64 started, most;      // CTAs that have been started in this one's place; most that may be
+    s64 specials;           // special registers by CTA
+    const s64 *slots;       // their slots
+    const u64 *values;      // their values, by CTA that may be started
+    const u8 *files;        // register files of the warps at their start
+    s64 file_bytes;
+    const Context *contexts;  // contexts of the warps at their start
+    s64 shared_bytes;       // end of its shared memory
+    Context *all[WARPS];    // its warps
+    Context *left[WARPS];   // those that have exited, in order
+    Context *waiting[WARPS];  // those that wait at the barrier, in order
+} KeptCta;
+
 struct Context {
     u8 *file;            // registers
     // These fields are set at a turn's start and read at its end (hardware/register_file.py, Registers.enter).
@@ -123,6 +143,8 @@ struct Context {
     struct AccessLog *shared_log;  // notes of accesses to the CTA's shared memory, of all its warps; NULL: none are taken
     u8 *unwritten;       // 0xFF for each byte of shared memory that nobody has written; NULL: not followed
     struct Window *const *windows;  // the shared memory of the cluster's CTAs, by rank (copies.h)
+    KeptCta *cta;            // what compiled code keeps of the CTA, NULL: nothing
+    s64 met;             // nonzero if the named barrier for which the group waits is complete
 };
 
 // Log of accesses to global or shared memory (sanitizer/access_log.py): each has 2 words, then the lanes' addresses.
@@ -131,7 +153,7 @@ typedef struct AccessLog {
     u64 words[];
 } AccessLog;
 
-enum { DONE = -(1 << 30), FAULT = DONE + 1, WAITS = DONE + 2 };
+enum { DONE = -(1 << 30), FAULT = DONE + 1, WAITS = DONE + 2, LEFT = DONE + 3 };
 enum { LEAVE = 1, LEAVE_SOME, SPLIT };
 enum { UNINITIALISED = -(1 << 28) };  // `python` of UNINITIALISED - pc follows the registers of an instruction
 
@@ -195,6 +217,9 @@ static inline const Op *to_python(Context *ctx, const Op *op) { return after(ctx
 
 s32 run_ops(Context *ctx, const Op *op);
 void wake_listed(Barrier *barrier);
+
+// Returns 1 if the warp runs in a compiled turn, as one group, and compiled code keeps its CTA.
+static inline int is_kept(const Context *ctx) { return ctx->cta && !ctx->cta->is_python && ctx->mask == ctx->live; }
 
 // Ends the phase of an mbarrier at a time if it is complete. Returns 1 if it was: those who wait have to be woken.
 static inline int ends_phase(Barrier *barrier, s64 time) {

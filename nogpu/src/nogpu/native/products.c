@@ -69,6 +69,49 @@ QUOTIENT(s64, u64, s64)
             z + (u32)(HALF_##A(x, 0) * OCTET_##B(y, 0) + HALF_##A(x, 1) * OCTET_##B(y, 1)))               \
     TERNARY(dp2ahi_##A##_##B, u32, u32, u32, u32, LANES,                                                  \
             z + (u32)(HALF_##A(x, 0) * OCTET_##B(y, 2) + HALF_##A(x, 1) * OCTET_##B(y, 3)))
+// SIMD video instructions: an operation on each byte or half of the sources.
+enum Video { VIDEO_ADD, VIDEO_SUB, VIDEO_AVRG, VIDEO_ABSDIFF, VIDEO_MIN, VIDEO_MAX,
+             VIDEO_EQ, VIDEO_NE, VIDEO_LT, VIDEO_LE, VIDEO_GT, VIDEO_GE };
+enum { VIDEO_HALVES = 16, VIDEO_SIGNED = 32, VIDEO_SIGNED_A = 64, VIDEO_SIGNED_B = 128, VIDEO_SAT = 256, VIDEO_SUMS = 512 };
+
+static inline s32 part_of(u32 word, int at, int bits, int is_signed) {
+    u32 top = word << (32 - bits - at);
+    return is_signed ? (s32)top >> (32 - bits) : (s32)(top >> (32 - bits));
+}
+
+static inline s32 video_part(int operation, s32 x, s32 y) {
+    switch (operation) {
+    case VIDEO_ADD: return x + y;
+    case VIDEO_SUB: return x - y;
+    case VIDEO_AVRG: return (x + y + (x + y >= 0)) >> 1;
+    case VIDEO_ABSDIFF: return x > y ? x - y : y - x;
+    case VIDEO_MIN: return x < y ? x : y;
+    case VIDEO_MAX: return x > y ? x : y;
+    case VIDEO_EQ: return x == y;
+    case VIDEO_NE: return x != y;
+    case VIDEO_LT: return x < y;
+    case VIDEO_LE: return x <= y;
+    case VIDEO_GT: return x > y;
+    default: return x >= y;
+    }
+}
+
+// The results side by side, or their sum and c. form: the operation and flags.
+static u32 video(u32 a, u32 b, u32 c, int form) {
+    int bits = form & VIDEO_HALVES ? 16 : 8;
+    s32 low = form & VIDEO_SIGNED ? -(1 << (bits - 1)) : 0, high = low + (1 << bits) - 1;
+    u32 merged = 0;
+    for (int at = 0; at < 32; at += bits) {
+        s32 x = part_of(a, at, bits, form & VIDEO_SIGNED_A), y = part_of(b, at, bits, form & VIDEO_SIGNED_B);
+        s32 result = video_part(form & 15, x, y);
+        if (form & VIDEO_SAT) result = result < low ? low : result > high ? high : result;
+        merged |= ((u32)result & ((1u << bits) - 1)) << at;
+        c += (u32)result;
+    }
+    return form & VIDEO_SUMS ? c : merged;
+}
+TERNARY(video_32, u32, u32, u32, u32, LANES, video(x, y, z, (int)op->x))
+
 DOT(u32, u32)
 DOT(u32, s32)
 DOT(s32, u32)

@@ -63,6 +63,68 @@ static int wait_listed(Context *ctx) {
     return 1;
 }
 
+// Completes the CTA's named barrier at a time: those who wait there go on.
+static void complete(KeptCta *cta, s64 time) {
+    for (s64 i = 0; i < cta->arrived; i++) {
+        Context *ctx = cta->waiting[i];
+        ctx->met = 1;
+        if (ctx->synced < time) ctx->synced = time;
+        ctx->moved = 1;
+        enqueue(ctx);
+    }
+    cta->arrived = 0;
+}
+
+// bar.sync of barrier a by all threads of the CTA.
+KERNEL(bar_sync) {
+    KeptCta *cta = ctx->cta;
+    if (ctx->met) {
+        ctx->met = 0;
+        return op + 1;
+    }
+    if (!is_kept(ctx) || (cta->arrived && cta->number != op->a)) return to_python(ctx, op);
+    ctx->progress++;
+    if (cta->arrived + cta->gone + 1 < cta->warps) {
+        cta->number = op->a;
+        cta->waiting[cta->arrived++] = ctx;
+        return ends(ctx, op, ~op->pc);
+    }
+    complete(cta, ctx->progress);
+    if (ctx->synced < ctx->progress) ctx->synced = ctx->progress;
+    return op + 1;
+}
+
+// Starts the next CTA in the place of one that has ended. Returns 0 if there is none, or Python has to see the end.
+static int starts_next(Turns *turns, KeptCta *cta) {
+    if (cta->started == cta->most || turns->outstanding || turns->stale) return 0;
+    const u64 *values = cta->values + cta->specials * cta->started++;
+    memset(cta->all[0]->shared, 0xff, (size_t)cta->shared_bytes);
+    for (s64 w = 0; w < cta->warps; w++) {
+        Context *ctx = cta->all[w], fresh = cta->contexts[w];
+        cta->issued += ctx->issued;
+        fresh.allocations = ctx->allocations;
+        fresh.allocation_count = ctx->allocation_count;
+        fresh.recent = ctx->recent;
+        *ctx = fresh;
+        memcpy(ctx->file, cta->files + w * cta->file_bytes, (size_t)cta->file_bytes);
+        for (s64 i = 0; i < cta->specials; i++) memcpy(ctx->file + cta->slots[i], values + i, 8);
+        enqueue(ctx);
+    }
+    cta->gone = 0;
+    return 1;
+}
+
+// Handles the exit of a warp whose CTA compiled code keeps. Returns 0 if Python has to see the CTA's end.
+static int leaves(Turns *turns, Context *ctx) {
+    KeptCta *cta = ctx->cta;
+    turns->progress++;
+    ctx->is_single = 0;
+    cta->left[cta->gone++] = ctx;
+    if (cta->gone == cta->warps) return starts_next(turns, cta);
+    if (cta->arrived && cta->arrived + cta->gone == cta->warps) complete(cta, turns->progress);
+    return 1;
+}
+
 // Executes a turn of a warp that has one group. Returns 0 if Python has to end the turn.
 static int take_turn(Turns *turns, Context *ctx) {
     ctx->quantum = (s32)turns->quantum;
@@ -71,13 +133,14 @@ static int take_turn(Turns *turns, Context *ctx) {
     s32 result = run_ops(ctx, ctx->resume);
     turns->progress = ctx->progress;
     if (result == WAITS) return wait_listed(ctx);
+    if (result == LEFT) return leaves(turns, ctx);
     if (result >= 0) {
         if (result == ctx->stop) return 0;
         go_on_at(ctx, result);
         enqueue(ctx);
         return 1;
     }
-    if (result <= WAITS) return 0;
+    if (result < WAITS) return 0;
     go_on_at(ctx, ~result);
     ctx->blocked = 1;
     return 1;
@@ -109,7 +172,7 @@ s32 run_turns(Turns *turns) {
         if (!ctx->is_single) return SERVE;
         if (!take_turn(turns, ctx)) {
             ctx->is_single = 0;
-            return CONCLUDE;
+            return ctx->result == LEFT ? SERVE : CONCLUDE;
         }
         if (!goes_on(turns)) break;
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nogpu.errors import Fault
-from nogpu.hardware.barriers import ClusterBarrier, NamedBarrier
+from nogpu.hardware.barriers import NAMED_BARRIERS, ClusterBarrier, NamedBarrier
 from nogpu.hardware.properties import WARP_THREADS
 from nogpu.hardware.tensor.order import arrives
 from nogpu.ops.active_lanes import aligned_or_lenient, check_named, members, parties, whole_warp
@@ -29,8 +29,8 @@ def _named(
         aligned_or_lenient(issuer, mask, instruction)
     if mask != g.bits:
         raise Fault(f"{instruction} whose predicate holds in a part of the active lanes, {mask:#010x}, is not modelled")
-    if not 0 <= number < 16:
-        raise Fault(f"{instruction} of barrier {number}: there are 16 per CTA")
+    if not 0 <= number < NAMED_BARRIERS:
+        raise Fault(f"{instruction} of barrier {number}: there are {NAMED_BARRIERS} per CTA")
     if threads is not None and (threads % 32 or threads <= 0):
         raise Fault(f"{instruction} with {threads} threads: must be a positive multiple of 32 (PTX ISA, bar)")
     return g.cta.named_barrier(number), g.cta.counted_threads() if threads is None else threads
@@ -70,6 +70,13 @@ def _await(g: ActiveGroup, barrier: NamedBarrier | ClusterBarrier) -> bool:
     g.waiting = ("", barrier, barrier.generation)
     barrier.waiters.append(g)
     return False
+
+
+def go_on_waiting(g: ActiveGroup, number: int) -> None:
+    """Makes a group that compiled code has made wait at bar.sync wait at Python's barrier `number`."""
+    barrier = g.cta.named_barrier(number)
+    barrier.arrive(f"warp {g.warp.index}", WARP_THREADS, None, g.cta.counted_threads(), g.warp.known)
+    _await(g, barrier)
 
 
 def wait(g: ActiveGroup, mask: int, aligned: bool, number: int, threads: int | None, issuer: Issuer) -> bool:

@@ -5,6 +5,9 @@ Arguments are Python integers, unsigned unless `is_signed` says otherwise. Resul
 PTX ISA, "Integer Arithmetic Instructions", "prmt".
 """
 
+import operator
+import re
+
 from nogpu.arithmetic.lanes import FULL, signed
 
 
@@ -54,6 +57,31 @@ def _fields(value: int, width: int, is_signed: bool) -> list[int]:
 def dot_bytes(a: int, b: int, c: int, a_signed: bool, b_signed: bool) -> int:
     """dp4a: `c` plus the dot product of the four bytes of `a` and of `b`."""
     return c + sum(x * y for x, y in zip(_fields(a, 8, a_signed), _fields(b, 8, b_signed), strict=True))
+
+
+def video(match: re.Match, a: int, b: int, c: int) -> int:
+    """SIMD video instructions; a row's pattern has their opcodes' parts."""
+    found = match.groupdict()
+    width = {"2": 16, "4": 8}[found["parts"]]
+    pairs = list(zip(_fields(a, width, found["a"] == "s"), _fields(b, width, found["b"] == "s"), strict=True))
+    results = [int(_VIDEO[found["name"]](x, y)) for x, y in pairs]
+    if found["ending"] == ".add":
+        return c + sum(results)
+    if found["ending"] == ".sat":
+        half = 1 << width - 1
+        low, high = (-half, half - 1) if found["result"] == "s" else (0, 2 * half - 1)
+        results = [min(max(result, low), high) for result in results]
+    return sum((result & (1 << width) - 1) << width * i for i, result in enumerate(results))
+
+
+_VIDEO = {
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "avrg": lambda x, y: (x + y + 1) // 2 if x + y >= 0 else (x + y) // 2,
+    "absdiff": lambda x, y: abs(x - y),
+    **{"min": min, "max": max, "eq": operator.eq, "ne": operator.ne},
+    **{"lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge},
+}
 
 
 def dot_halves(a: int, b: int, c: int, a_signed: bool, b_signed: bool, upper: bool) -> int:

@@ -135,6 +135,9 @@ def integer(match, widths, sources):
         return [rows[0] if name == "mov" else PREDICATES[name](*rows)]
     if name.startswith("lop3"):
         return logic(match, sources)
+    if "parts" in match.re.groupindex:
+        columns = [bits(source, "b32") for source in sources]
+        return [by_lane(lambda *values: integers.video(match, *values), 32, *columns)]
     type_name = match.group("type")
     name, _, ending = match.string.rpartition(f".{type_name}")
     if type_name.endswith("x2"):

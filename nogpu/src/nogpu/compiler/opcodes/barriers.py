@@ -8,7 +8,9 @@ from nogpu import headers
 from nogpu.compiler.code import Code
 from nogpu.compiler.opcodes.rows import Row, always_uniform, called, ignored, row
 from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
-from nogpu.ptx.ir import Address, Instruction, Register
+from nogpu.hardware.barriers import NAMED_BARRIERS
+from nogpu.ptx.ir import Address, Immediate, Instruction, Register
+from nogpu.ptx.literals import literal_bits
 
 _SCOPE = r"(?:\.(?:cta|cluster|gpu|sys))"
 _SEM = r"(?:\.(?:sc|acq_rel|acquire|release))"
@@ -30,6 +32,14 @@ def _reduce(code: Code, instruction: Instruction, match: re.Match) -> None:
     code.assign(destination, f"barriers.reduction(g, {number}, {match.group('op')!r})", "uniform")
 
 
+def _sync_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    """Emits bar.sync of all threads at a barrier that is named by a legal constant."""
+    number, *threads = instruction.operands
+    if threads or not isinstance(number, Immediate) or literal_bits(number, "u32") >= NAMED_BARRIERS:
+        raise Unsupported
+    code.emit("bar_sync", a=literal_bits(number, "u32"))
+
+
 BARRIERS = [
     called(
         r"(?P<bar>bar|barrier)(?:\.cta)?\.sync(?P<aligned>\.aligned)?",
@@ -37,6 +47,7 @@ BARRIERS = [
         writes=0,
         flow="wait",
         takes="u32 u32?",
+        kernels=_sync_kernels,
     ),
     called(
         r"(?P<bar>bar|barrier)(?:\.cta)?\.arrive(?P<aligned>\.aligned)?",

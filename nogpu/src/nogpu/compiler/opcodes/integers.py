@@ -1,16 +1,22 @@
 """Rows of the opcode table: integer arithmetic, packed 16-bit arithmetic, bit fields, logic, shifts, predicates.
 
-PTX ISA, "Integer Arithmetic Instructions", "Logic and Shift Instructions", "prmt".
+PTX ISA, "Integer Arithmetic Instructions", "Logic and Shift Instructions", "prmt", "SIMD Video Instructions".
 """
 
 from __future__ import annotations
 
 import re
 
+from nogpu import headers
 from nogpu.compiler.opcodes.rows import Row, always_lanes, computed, row, widest_source
 from nogpu.compiler.rowcode.assembler import Assembler
 from nogpu.ptx.ir import Instruction, Pair
 
+_VIDEO = headers.enumerators("native/products.c", "Video")
+_HALVES, _SIGNED, _SIGNED_A, _SIGNED_B, _SAT, _SUMS = headers.constants(
+    "native/products.c",
+    *(f"VIDEO_{name}" for name in ("HALVES", "SIGNED", "SIGNED_A", "SIGNED_B", "SAT", "SUMS")),
+)
 INTEGERS = "u16 s16 u32 s32 u64 s64"
 BITS = "b16 b32 b64"
 PERMUTE_MODES = {
@@ -51,7 +57,29 @@ ARITHMETIC = [
     ),
 ]
 
+
+def _video(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    """Emits a SIMD video instruction on the elements in their order."""
+    found = match.groupdict()
+    form = _VIDEO.index(f"VIDEO_{found['name'].upper()}") | (found["parts"] == "2") * _HALVES
+    form |= (found.get("result") == "s") * _SIGNED | (found["a"] == "s") * _SIGNED_A | (found["b"] == "s") * _SIGNED_B
+    form |= (found["ending"] == ".sat") * _SAT | (found["ending"] == ".add") * _SUMS
+    destination, *operands = instruction.operands
+    code.operation("video_32", destination, [code.source(operand, "b32") for operand in operands], form)
+
+
 PACKED = [
+    row(
+        r"v(?P<name>add|sub|avrg|absdiff|min|max)(?P<parts>[24])\.(?P<result>[us])32\.(?P<a>[us])32\.(?P<b>[us])32"
+        r"(?P<ending>\.sat|\.add)?",
+        takes="b32 b32 b32 b32",
+        kernels=_video,
+    ),
+    row(
+        r"vset(?P<parts>[24])\.(?P<a>[us])32\.(?P<b>[us])32\.(?P<name>eq|ne|lt|le|gt|ge)(?P<ending>\.add)?",
+        takes="b32 b32 b32 b32",
+        kernels=_video,
+    ),
     computed("add", "u16x2 s16x2", "add_u16x2", "qq", kind=always_lanes),
     *(computed(name, "u16x2 s16x2", name + "_{f}", "qq", kind=always_lanes) for name in ("min", "max")),
     *(computed(rf"{name}\.relu", "s16x2", name + "relu_{f}", "qq", kind=always_lanes) for name in ("min", "max")),

@@ -121,20 +121,19 @@ def _size(name: str, of_surface: bool) -> list[Row]:
     ]
 
 
+def _fetched(pattern: str, takes: str) -> Row:
+    return row(pattern, _fetch, kind=always_lanes, takes=takes, kernels=_fetch_kernels)
+
+
 _GEOMETRY = r"(?P<geometry>1d|2d|3d)"
 _RESULT = r"\.v4\.(?P<type>u32|s32|f32)"
 _ACCESS = rf"\.b\.{_GEOMETRY}(?:\.(?P<vector>v2|v4))?\.b(?P<bits>8|16|32|64)\.(?P<outside>trap|clamp|zero)"
 
 ROWS: list[Row] = [
-    row(rf"tex\.{_GEOMETRY}{_RESULT}\.(?P<coordinates>s32|f32)", _fetch, kind=always_lanes, takes="b32* [,]"),
+    _fetched(rf"tex\.{_GEOMETRY}{_RESULT}\.(?P<coordinates>s32|f32)", "b32* [,]"),
     # A texture has one level, which every level operand and every gradient selects.
-    row(rf"tex\.level\.{_GEOMETRY}{_RESULT}\.(?P<coordinates>f32)", _fetch, kind=always_lanes, takes="b32* [,] f32"),
-    row(
-        rf"tex\.grad\.{_GEOMETRY}{_RESULT}\.(?P<coordinates>f32)",
-        _fetch,
-        kind=always_lanes,
-        takes="b32* [,] f32* f32*",
-    ),
+    _fetched(rf"tex\.level\.{_GEOMETRY}{_RESULT}\.(?P<coordinates>f32)", "b32* [,] f32"),
+    _fetched(rf"tex\.grad\.{_GEOMETRY}{_RESULT}\.(?P<coordinates>f32)", "b32* [,] f32* f32*"),
     row(
         rf"tld4\.(?P<channel>r|g|b|a)\.(?P<geometry>2d){_RESULT}\.(?P<coordinates>f32)",
         _fetch,

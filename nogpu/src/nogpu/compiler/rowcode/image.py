@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from nogpu import headers
-from nogpu.compiler.operands import VALUES
+from nogpu.compiler.operands import BY_CTA, VALUES
 from nogpu.hardware.native import library
 from nogpu.hardware.register_file import RegisterFile
 
@@ -65,4 +65,5 @@ class Image:
 
     def register_file(self) -> RegisterFile:
         specials = [(offset, bits, is_row, VALUES[name]) for offset, bits, is_row, name in self.specials]
-        return RegisterFile(np.frombuffer(self.registers, np.uint8), specials)
+        by_cta = [(offset, VALUES[name]) for offset, _, _, name in self.specials if name in BY_CTA]
+        return RegisterFile(np.frombuffer(self.registers, np.uint8), specials, by_cta)

@@ -1,0 +1,97 @@
+"""CTAs that compiled code keeps: equal to Python's, and without Python."""
+
+import numpy as np
+import pytest
+
+from nogpu.compiler.python_rows import PythonRows
+from nogpu.compiler.translate import Runner
+from nogpu.errors import EmulatorError
+from tests.support.small_kernels import launch
+
+THREADS = 64
+HEAD = f"""
+    mov.u32 %r1, %ctaid.x; mov.u32 %r2, %smid; mad.lo.u32 %r3, %r1, {THREADS}, %tid; mul.wide.u32 %rd1, %r3, 4;
+    add.s64 %rd1, %a0, %rd1; mov.u32 %r10, smem; mad.lo.u32 %r11, %tid, 4, %r10; xor.b32 %r12, %r11, 128;
+"""
+MEET = "st.shared.b32 [%r11], %r3; bar.sync 0; ld.shared.b32 %r4, [%r12]; {} bar.sync 0;"
+STORE = "st.global.b32 [%rd1], {};"
+
+
+@pytest.fixture
+def pythons(monkeypatch):
+    """One item for each time that Python has run a part of a turn."""
+    counted = []
+    for owner, name in ((Runner, "run"), (Runner, "conclude"), (PythonRows, "run")):
+        original = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *a, original=original: (counted.append(1), original(*a))[1])
+    return counted
+
+
+def run(body, ctas, **options):
+    """(uint32[ctas, THREADS], the launch's counters) of HEAD and a body."""
+    out = np.zeros((ctas, THREADS), np.uint32)
+    counters = launch(HEAD + body, out, grid=ctas, threads=THREADS, **options)
+    return out, counters
+
+
+@pytest.mark.parametrize("schedule", ["late", "eager"])
+@pytest.mark.parametrize(
+    "body, expected",
+    [
+        (MEET.format("") + STORE.format("%r4"), lambda cta, thread: THREADS * cta + (thread ^ 32)),
+        # The shared memory and the registers of a CTA are those of a new one.
+        (
+            "ld.shared.b32 %r4, [%r11]; st.shared.b32 [%r11], %r1; and.b32 %r4, %r4, %r30; mov.u32 %r30, 0;"
+            + STORE.format("%r4"),
+            lambda cta, thread: 0xFFFFFFFF + 0 * (cta + thread),
+        ),
+        (STORE.format("%r2"), lambda cta, thread: cta % 148 + 0 * thread),
+        # The other warp's exit completes the barrier.
+        (
+            "setp.ge.u32 %p1, %tid, 32; @%p1 ret; bar.sync 0;" + STORE.format("%r3"),
+            lambda cta, thread: np.where(thread < 32, THREADS * cta + thread, 0),
+        ),
+    ],
+)
+def test_ctas_without_python(body, expected, schedule, pythons):
+    out, counters = run(body, 300, schedule=schedule)
+    assert np.array_equal(out, expected(*np.ogrid[:300, :THREADS]))
+    assert len(pythons) < 30 and counters.ctas == 300
+    assert counters.warp_instructions == 300 * run(body, 1, schedule=schedule)[1].warp_instructions
+
+
+@pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
+@pytest.mark.parametrize("rows", ["atom.shared.add.u32 %r5, [%r10+1024], 1;", "bar.sync 1, 64;"])
+def test_python_takes_over(rows, schedule):
+    """The second warp of CTA 123 needs Python while the first one waits, or has exited."""
+    choose = "setp.eq.u32 %p1, %r1, 123; setp.ge.and.u32 %p1, %tid, 32, %p1; @!%p1 bra OTHER;"
+    if rows.startswith("bar"):
+        choose = choose.replace("setp.ge.and.u32 %p1, %tid, 32, %p1; ", "")
+    waiting, _ = run(f"{choose}{rows} OTHER: {MEET.format('')}{STORE.format('%r4')}", 200, schedule=schedule)
+    assert np.array_equal(waiting, np.arange(200 * THREADS).reshape(200, THREADS) ^ 32)
+    if rows.startswith("atom"):
+        gone, _ = run(f"{choose}{rows} {STORE.format('%r3')} OTHER:", 200, schedule=schedule)
+        assert np.flatnonzero(gone).tolist() == list(range(123 * THREADS + 32, 124 * THREADS))
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+def test_a_fault_names_its_cta(kernels):
+    far = "setp.eq.u32 %p1, %r1, 123; @%p1 mov.b64 %rd1, 64;"
+    with pytest.raises(EmulatorError, match="store of 4 bytes at 0x40") as error:
+        run(MEET.format("") + far + STORE.format("%r4"), 200, kernels=kernels)
+    assert error.value.cta == (123, 0, 0)
+
+
+def test_a_hang_is_reported_as_python_reports_it():
+    part = "setp.eq.u32 %p1, %r1, 123; setp.ge.and.u32 %p1, %tid, 32, %p1; @!%p1 bra REST; bar.sync 1; REST: bar.sync 0;"
+    texts = []
+    for kernels in (True, False):
+        with pytest.raises(EmulatorError, match="32 of 64 threads, arrived: warp 0") as error:
+            run(MEET.format("") + part, 200, kernels=kernels)
+        texts.append(str(error.value))
+    assert texts[0] == texts[1] and "CTA (123, 0, 0)" in texts[0]
+
+
+def test_a_run_of_ctas_can_be_stopped():
+    with pytest.raises(EmulatorError, match=r"stopped after \d+ warp instructions"):
+        run(MEET.format(""), 1 << 14, max_instructions=100_000)
