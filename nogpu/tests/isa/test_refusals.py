@@ -241,6 +241,10 @@ for kinds f16 and tf32, an immediate scale-input-d | tcgen05.mma.cta_group::1.ki
 ashift with .* .collector::a::use | tcgen05.mma.cta_group::1.kind::f16.ashift.collector::a::use [%tmem], [%tmem], %b,
     %idesc, %zero;
 tcgen05.shift | tcgen05.shift.cta_group::1.down [%tmem];
+tcgen05.mma.ws.sp.cta_group::1.kind::f16 | tcgen05.mma.ws.sp.cta_group::1.kind::f16 [%tmem], %a, %b, [%sfa], %idesc,
+    %zero;
+tcgen05.mma.ws.cta_group::2.kind::f16 | tcgen05.mma.ws.cta_group::2.kind::f16 $INTO, %zero;
+tcgen05.mma.ws.cta_group::1.kind::mxf4 | tcgen05.mma.ws.cta_group::1.kind::mxf4 $INTO, %zero;
 """,
     ),
 }

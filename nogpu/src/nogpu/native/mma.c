@@ -92,7 +92,7 @@ typedef struct {
 
 static void accumulate(const Mma *call, const u32 *disabled, Block d, u32 *tensor) {
     for (int i = 0; i < STRIP; i++) {
-        int row = d.row + i, below = row + d.part * (TMEM_LANES / 2);
+        int row = d.row + i, below = row + d.part * (TMEM_LANES / call->parts);
         int lane = call->spread ? row / 16 * QUADRANT + row % 16 + call->lane : below;
         if (disabled[lane / 32] >> lane % 32 & 1) continue;
         u32 *words = tensor + lane * TMEM_COLUMNS + call->column + d.column;
@@ -104,21 +104,22 @@ static void accumulate(const Mma *call, const u32 *disabled, Block d, u32 *tenso
     }
 }
 
-static void multiply(const Mma *call, const Cta *cta, const u32 *disabled, Precision precision) {
-    int count = call->n / call->parts, panel = 0;
+// Multiplies A by a part of B, the first of whose panels is `panel`. Returns the next part's first.
+static int multiply(const Mma *call, const Cta *cta, const u32 *disabled, Precision precision, int part, int panel) {
+    int count = call->n / call->parts;
     begin_products(precision);
-    for (int part = 0; part < call->parts; part++)
-        for (int column = 0; column < count; column += BLOCK) {
-            int columns = count - column < BLOCK ? count - column : BLOCK;
-            int panels = (columns + PANEL - 1) / PANEL;
-            for (int row = 0; row < call->a.rows; row += STRIP) {
-                for (int i = 0; i < panels; i++)
-                    multiply_panel(precision, &a_matrix, row, call->k, &b_panels, panel + i, sums + i * PANEL);
-                accumulate(call, disabled, (Block){part, row, column, columns}, cta->tensor);
-            }
-            panel += panels;
+    for (int column = 0; column < count; column += BLOCK) {
+        int columns = count - column < BLOCK ? count - column : BLOCK;
+        int panels = (columns + PANEL - 1) / PANEL;
+        for (int row = 0; row < call->a.rows; row += STRIP) {
+            for (int i = 0; i < panels; i++)
+                multiply_panel(precision, &a_matrix, row, call->k, &b_panels, panel + i, sums + i * PANEL);
+            accumulate(call, disabled, (Block){part, row, column, columns}, cta->tensor);
         }
+        panel += panels;
+    }
     end_products(precision);
+    return panel;
 }
 
 int mma(const Mma *call, const u8 *shared, u32 *tensor, const u8 *odd_shared, u32 *odd_tensor) {
@@ -127,9 +128,11 @@ int mma(const Mma *call, const u8 *shared, u32 *tensor, const u8 *odd_shared, u3
     u32 a_codes[TMEM_LANES], b_codes[2][MAX_ROWS];
     Precision precision, arranged = 0;
     for (int i = 0; i < call->ctas; i++)
-        fetch_operand(&call->b, call, &ctas[i], b_bytes + i * call->b.rows * ROW_BYTES);
+        fetch_operand(&call->b, call, &ctas[i], 0, b_bytes + i * call->b.rows * ROW_BYTES);
+    for (int column = 0; column < call->n; column++)
+        if (call->zero_columns[column / 32] >> column % 32 & 1) memset(b_bytes + column * ROW_BYTES, 0, ROW_BYTES);
     for (int i = 0; i < call->ctas; i++) {
-        if (fetch_operand(&call->a, call, &ctas[i], a_bytes)) return 1;
+        if (fetch_operand(&call->a, call, &ctas[i], 0, a_bytes)) return 1;
         if (call->a.scales && (fetch_scales(&call->a, &ctas[i], a_codes) ||
                                fetch_scales(&call->b, &ctas[i], b_codes[i])))
             return 1;
@@ -142,7 +145,13 @@ int mma(const Mma *call, const u8 *shared, u32 *tensor, const u8 *odd_shared, u3
             arrange_panels(call, precision, &b_rows, &b_panels);
             arranged = precision;
         }
-        multiply(call, &ctas[i], call->disabled[i], precision);
+        for (int part = 0, panel = 0; part < call->parts; part++) {
+            if (part && call->apart) {
+                fetch_operand(&call->a, call, &ctas[i], part, a_bytes);
+                decode_operand(&call->a, call->a.rows, call->k, a_bytes, a_codes, precision, &a_matrix);
+            }
+            panel = multiply(call, &ctas[i], call->disabled[i], precision, part, panel);
+        }
     }
     return 0;
 }

@@ -63,7 +63,8 @@ typedef struct {
     s32 ctas;            // 1, or 2 for a pair, each with its rows of A and its part of B's
     s32 k;
     s32 n;
-    s32 parts;           // parts of N, each in its own half of the lanes: 1 or 2
+    s32 parts;           // parts of N, each in its own half or quarter of the lanes: 1, 2 or 4
+    s32 apart;           // nonzero if each part has an A of its own, in tensor memory
     s32 spread;          // nonzero if D's rows lie in the lower halves of quadrants
     s32 lane, column;    // lane and column of D
     s32 d_type;          // D_F32 to D_S32
@@ -74,6 +75,7 @@ typedef struct {
     s32 narrow;          // nonzero if bfloat16 holds A and B exactly, and their products are no subnormals
     s32 wide;            // nonzero if products of scale factors, powers of two, may exceed float's range
     u32 disabled[2][4];  // bits of the lanes that keep D, per CTA
+    u32 zero_columns[8];  // a bit for each column of B: it is taken as zeros
 } Mma;
 
 // An operand as numbers: [rows][k], or B in panels, [panel][k][PANEL], with bfloat16 in pairs along K.
@@ -96,8 +98,9 @@ int mma(const Mma *call, const u8 *shared, u32 *tensor, const u8 *odd_shared, u3
 // Lets AMX multiply from now on if it is wanted and CPU, compiler and operating system have it. Returns 1 if it does.
 int use_amx(int wanted);
 
-// mma_decode.c. packed: uint8[rows][32]. codes: per row, scale factors' codes from the low byte on.
-int fetch_operand(const Operand *operand, const Mma *call, const Cta *cta, u8 *packed);
+// mma_decode.c. packed: uint8[rows][32]. part: the part of N that an A in tensor memory is for. codes: per row, scale
+// factors' codes from the low byte on.
+int fetch_operand(const Operand *operand, const Mma *call, const Cta *cta, int part, u8 *packed);
 int fetch_scales(const Operand *operand, const Cta *cta, u32 *codes);
 void decode_operand(const Operand *operand, int rows, int k, const u8 *packed, const u32 *codes,
                 Precision precision, Matrix *out);

@@ -45,19 +45,19 @@ static void fetch_transposed(const Operand *operand, int k, const u8 *shared, u8
 }
 
 // A in tensor memory is in the lanes of D's rows. If both halves of the lanes have D's rows, they have A's as well.
-static int fetch_lanes(const Operand *operand, const Mma *call, const u32 *tensor, u8 *packed) {
+static int fetch_lanes(const Operand *operand, const Mma *call, const u32 *tensor, int part, u8 *packed) {
     for (int row = 0; row < operand->rows; row++) {
-        int lane = call->spread ? row / 16 * QUADRANT + row % 16 + call->lane : row;
+        int lane = call->spread ? row / 16 * QUADRANT + row % 16 + call->lane : part * operand->rows + row;
         const u32 *words = tensor + lane * TMEM_COLUMNS + operand->column;
         memcpy(packed + row * ROW_BYTES, words, ROW_BYTES);
-        if (call->parts == 2 && memcmp(words, words + TMEM_LANES / 2 * TMEM_COLUMNS, ROW_BYTES)) return 1;
+        if (call->parts == 2 && !call->apart && memcmp(words, words + TMEM_LANES / 2 * TMEM_COLUMNS, ROW_BYTES)) return 1;
     }
     return 0;
 }
 
 // Returns 1 if copies of A differ.
-int fetch_operand(const Operand *operand, const Mma *call, const Cta *cta, u8 *packed) {
-    if (!operand->chunks) return fetch_lanes(operand, call, cta->tensor, packed);
+int fetch_operand(const Operand *operand, const Mma *call, const Cta *cta, int part, u8 *packed) {
+    if (!operand->chunks) return fetch_lanes(operand, call, cta->tensor, part, packed);
     if (operand->width) fetch_transposed(operand, call->k, cta->shared, packed);
     else fetch_rows(operand, cta->shared, packed);
     return 0;

@@ -88,6 +88,7 @@ def _picked(operands: MmaOperands, mask: int) -> MmaOperands:
         sfb=pick(operands.sfb, mask),
         accumulate=operands.accumulate,
         disabled=tuple(pick(word, mask) for word in operands.disabled),
+        zero_columns=pick(operands.zero_columns, mask),
     )
 
 

@@ -52,17 +52,34 @@ def _mma(code: Code, instruction: Instruction, match: re.Match) -> None:
         raise code.fail(
             "tcgen05.mma.ashift with .block_scale, .collector::a::fill or .collector::a::use (PTX ISA, tcgen05.mma)"
         )
-    in_tmem = isinstance(a, Address)
-    if not in_tmem:
-        code.fits(a, "b64")
     for word in disabled:
         code.fits(word, "b32")
-    b_collector = match.group("b_collector")
-    form = f"tcgen05.MmaForm({kind!r}, {group}, {block}, {in_tmem}, {d_shift}, {shifts_a}, {b_collector!r})"
-    matrices = f"{code.address(d)}, {code.address(a) if in_tmem else code.value(a, 64)}, {code.value(b, 64)}"
+    form = f"{block}, {isinstance(a, Address)}, {d_shift}, {shifts_a}, {match.group('b_collector')!r}"
     words = "".join(f"{code.value(word)}, " for word in disabled)
-    operands = f"{matrices}, {code.value(idesc)}, {scales}, {code.boolean(rest[0])}, ({words})"
-    code.line(f"tcgen05.mma(g, {code.mask}, {form}, tcgen05.MmaOperands({operands}), (g, {code.pc}))")
+    operands = f"{_matrices(code, d, a, b)}, {code.value(idesc)}, {scales}, {code.boolean(rest[0])}, ({words})"
+    _issue(code, f"{kind!r}, {group}, {form}", operands)
+
+
+def _stationary_mma(code: Code, instruction: Instruction, match: re.Match) -> None:
+    """Emits tcgen05.mma.ws [d], a, b, idesc, enable-input-d {, zero-column-mask-desc}."""
+    d, a, b, idesc, enable, *mask = instruction.operands
+    kind, use, buffer = match.group("kind"), match.group("collector"), match.group("buffer") or "b0"
+    form = f"{kind!r}, 1, None, {isinstance(a, Address)}, 0, False, {use!r}, {buffer!r}, True"
+    zeros = code.value(mask[0], 64) if mask else 0
+    operands = f"{_matrices(code, d, a, b)}, {code.value(idesc)}, 0, 0, {code.boolean(enable)}, (), {zeros}"
+    _issue(code, form, operands)
+
+
+def _matrices(code: Code, d: object, a: object, b: object) -> str:
+    if isinstance(a, Address):
+        return f"{code.address(d)}, {code.address(a)}, {code.value(b, 64)}"
+    code.fits(a, "b64")
+    return f"{code.address(d)}, {code.value(a, 64)}, {code.value(b, 64)}"
+
+
+def _issue(code: Code, form: str, operands: str) -> None:
+    issued = f"tcgen05.MmaForm({form}), tcgen05.MmaOperands({operands})"
+    code.line(f"tcgen05.mma(g, {code.mask}, {issued}, (g, {code.pc}))")
 
 
 def _scale_factors(code: Code, kind: str, operands: list) -> tuple[str, list]:
@@ -168,6 +185,13 @@ ROWS: list[Row] = [
         _mma,
         writes=0,
         takes="[] . b64 b32 . .? .? .?",
+    ),
+    row(
+        r"tcgen05\.mma\.ws\.cta_group::1\.kind::(?P<kind>f16|tf32|f8f6f4|i8)"
+        r"(?:\.collector::(?P<buffer>b[0-3])::(?P<collector>fill|use|lastuse|discard))?",
+        _stationary_mma,
+        writes=0,
+        takes="[] . b64 b32 . b64?",
     ),
     called(
         rf"tcgen05\.commit{_CTA_GROUP}\.mbarrier::arrive::one(?:\.shared::cluster)?\.b64",

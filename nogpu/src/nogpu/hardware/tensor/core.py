@@ -13,6 +13,10 @@ significant bits. A 16-bit D is rounded once more. kind::i8 is exact. The order 
 A doubled K (Rubin) is two products, the second of which is added to the first.
 
 A pair of CTAs (cta_group::2) is given as (even, odd), and one call does the work of both.
+
+tcgen05.mma.ws divides N among 128 / M parts of the lanes. A in tensor memory is then read in the lanes of each part.
+The parts may differ: FlashInfer's block-sparse attention (cute_dsl/sparse/sm100_blk64) so computes two products with
+one instruction.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ from nogpu.hardware.tensor.multiply import Multiplication, Place, Result
 from nogpu.hardware.tensor.order import COLUMNS, columns_mask
 from nogpu.hardware.tensor.scale_factors import ScaleFactors
 from nogpu.hardware.tensor.tmem import LANES, QUADRANT, TensorMemory, split_address
+from nogpu.hardware.tensor.zero_columns import zero_columns
 from nogpu.hardware.tma.swizzle import CHUNK, chunk_view
 
 if TYPE_CHECKING:
@@ -46,14 +51,25 @@ DATA_PATH = "PTX ISA, tcgen05: Data Path Layout Organization"
 
 
 def _operand_chunks(
-    name: str, descriptor: int, rows: int, element: str, transposed: bool, op: MmaInstruction, rubin: bool
+    name: str,
+    descriptor: int,
+    rows: int,
+    element: str,
+    transposed: bool,
+    op: MmaInstruction,
+    rubin: bool,
+    first: int = 0,
 ) -> Chunks:
-    """Chunks of the rows of A or B that lie in one CTA's shared memory."""
+    """Chunks of the rows of A or B that lie in one CTA's shared memory, from row `first` on."""
     try:
         if transposed:
             _check_transposed_swizzle(descriptor, name, element, rubin)
-            return mn_major(descriptor, op.k, rows * WIDTHS.get(element, 1) // CHUNK, rubin)
-        return k_major(descriptor, rows, op.row_bytes // CHUNK, rubin)
+            width = WIDTHS.get(element, 1)
+            if first * width % CHUNK:
+                raise Fault(f"an N-major matrix from column {first} on, no multiple of {CHUNK // width}: not modelled")
+            whole = mn_major(descriptor, op.k, (first + rows) * width // CHUNK, rubin)
+            return whole.beyond(first * width // CHUNK, 1)
+        return k_major(descriptor, first + rows, op.row_bytes // CHUNK, rubin).beyond(first, 0)
     except Fault as fault:
         raise Fault(f"tcgen05.mma {name}, {fault}") from None
 
@@ -79,7 +95,9 @@ class MmaForm(NamedTuple):
     a_in_tmem: bool = False
     d_shift: int = 0  # scale-input-d
     shifts_a: bool = False  # .ashift
-    b_collector: str | None = None  # operation of .collector::b
+    b_collector: str | None = None  # operation on the collector of B
+    b_buffer: str = "b"  # collector of B: "b" on Rubin, "b0" to "b3" with .ws
+    stationary: bool = False  # .ws
 
 
 class MmaOperands(NamedTuple):
@@ -93,6 +111,7 @@ class MmaOperands(NamedTuple):
     sfb: int = 0  # tensor memory address of B's scale factors
     accumulate: bool = False  # enable-input-d
     disabled: tuple[int, ...] = ()  # disable-output-lane, 32-bit words
+    zero_columns: int = 0  # zero-column mask descriptor
 
 
 @dataclass(frozen=True)
@@ -115,6 +134,8 @@ class Mma:
     d_shift: int
     shifts_a: bool
     b_collector: str | None  # operation on the collector of B
+    b_buffer: str  # name of that collector
+    zero_columns: int  # columns of B that are taken as zeros, a mask
 
     @staticmethod
     @lru_cache(maxsize=4096)
@@ -122,9 +143,10 @@ class Mma:
         """MMA of a form and its operands. rubin: True on sm_107. Raises Fault if they are illegal whatever the memories
         contain.
         """
-        if form.b_collector and not rubin:
+        if form.b_collector and not rubin and not form.stationary:
             raise Fault(f"tcgen05.mma.collector::b::{form.b_collector} needs sm_107 (ptxas 13.5)")
-        op = decode_instruction(form.kind, form.cta_group, form.scale_block, operands.idesc, rubin)
+        op = decode_instruction(form.kind, form.cta_group, form.scale_block, operands.idesc, rubin, form.stationary)
+        zeros, shift = zero_columns(op, operands.zero_columns)
         a, b, disabled = operands.a, operands.b, operands.disabled
         lane, column = split_address(operands.d)
         allowed = (0, 16) if op.layout == "F" else (0,)
@@ -143,7 +165,7 @@ class Mma:
             _check_a_in_tmem(op, a, lane)
         else:
             a_chunks = _operand_chunks("A", a, op.rows, op.a_type, op.a_transposed, op, rubin)
-        b_chunks = _operand_chunks("B", b, op.n // form.cta_group, op.b_type, op.b_transposed, op, rubin)
+        b_chunks = _operand_chunks("B", b, op.n // form.cta_group, op.b_type, op.b_transposed, op, rubin, shift)
         masks = [sum(word << 32 * i for i, word in enumerate(disabled[j : j + 4])) for j in range(0, len(disabled), 4)]
         return Mma(
             op=op,
@@ -158,7 +180,9 @@ class Mma:
             disabled=tuple(masks) if any(masks) else (),
             d_shift=form.d_shift,
             shifts_a=form.shifts_a,
-            b_collector=form.b_collector if rubin else None,
+            b_collector=form.b_collector,
+            b_buffer=form.b_buffer,
+            zero_columns=zeros,
         )
 
     def check(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> None:
@@ -213,7 +237,8 @@ class Mma:
         a = Place(a_chunks, op.a_transposed, WIDTHS.get(op.a_type, 1), op.rows, a_column)
         b = Place(b_chunks, op.b_transposed, WIDTHS.get(op.b_type, 1), op.n // op.cta_group, 0)
         result = Result(self.lane, self.column, self.accumulate or number > 0, self.disabled, self.d_shift)
-        return Multiplication(replace(op, k=op.k // passes), a, b, self.scales[2 * number :][:2], result)
+        scales = self.scales[2 * number :][:2]
+        return Multiplication(replace(op, k=op.k // passes), a, b, scales, result, self.zero_columns)
 
     def multiply(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> bool:
         """Computes D in every CTA. Returns False if copies of A or of scale factors differ; D may then be partial."""
@@ -252,28 +277,36 @@ class Mma:
         """Keeps B in the collector, or checks that the collector has it: .use and .lastuse read B as it was filled in,
         which has to be B as it is in memory.
         """
-        collector = ctas[0][1]
+        collected, buffer = ctas[0][1].b_collected, self.b_buffer
         if self.b_collector in ("use", "lastuse"):
-            held, name = collector.b_collected, f"tcgen05.mma.collector::b::{self.b_collector}"
+            held, name = collected.get(buffer), f"tcgen05.mma.collector::{buffer}::{self.b_collector}"
             if held is None:
                 raise Fault(f"{name}: no B has been filled in since the last .lastuse or .discard ({COLLECTOR})")
             if held[0] != self._b_identity:
                 raise Fault(
                     f"{name}: B is {_b_named(self._b_identity)}, the collector holds {_b_named(held[0])} ({COLLECTOR})"
                 )
-            if held[1] != self._b_bytes(ctas):
+            # A use may shift columns that the fill has not shifted: what both have read is compared.
+            if any(held[1].get(place, item) != item for place, item in self._b_items(ctas).items()):
                 raise Fault(f"{name}: B has changed in shared memory since it was filled in ({COLLECTOR})")
         if self.b_collector == "fill":
-            collector.b_collected = self._b_identity, self._b_bytes(ctas)
+            collected[buffer] = self._b_identity, self._b_items(ctas)
         elif self.b_collector != "use":
-            collector.b_collected = None
+            collected.pop(buffer, None)
 
     @property
     def _b_identity(self) -> tuple[int, int, int, str]:
         return self.b, self.op.n, self.op.k, self.op.b_type
 
-    def _b_bytes(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> bytes:
-        return b"".join(chunk_view(shared).take(self.b_chunks.places).tobytes() for shared, _ in ctas)
+    def _b_items(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> dict[tuple[int, int], bytes]:
+        """The 16-byte items of B by the CTA's number and their own."""
+        return {
+            (number, place): item.tobytes()
+            for number, (shared, _) in enumerate(ctas)
+            for place, item in zip(
+                self.b_chunks.places.ravel().tolist(), chunk_view(shared).take(self.b_chunks.places.ravel())
+            )
+        }
 
     def _refuse_copies(self, memories: Sequence[TensorMemory]) -> NoReturn:
         """Raises Fault for the first copies of A or of scale factors that differ."""
