@@ -26,6 +26,7 @@ FORMS = [
         "[%r1], %rd1, %rd1, %r1, [%r1], [%r1], %p1",
     ),
     ("tcgen05.mma", "sp cta_group::2 kind::i8 collector::a::lastuse", "[%r1], %rd1, %rd1, [%r1], %r1, %p1"),
+    ("tcgen05.mma.ws", "cta_group::1 kind::f16 collector::b2::lastuse", "[%r1], %rd1, %rd1, %r1, %p1, %rd1"),
     ("tcgen05.commit", "cta_group::1 mbarrier::arrive::one shared::cluster multicast::cluster b64", "[%r0], %h1"),
     ("tcgen05.ld", "sync aligned 16x64b x2 pack::16b b32", "{%r3, %r4}, [%r1]"),
     ("tcgen05.alloc", "cta_group::1 sync aligned shared::cta b32", "[%r0], 32"),

@@ -247,6 +247,10 @@ tcgen05.mma.sp.ashift is not modelled | tcgen05.mma.sp.cta_group::1.kind::f16.as
 for kinds f16 and tf32, an immediate scale-input-d | tcgen05.mma.sp.cta_group::1.kind::i8 [%tmem], %a, %b, [%tmem],
     %idesc, %zero, 1;
 tcgen05.shift | tcgen05.shift.cta_group::1.down [%tmem];
+tcgen05.mma.ws.sp.cta_group::1.kind::f16 | tcgen05.mma.ws.sp.cta_group::1.kind::f16 [%tmem], %a, %b, [%sfa], %idesc,
+    %zero;
+tcgen05.mma.ws.cta_group::2.kind::f16 | tcgen05.mma.ws.cta_group::2.kind::f16 $INTO, %zero;
+tcgen05.mma.ws.cta_group::1.kind::mxf4 | tcgen05.mma.ws.cta_group::1.kind::mxf4 $INTO, %zero;
 """,
     ),
 }

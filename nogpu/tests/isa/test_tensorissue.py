@@ -55,6 +55,39 @@ def test_plain_kinds(kind, d, schedule):
         assert (np.abs(out.view(np.float32) - 2 * once) <= bound).all()
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("m", [32, 64, 128])
+@pytest.mark.parametrize(
+    ("kind", "element", "d"), [("f16", "bf16", "f32"), ("tf32", "tf32", "f32"), ("i8", "s8", "s32")]
+)
+def test_weight_stationary(kind, element, d, m, schedule):
+    """A B with columns 0-3, 7-10, ... zeroed, then both operands once more; the first 16 columns of each part of N."""
+    a, b = (random_elements(np.random.default_rng(1), rows, kind, element) for rows in (m, 64))
+    issue = f"""
+        tcgen05.mma.ws.cta_group::1.kind::{kind}.collector::b2::fill [%tmem], %a, %b, %idesc, %zero, 0x0003028f00000000;
+        tcgen05.mma.ws.cta_group::1.kind::{kind}.collector::b2::lastuse [%tmem], %a, %b, %idesc, %one, 0;
+        tcgen05.mma.ws.cta_group::1.kind::{kind} [%tmem], %a, %b, %idesc, %one;
+    """
+    idesc = instruction(kind, m, 64, element, element, d)
+    out = run(issue, idesc, a[0], b[0], schedule).view(np.int32 if d == "s32" else np.float32).astype(np.float64)
+    columns = 64 * m // 128
+    factors = np.where(np.arange(64) % columns % 7 < 3, 2, 3)
+    product = a[1] @ (b[1] * factors[:, None]).T
+    bound = 0 if d == "s32" else 3 * K[kind] * 2.0**-23 * (np.abs(a[1]) @ np.abs(b[1] * 3).T)
+    for part in range(128 // m):
+        shown = slice(part * columns, part * columns + 16)
+        error = np.abs(out[part * m :][:m] - product[:, shown])
+        assert (error <= (bound if d == "s32" else bound[:, shown])).all()
+
+
+def test_collectors_have_names():
+    rows = np.ones((128, 16), np.float16)
+    mma = "tcgen05.mma.ws.cta_group::1.kind::f16.collector"
+    issue = f"{mma}::b0::fill [%tmem], %a, %b, %idesc, %zero; {mma}::b1::use [%tmem], %a, %b, %idesc, %zero;"
+    with pytest.raises(EmulatorError, match="collector::b1::use: no B has been filled in"):
+        run(issue, instruction("f16", 64, 64), rows, rows)
+
+
 def test_disabled_lanes_and_scaled_accumulator():
     """Integers small enough to be exact: D = A B, then D = A B + D / 4 except in lanes 1 and 127.
 

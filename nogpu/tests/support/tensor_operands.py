@@ -51,9 +51,22 @@ def make_cta(size=200 * 1024) -> tuple[SharedMemory, TensorMemory]:
 
 
 def decoded(
-    kind, cta_group, scale_block, d, a, b, idesc, sfa=0, sfb=0, accumulate=False, disabled=(), metadata=0, **form
+    kind,
+    cta_group,
+    scale_block,
+    d,
+    a,
+    b,
+    idesc,
+    sfa=0,
+    sfb=0,
+    accumulate=False,
+    disabled=(),
+    metadata=0,
+    zero_columns=0,
+    **form,
 ) -> Mma:
-    operands = MmaOperands(d, a, b, idesc, sfa, sfb, accumulate, tuple(disabled), metadata)
+    operands = MmaOperands(d, a, b, idesc, sfa, sfb, accumulate, tuple(disabled), metadata, zero_columns)
     return Mma.decode(MmaForm(kind, cta_group, scale_block, **form), operands)
 
 
@@ -205,8 +218,9 @@ def d_places(layout: str, rows: int, n: int, lane=0) -> tuple[np.ndarray, np.nda
     m, j = np.arange(rows)[:, None], np.arange(n)[None, :]
     if layout in ("C", "F"):
         return m // 16 * 32 + m % 16 + lane, j
-    if layout == "B":
-        return m + 64 * (j >= n // 2), j % (n // 2)
+    if layout in ("B", "E", "G"):
+        columns = n // {"B": 2, "E": 2, "G": 4}[layout]
+        return m + rows * (j // columns), j % columns
     return m, j
 
 

@@ -344,7 +344,78 @@ def test_the_lists_are_complete():
     """Every list of the repository can be read; the programs themselves are not here."""
     missing = set()
     assert list(foreign.programs(foreign.LISTS / "nothing", missing)) == []
-    assert "gau-nernst/learn-cuda" in missing and len(missing) > 5
+    assert any("gau-nernst/learn-cuda" in command for command in missing) and len(missing) > 5
+
+
+NEEDS = """[[group]]
+framework = "ours"
+repository = "own/er"
+beside = ["other/one"]
+needs = { "{packages}/no/such.h" = "pip install such" }
+command = "{file}"
+programs = ["sub/right.py"]
+"""
+
+
+def test_a_list_says_what_it_needs(places, tmp_path):
+    """Each missing thing is named with the command that brings it; with all of them there, the programs are."""
+    lists = tmp_path / "needs.toml"
+    lists.write_text(NEEDS)
+    clone, missing = f"git clone https://github.com/other/one {places / 'other+one'}", set()
+    assert list(foreign.programs(places, missing, lists)) == [] and missing == {clone, "pip install such"}
+    (places / "other+one").mkdir()
+    lists.write_text(NEEDS.replace("{packages}/no/such.h", "{checkout}/sub/right.py"))
+    assert [program.list for program in foreign.programs(places, set(), lists)] == ["needs"]
+
+
+def test_the_version_is_the_checkouts(places):
+    """A commit if the checkout is a repository of its own, no other repository's around it."""
+
+    def git(*words, folder):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=folder, check=True)
+
+    checkout = places / "own+er"
+    for folder in (places, checkout):
+        assert foreign.version_of(checkout) == ""
+        git("init", "-q", folder=folder)
+        git("commit", "-q", "--allow-empty", "-m", "one", folder=folder)
+    assert re.fullmatch("[0-9a-f]{9}", foreign.version_of(checkout)) and run_one(places, "silent").version
+
+
+def test_one_command_makes_the_table_of_all_lists(places, tmp_path, monkeypatch, capsys):
+    """From no result files: a file for each list, and one table of what ran now and before, absent lists included."""
+    lists, results = tmp_path / "lists", tmp_path / "results"
+    lists.mkdir(), results.mkdir()
+    group, absent = (places / "list.toml").read_text().split("\n\n")
+    (lists / "first.toml").write_text(group)
+    (lists / "second.toml").write_text(group.replace(".py", ".txt"))
+    (lists / "third.toml").write_text(absent)
+    (places / "own+er" / "sub" / "right.txt").write_text(PROGRAMS["right"])
+    before = [entry("absent.py", "late", "pass", version="abc123456")]
+    (results / "foreign-third.json").write_text(json.dumps({"runs": before}))
+    monkeypatch.setattr(foreign, "version_of", lambda checkout: "0123abcde")
+    arguments = [
+        str(places),
+        "--lists",
+        str(lists),
+        "--results",
+        str(results),
+        "--only",
+        "er/sub/r",
+        "--schedule",
+        "late",
+    ]
+    assert command.main(arguments) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "not there: git clone https://github.com/absent/one" in shown
+    assert re.search(r"sub/right.py 0123abcde late pass 3.5us [\d.]+", shown)
+    assert re.search(r"absent.py abc123456 late pass 1.0", shown)
+    made = json.loads((results / "foreign-first.json").read_text())["runs"]
+    assert {run["name"] for run in made} == {"sub/right.py", "sub/raises.py"}
+    of_second = json.loads((results / "foreign-second.json").read_text())["runs"]
+    assert [run["name"] for run in of_second if run["verdict"] == "pass"] == ["sub/right.txt"]
+    with pytest.raises(SystemExit):
+        command.main([*arguments, "--save", str(tmp_path / "x.json")])
 
 
 def entry(name, schedule, verdict, silicon="", **more):

@@ -1,12 +1,14 @@
 """Runs programs of others on the emulator, unmodified, and compares each outcome with the one published for a B200.
 
     python -m workshop.foreign FOLDER [--only TEXT] [--schedule late,eager,random:1] [--jobs 2] [--save FILE.json]
+    python -m workshop.foreign FOLDER --results ../docs/results [--only TEXT] [--schedule ...] [--jobs 2]
     python -m workshop.foreign FOLDER --sanitize [--schedule late] [--save ../docs/results/foreign-sanitizer.json]
 
-FOLDER holds checkouts of the repositories that the lists in workshop/foreign/lists name, each as OWNER+NAME; missing
-ones are named with the command that fetches them, and skipped. A program runs once under each schedule, in a process of
-its own. After an error, wrong results or a hang it runs once more with NOGPU_LENIENT=1, by which rules of order that a
-GPU does not check are warnings: a published time asks for a pass in one of the two runs. Verdicts:
+FOLDER holds checkouts of the repositories that the lists in workshop/foreign/lists name, each as OWNER+NAME. Lists
+that need something that is not there are skipped, and the command that brings it is named. A program runs once under
+each schedule, in a process of its own. After an error, wrong results or a hang it runs once more with NOGPU_LENIENT=1,
+by which rules of order that a GPU does not check are warnings: a published time asks for a pass in one of the two runs.
+Verdicts:
 
     pass          the program ended with exit code 0, and with the text that its list asks for
     wrong         the program says that its results are wrong, even if its exit code is 0
@@ -16,9 +18,11 @@ GPU does not check are warnings: a published time asks for a pass in one of the 
     failed        the program ended with another exit code
     time limit    the program was stopped after --timeout seconds, with all processes that it had started
 
-Runs are added to --save's file as they end; a later run with the same file continues it. The table says where the
-verdict differs from the published one: a hang asks for a hang or an error that precedes it, a fault for an error, wrong
-results for wrong results or an error, a time for a pass. Exit codes: 0 no verdict differs, 1 one does, 2 usage.
+Runs are added to --save's file as they end; a later run with the same file continues it. --results does so with a file
+for each list, foreign-LIST.json: it runs what is left and prints one table of them all. The table has the checkout's
+commit, verdict and seconds. It says where the verdict differs from the published one: a hang asks for a hang or an
+error that precedes it, a fault for an error, wrong results for wrong results or an error, a time for a pass. Exit
+codes: 0 no verdict differs, 1 one does, 2 usage.
 
 With --sanitize each program runs once, leniently and followed by the sanitizer, which reports every pair and goes on.
 workshop/foreign/judged.toml has the verdicts on its reports ("true", "doubt" or "false alarm", and why); outcomes are
@@ -58,16 +62,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="programs at a time, default: %(default)s")
     parser.add_argument("--lists", type=Path, default=LISTS, metavar="PATH", help="one list, or a folder of them")
     records.add_save(parser)
+    parser.add_argument("--results", type=Path, metavar="FOLDER", help="a file for each list in place of --save")
     options = parser.parse_args(arguments)
     if options.jobs < 1:
         parser.error(f"--jobs is {options.jobs}; it must be at least 1")
+    if options.results and (options.save or options.sanitize):
+        parser.error("--results excludes --save and --sanitize")
     missing: set[str] = set()
     found = runs.programs(options.folder.resolve(), missing, options.lists)
     chosen = [each for each in found if options.only in f"{each.repository}/{each.name}"]
     console = make_console()
     show = functools.partial(console.print, markup=False, soft_wrap=True)
-    for repository in sorted(missing):
-        show(f"not there: git clone https://github.com/{repository} {options.folder / repository.replace('/', '+')}")
+    for command in sorted(missing):
+        show(f"not there: {command}")
     os.environ.setdefault(WORKERS, str(max(1, len(os.sched_getaffinity(0)) // options.jobs)))
     schedules = (options.schedule or (SCHEDULES[0] if options.sanitize else ",".join(SCHEDULES))).split(",")
     # All programs under the first schedule come before the second one.
@@ -77,18 +84,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(wanted: Sequence[tuple[Program, str]], options: Namespace, console: Console, show: Callable[..., None]) -> int:
     """Runs programs and prints their verdicts. Returns 1 if one differs from a published one, else 0."""
-    found = runs.load(options.save)
-    for result in runs.run_all(left(wanted, found), options.timeout, options.jobs, console, runs.run):
-        found.append(result)
+    files = {
+        path.stem: options.results / f"foreign-{path.stem}.json" if options.results else options.save
+        for path in runs.files_of(options.lists)
+    }
+    saved = {file: runs.load(file) for file in files.values()}
+    of = {(program.repository, program.name): files[program.list] for program, _ in wanted}
+    remaining = left(wanted, [each for own in saved.values() for each in own])
+    for result in runs.run_all(remaining, options.timeout, options.jobs, console, runs.run):
+        file = of[result.repository, result.name]
+        saved[file].append(result)
         lenient = f", lenient: {result.lenient}" if result.lenient else ""
         show(f"{result.name} under {result.schedule}: {result.verdict}{lenient}, {result.seconds:.1f} s")
-        save(options.save, found)
-    save(options.save, found)
-    table = make_table(["program", "schedule", "verdict", "lenient", "B200, published", "reason"], ["s"])
+        save(file, saved[file])
+    if not options.results:
+        save(options.save, saved[options.save])
+    found = [each for own in saved.values() for each in own]
+    table = make_table(["program", "version", "schedule", "verdict", "lenient", "B200, published", "reason"], ["s"])
     for each in found:
         mark = " (differs)" if each.agrees is False else ""
-        cells = (each.name, each.schedule, each.verdict, each.lenient, each.silicon + mark, each.note or each.reason)
-        table.add_row(*cells, f"{each.seconds:.1f}")
+        verdict = (each.schedule, each.verdict, each.lenient, each.silicon + mark, each.note or each.reason)
+        table.add_row(each.name, each.version or "-", *verdict, f"{each.seconds:.1f}")
     console.print(table)
     console.print(runs.counts(found), markup=False)
     return 1 if any(each.agrees is False for each in found) else 0

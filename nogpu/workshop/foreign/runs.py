@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -41,7 +42,9 @@ class Program:
     """A program of the lists."""
 
     framework: str
+    list: str  # name of its list
     repository: str  # OWNER/NAME
+    version: str  # commit of the checkout, "" if it has none
     name: str  # path of its file in the repository, with its arguments
     file: Path
     command: str  # a file or -m, then arguments, with {file}, {folder}, {lists} and {schedule}
@@ -69,6 +72,7 @@ class Run:
     lenient: str = ""  # the verdict with NOGPU_LENIENT=1, after an error, wrong results or a hang
     lenient_reason: str = ""
     cases: int = 1  # number of cases that passed
+    version: str = ""  # as in Program
 
     @property
     def outcome(self) -> str:
@@ -102,38 +106,59 @@ def published(path: Path) -> dict[str, str]:
     return found
 
 
+def files_of(lists: Path) -> list[Path]:
+    """The lists: one, or those of a folder."""
+    return sorted(lists.glob("*.toml")) if lists.is_dir() else [lists]
+
+
+def version_of(checkout: Path) -> str:
+    """The checkout's commit, "" if it is no repository of its own."""
+    if not (checkout / ".git").exists():
+        return ""
+    command = ["git", "-C", str(checkout), "rev-parse", "--short=9", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def programs(folder: Path, missing: set[str], lists: Path = LISTS) -> Iterator[Program]:
-    """The programs of the lists whose repositories are in the folder; adds the other repositories to `missing`.
+    """The programs of the lists that have all they need; adds commands that bring what others need to `missing`.
 
     lists: a list, or a folder of them. A group of a list has one repository, framework and command (`Program.command`).
-    `environment` sets variables, in which {checkout}, {folder}, {lists} (the list's own folder) and {packages} (the
-    folder of Python's packages) stand for paths; its PYTHONPATH is added to the session's. `verdicts` names a file of
-    the repository that says what happened on a B200. Programs are files, or tables with `file` and the entries that
-    differ from the group's.
+    `beside` names other repositories whose checkouts it needs, `needs` other files with the commands that bring them.
+    `environment` sets variables. In these two {checkout}, {folder}, {lists} (the list's own folder) and {packages} (the
+    folder of Python's packages) stand for paths; PYTHONPATH is added to the session's. `verdicts` names a file of the
+    repository that says what happened on a B200. Programs are files, or tables with `file` and the entries that differ
+    from the group's.
     """
-    paths = sorted(lists.glob("*.toml")) if lists.is_dir() else [lists]
-    groups = [(path.parent.resolve(), group) for path in paths for group in tomllib.loads(path.read_text())["group"]]
-    for place, group in groups:
+    groups = [(place, group) for place in files_of(lists) for group in tomllib.loads(place.read_text())["group"]]
+    for path, group in groups:
         repository = group["repository"]
-        checkout = folder / repository.replace("/", "+")
-        if not checkout.is_dir():
-            missing.add(repository)
-            continue
+        checkout, *others = [folder / each.replace("/", "+") for each in (repository, *group.get("beside", ()))]
         base = checkout / group.get("folder", "")
         packages = sysconfig.get_path("purelib")
-        places = {"checkout": checkout, "folder": base, "lists": place, "packages": packages}
+        places = {"checkout": checkout, "folder": base, "lists": path.parent.resolve(), "packages": packages}
+        needed = {
+            each: f"git clone https://github.com/{each.name.replace('+', '/', 1)} {each}"
+            for each in (checkout, *others)
+        } | {Path(name.format(**places)): command for name, command in group.get("needs", {}).items()}
+        absent = {command for each, command in needed.items() if not each.exists()}
+        if absent:
+            missing |= absent
+            continue
+        version = version_of(checkout)
         verdicts = published(base / group["verdicts"]) if "verdicts" in group else {}
         for entry in group["programs"]:
             item: dict[str, Any] = {**group, **({"file": entry} if isinstance(entry, str) else entry)}
             file, arguments = base / item["file"], item.get("arguments", "")
             yield Program(
                 framework=item["framework"],
+                list=path.stem,
                 repository=repository,
+                version=version,
                 name=f"{file.relative_to(checkout)} {arguments}".strip(),
                 file=file,
                 command=item["command"].replace("{arguments}", arguments),
                 folder=base,
-                lists=place,
+                lists=places["lists"],
                 environment={name: value.format(**places) for name, value in item.get("environment", {}).items()},
                 expects=item.get("expects", ""),
                 silicon=item.get("silicon", verdicts.get(item.get("published_as", file.stem), "")),
@@ -155,7 +180,7 @@ def run(program: Program, schedule: str, limit: float, sessions: Sessions) -> Ru
     seconds = round(time.monotonic() - started, 1)
     return Run(
         *(program.repository, program.name, program.framework, schedule, verdict, seconds, reason),
-        *(program.silicon, program.note, lenient, lenient_reason, cases),
+        *(program.silicon, program.note, lenient, lenient_reason, cases, program.version),
     )
 
 

@@ -147,8 +147,11 @@ def _prefetch_bulk(o: Any) -> list[Words]:
 def _mma(o: Any) -> list[Words]:
     form: MmaForm = o.form
     idesc = pick(o.operands.idesc, o.mask)
-    op = decode_instruction(form.kind, form.cta_group, form.scale_block, idesc, sparse=form.sparse)
-    shape = op.m, op.n, op.k
+    op = decode_instruction(
+        form.kind, form.cta_group, form.scale_block, idesc, sparse=form.sparse, stationary=form.stationary
+    )
+    # An MMA with .ws fills as many lanes and columns as one of 128 rows.
+    shape = op.m * op.parts if form.stationary else op.m, op.columns if form.stationary else op.n, op.k
     return [[KINDS.index(form.kind), *shape, form.cta_group, int(form.a_in_tmem), int(o.operands.accumulate)]]
 
 

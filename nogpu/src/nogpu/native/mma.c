@@ -93,7 +93,7 @@ typedef struct {
 
 static void accumulate(const Mma *call, const u32 *disabled, Block d, u32 *tensor) {
     for (int i = 0; i < STRIP; i++) {
-        int lane = lane_of(call, d.row + i) + d.part * (TMEM_LANES / 2);
+        int lane = lane_of(call, d.row + i) + d.part * (TMEM_LANES / call->parts);
         if (disabled[lane / 32] >> lane % 32 & 1) continue;
         u32 *words = tensor + lane * TMEM_COLUMNS + call->column + d.column;
         const f32 *from = sums + i * BLOCK;
@@ -104,21 +104,22 @@ static void accumulate(const Mma *call, const u32 *disabled, Block d, u32 *tenso
     }
 }
 
-static void multiply(const Mma *call, const Cta *cta, const u32 *disabled, Precision precision) {
-    int count = call->n / call->parts, panel = 0;
+// Multiplies A by a part of B, the first of whose panels is `panel`. Returns the next part's first.
+static int multiply(const Mma *call, const Cta *cta, const u32 *disabled, Precision precision, int part, int panel) {
+    int count = call->n / call->parts;
     begin_products(precision);
-    for (int part = 0; part < call->parts; part++)
-        for (int column = 0; column < count; column += BLOCK) {
-            int columns = count - column < BLOCK ? count - column : BLOCK;
-            int panels = (columns + PANEL - 1) / PANEL;
-            for (int row = 0; row < call->a.rows; row += STRIP) {
-                for (int i = 0; i < panels; i++)
-                    multiply_panel(precision, &a_matrix, row, call->k, &b_panels, panel + i, sums + i * PANEL);
-                accumulate(call, disabled, (Block){part, row, column, columns}, cta->tensor);
-            }
-            panel += panels;
+    for (int column = 0; column < count; column += BLOCK) {
+        int columns = count - column < BLOCK ? count - column : BLOCK;
+        int panels = (columns + PANEL - 1) / PANEL;
+        for (int row = 0; row < call->a.rows; row += STRIP) {
+            for (int i = 0; i < panels; i++)
+                multiply_panel(precision, &a_matrix, row, call->k, &b_panels, panel + i, sums + i * PANEL);
+            accumulate(call, disabled, (Block){part, row, column, columns}, cta->tensor);
         }
+        panel += panels;
+    }
     end_products(precision);
+    return panel;
 }
 
 int mma(const Mma *call, const u8 *shared, u32 *tensor, const u8 *odd_shared, u32 *odd_tensor) {
@@ -129,6 +130,9 @@ int mma(const Mma *call, const u8 *shared, u32 *tensor, const u8 *odd_shared, u3
     Precision precision, arranged = 0;
     for (int i = 0; i < call->ctas; i++)
         fetch_operand(&call->b, call, &ctas[i], halves, b_bytes + i * call->b.rows * halves * ROW_BYTES);
+    for (int column = 0; column < call->n; column++)
+        if (call->zero_columns[column / 32] >> column % 32 & 1)
+            memset(b_bytes + column * halves * ROW_BYTES, 0, halves * ROW_BYTES);
     for (int i = 0; i < call->ctas; i++) {
         if (fetch_operand(&call->a, call, &ctas[i], 1, halves == 1 ? a_bytes : stored)) return 1;
         int illegal = halves == 1 ? 0 : expand_rows(call, &ctas[i], stored, a_bytes);
@@ -145,7 +149,13 @@ int mma(const Mma *call, const u8 *shared, u32 *tensor, const u8 *odd_shared, u3
             arrange_panels(call, precision, &b_rows, &b_panels);
             arranged = precision;
         }
-        multiply(call, &ctas[i], call->disabled[i], precision);
+        for (int part = 0, panel = 0; part < call->parts; part++) {
+            if (part && call->apart) {
+                fetch_lanes(&call->a, call, ctas[i].tensor, part, a_bytes);
+                decode_operand(&call->a, call->a.rows, call->k, a_bytes, a_codes, precision, &a_matrix);
+            }
+            panel = multiply(call, &ctas[i], call->disabled[i], precision, part, panel);
+        }
     }
     return 0;
 }

@@ -67,7 +67,8 @@ typedef struct {
     s32 ctas;            // 1, or 2 for a pair, each with its rows of A and its part of B's
     s32 k;
     s32 n;
-    s32 parts;           // parts of N, each in its own half of the lanes: 1 or 2
+    s32 parts;           // parts of N, each in its own half or quarter of the lanes: 1, 2 or 4
+    s32 apart;           // nonzero if each part has an A of its own, in tensor memory
     s32 spread;          // nonzero if D's rows lie in halves of the quadrants
     s32 halves;          // 2 if half of A's elements are stored, else 1
     s32 metadata;        // first column of their places
@@ -82,6 +83,7 @@ typedef struct {
     s32 narrow;          // nonzero if bfloat16 holds A and B exactly, and their products are no subnormals
     s32 wide;            // nonzero if products of scale factors, powers of two, may exceed float's range
     u32 disabled[2][4];  // bits of the lanes that keep D, per CTA
+    u32 zero_columns[8];  // a bit for each column of B: it is taken as zeros
 } Mma;
 
 // An operand as numbers: [rows][k], or B in panels, [panel][k][PANEL], with bfloat16 in pairs along K.
@@ -113,6 +115,8 @@ int use_amx(int wanted);
 // mma_decode.c. packed: uint8[rows][32]. codes: per row, scale factors' codes from the low byte on. A row that has halves
 // is two rows here; `halves` is their number.
 int fetch_operand(const Operand *operand, const Mma *call, const Cta *cta, int halves, u8 *packed);
+// The rows of an A in tensor memory, for a part of N.
+int fetch_lanes(const Operand *operand, const Mma *call, const u32 *tensor, int part, u8 *packed);
 // Places A's stored elements: `rows` has two halves of each row, `stored` one. Returns 0, or 1 + row * ROW_CHUNKS + chunk
 // of an illegal index.
 int expand_rows(const Mma *call, const Cta *cta, const u8 *stored, u8 *rows);

@@ -51,18 +51,18 @@ static void fetch_transposed(const Operand *operand, int k, int pitch, const u8 
 }
 
 // A in tensor memory is in the lanes of D's rows. If both halves of the lanes have D's rows, they have A's as well.
-static int fetch_lanes(const Operand *operand, const Mma *call, const u32 *tensor, u8 *packed) {
+int fetch_lanes(const Operand *operand, const Mma *call, const u32 *tensor, int part, u8 *packed) {
     for (int row = 0; row < operand->rows; row++) {
-        const u32 *words = tensor + lane_of(call, row) * TMEM_COLUMNS + operand->column;
+        const u32 *words = tensor + (lane_of(call, row) + part * operand->rows) * TMEM_COLUMNS + operand->column;
         memcpy(packed + row * ROW_BYTES, words, ROW_BYTES);
-        if (call->parts == 2 && memcmp(words, words + TMEM_LANES / 2 * TMEM_COLUMNS, ROW_BYTES)) return 1;
+        if (call->parts == 2 && !call->apart && memcmp(words, words + TMEM_LANES / 2 * TMEM_COLUMNS, ROW_BYTES)) return 1;
     }
     return 0;
 }
 
 // Returns 1 if copies of A differ.
 int fetch_operand(const Operand *operand, const Mma *call, const Cta *cta, int halves, u8 *packed) {
-    if (!operand->chunks) return fetch_lanes(operand, call, cta->tensor, packed);
+    if (!operand->chunks) return fetch_lanes(operand, call, cta->tensor, 0, packed);
     if (operand->width)
         fetch_transposed(operand, call->k / call->halves * halves, ROW_BYTES * halves, cta->shared, packed);
     else fetch_rows(operand, operand->rows * halves, cta->shared, packed);

@@ -89,6 +89,7 @@ def _picked(operands: MmaOperands, mask: int) -> MmaOperands:
         accumulate=operands.accumulate,
         disabled=tuple(pick(word, mask) for word in operands.disabled),
         metadata=pick(operands.metadata, mask),
+        zero_columns=pick(operands.zero_columns, mask),
     )
 
 

@@ -111,8 +111,9 @@ class Products:
                         return number, "shared", int(chunks.places.ravel()[row]) * CHUNK + byte
             if mma.a_chunks is None:
                 column = split_address(mma.a)[1]
-                lanes = slice(mma.lane, mma.lane + op.rows)
-                words = tensor.words[lanes if op.rows < LANES else slice(None), column : column + op.row_bytes // 4]
+                whole = op.rows == LANES or op.stationary
+                lanes = slice(None) if whole else slice(mma.lane, mma.lane + op.rows)
+                words = tensor.words[lanes, column : column + op.row_bytes // 4]
                 if not is_zero(words):
                     return number, "tensor", column + int(np.argwhere(words)[0][1])
             if mma.metadata is not None:
@@ -161,7 +162,7 @@ class Products:
         """(D of known operands, uint32[LANES, COLUMNS]; mask of its written words), by CTA, as if D began at
         column 0.
         """
-        key = mma.op, mma.lane, mma.disabled
+        key = mma.op, mma.lane, mma.disabled, mma.zero_columns
         known = self._footprints.get(key)
         if known is None:
             known = self._run(mma, shadows, 0)

@@ -58,17 +58,33 @@ def _mma(code: Code, instruction: Instruction, match: re.Match) -> None:
         raise code.fail(
             "tcgen05.mma.sp.ashift is not modelled: the PTX ISA does not say if the metadata shift with A's rows"
         )
-    in_tmem = isinstance(a, Address)
-    if not in_tmem:
-        code.fits(a, "b64")
     for word in disabled:
         code.fits(word, "b32")
-    b_collector = match.group("b_collector")
-    form = f"tcgen05.MmaForm({kind!r}, {group}, {block}, {in_tmem}, {d_shift}, {shifts_a}, {b_collector!r}, {sparse})"
-    matrices = f"{code.address(d)}, {code.address(a) if in_tmem else code.value(a, 64)}, {code.value(b, 64)}"
+    form = f"{block}, {isinstance(a, Address)}, {d_shift}, {shifts_a}, {match.group('b_collector')!r}"
     words = "".join(f"{code.value(word)}, " for word in disabled)
-    operands = f"{matrices}, {code.value(idesc)}, {scales}, {code.boolean(rest[0])}, ({words}), {metadata}"
-    code.line(f"tcgen05.mma(g, {code.mask}, {form}, tcgen05.MmaOperands({operands}), (g, {code.pc}))")
+    operands = f"{_matrices(code, d, a, b)}, {code.value(idesc)}, {scales}, {code.boolean(rest[0])}, ({words})"
+    _issue(code, f"{kind!r}, {group}, {form}, sparse={sparse}", f"{operands}, metadata={metadata}")
+
+
+def _stationary_mma(code: Code, instruction: Instruction, match: re.Match) -> None:
+    """Emits tcgen05.mma.ws [d], a, b, idesc, enable-input-d {, zero-column-mask-desc}."""
+    d, a, b, idesc, enable, *mask = instruction.operands
+    kind, use, buffer = match.group("kind"), match.group("collector"), match.group("buffer") or "b0"
+    form = f"{kind!r}, 1, None, {isinstance(a, Address)}, 0, False, {use!r}, {buffer!r}, stationary=True"
+    operands = f"{_matrices(code, d, a, b)}, {code.value(idesc)}, 0, 0, {code.boolean(enable)}"
+    _issue(code, form, f"{operands}, zero_columns={code.value(mask[0], 64)}" if mask else operands)
+
+
+def _matrices(code: Code, d: object, a: object, b: object) -> str:
+    if isinstance(a, Address):
+        return f"{code.address(d)}, {code.address(a)}, {code.value(b, 64)}"
+    code.fits(a, "b64")
+    return f"{code.address(d)}, {code.value(a, 64)}, {code.value(b, 64)}"
+
+
+def _issue(code: Code, form: str, operands: str) -> None:
+    issued = f"tcgen05.MmaForm({form}), tcgen05.MmaOperands({operands})"
+    code.line(f"tcgen05.mma(g, {code.mask}, {issued}, (g, {code.pc}))")
 
 
 def _scale_factors(code: Code, kind: str, operands: list) -> tuple[str, list]:
@@ -174,6 +190,13 @@ ROWS: list[Row] = [
     ),
     row(rf"tcgen05\.mma{_MMA_MODIFIERS}", _mma, writes=0, takes="[] . b64 b32 . .? .? .?"),
     row(rf"tcgen05\.mma\.sp{_MMA_MODIFIERS}", _mma, writes=0, takes="[] . b64 [] b32 . .? .? .?"),
+    row(
+        r"tcgen05\.mma\.ws\.cta_group::1\.kind::(?P<kind>f16|tf32|f8f6f4|i8)"
+        r"(?:\.collector::(?P<buffer>b[0-3])::(?P<collector>fill|use|lastuse|discard))?",
+        _stationary_mma,
+        writes=0,
+        takes="[] . b64 b32 . b64?",
+    ),
     called(
         rf"tcgen05\.commit{_CTA_GROUP}\.mbarrier::arrive::one(?:\.shared::cluster)?\.b64",
         "tcgen05.commit(g, {m}, {group}, {0:x}, None, {issuer})",

@@ -14,6 +14,10 @@ A sparse A (tcgen05.mma.sp) is expanded by its metadata (`sparsity.py`), and mul
 (Rubin) is two products, the second of which is added to the first.
 
 A pair of CTAs (cta_group::2) is given as (even, odd), and one call does the work of both.
+
+tcgen05.mma.ws divides N among 128 / M parts of the lanes. A in tensor memory is then read in the lanes of each part.
+The parts may differ: FlashInfer's block-sparse attention (cute_dsl/sparse/sm100_blk64) so computes two products with
+one instruction.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ from nogpu.hardware.tensor.order import COLUMNS, columns_mask
 from nogpu.hardware.tensor.scale_factors import ScaleFactors
 from nogpu.hardware.tensor.sparsity import Metadata
 from nogpu.hardware.tensor.tmem import LANES, QUADRANT, TensorMemory, split_address
+from nogpu.hardware.tensor.zero_columns import zero_columns
 from nogpu.hardware.tma.swizzle import CHUNK, chunk_view
 
 if TYPE_CHECKING:
@@ -48,14 +53,20 @@ DATA_PATH = "PTX ISA, tcgen05: Data Path Layout Organization"
 
 
 def _operand_chunks(
-    name: str, descriptor: int, rows: int, element: str, transposed: bool, k: int, row_bytes: int, rubin: bool
+    name: str, descriptor: int, rows: range, element: str, transposed: bool, row: tuple[int, int], rubin: bool
 ) -> Chunks:
-    """Chunks of the rows of A or B that lie in one CTA's shared memory. k, row_bytes: elements and bytes of a row."""
+    """Chunks of the rows of A or B that lie in one CTA's shared memory. row: elements and bytes of one."""
     try:
         if transposed:
             _check_transposed_swizzle(descriptor, name, element, rubin)
-            return mn_major(descriptor, k, rows * WIDTHS.get(element, 1) // CHUNK, rubin)
-        return k_major(descriptor, rows, row_bytes // CHUNK, rubin)
+            width = WIDTHS.get(element, 1)
+            if rows.start * width % CHUNK:
+                raise Fault(
+                    f"an N-major matrix from column {rows.start} on, no multiple of {CHUNK // width}: not modelled"
+                )
+            whole = mn_major(descriptor, row[0], rows.stop * width // CHUNK, rubin)
+            return whole.beyond(rows.start * width // CHUNK, 1)
+        return k_major(descriptor, rows.stop, row[1] // CHUNK, rubin).beyond(rows.start, 0)
     except Fault as fault:
         raise Fault(f"tcgen05.mma {name}, {fault}") from None
 
@@ -81,8 +92,10 @@ class MmaForm(NamedTuple):
     a_in_tmem: bool = False
     d_shift: int = 0  # scale-input-d
     shifts_a: bool = False  # .ashift
-    b_collector: str | None = None  # operation of .collector::b
+    b_collector: str | None = None  # operation on the collector of B
+    b_buffer: str = "b"  # collector of B: "b" on Rubin, "b0" to "b3" with .ws
     sparse: bool = False  # .sp
+    stationary: bool = False  # .ws
 
 
 class MmaOperands(NamedTuple):
@@ -97,6 +110,7 @@ class MmaOperands(NamedTuple):
     accumulate: bool = False  # enable-input-d
     disabled: tuple[int, ...] = ()  # disable-output-lane, 32-bit words
     metadata: int = 0  # tensor memory address of the sparsity metadata
+    zero_columns: int = 0  # zero-column mask descriptor
 
 
 @dataclass(frozen=True)
@@ -120,6 +134,8 @@ class Mma:
     d_shift: int
     shifts_a: bool
     b_collector: str | None  # operation on the collector of B
+    b_buffer: str  # name of that collector
+    zero_columns: int  # columns of B that are taken as zeros, a mask
 
     @staticmethod
     @lru_cache(maxsize=4096)
@@ -127,9 +143,12 @@ class Mma:
         """MMA of a form and its operands. rubin: True on sm_107. Raises Fault if they are illegal whatever the memories
         contain.
         """
-        if form.b_collector and not rubin:
+        if form.b_collector and not rubin and not form.stationary:
             raise Fault(f"tcgen05.mma.collector::b::{form.b_collector} needs sm_107 (ptxas 13.5)")
-        op = decode_instruction(form.kind, form.cta_group, form.scale_block, operands.idesc, rubin, form.sparse)
+        op = decode_instruction(
+            form.kind, form.cta_group, form.scale_block, operands.idesc, rubin, form.sparse, form.stationary
+        )
+        zeros, shift = zero_columns(op, operands.zero_columns)
         a, b, disabled = operands.a, operands.b, operands.disabled
         lane, column = split_address(operands.d)
         allowed = (0, 16) if op.spread else (0,)
@@ -147,10 +166,10 @@ class Mma:
         if form.a_in_tmem:
             _check_a_in_tmem(op, a, lane)
         else:
-            stored = op.k // op.halves
-            a_chunks = _operand_chunks("A", a, op.rows, op.a_type, op.a_transposed, stored, op.row_bytes, rubin)
-        b_rows, b_bytes = op.n // form.cta_group, op.row_bytes * op.halves
-        b_chunks = _operand_chunks("B", b, b_rows, op.b_type, op.b_transposed, op.k, b_bytes, rubin)
+            row = op.k // op.halves, op.row_bytes
+            a_chunks = _operand_chunks("A", a, range(op.rows), op.a_type, op.a_transposed, row, rubin)
+        b_rows, row = range(shift, shift + op.n // form.cta_group), (op.k, op.row_bytes * op.halves)
+        b_chunks = _operand_chunks("B", b, b_rows, op.b_type, op.b_transposed, row, rubin)
         masks = [sum(word << 32 * i for i, word in enumerate(disabled[j : j + 4])) for j in range(0, len(disabled), 4)]
         return Mma(
             op=op,
@@ -166,7 +185,9 @@ class Mma:
             disabled=tuple(masks) if any(masks) else (),
             d_shift=form.d_shift,
             shifts_a=form.shifts_a,
-            b_collector=form.b_collector if rubin else None,
+            b_collector=form.b_collector,
+            b_buffer=form.b_buffer,
+            zero_columns=zeros,
         )
 
     def check(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> None:
@@ -227,7 +248,8 @@ class Mma:
         b = Place(b_chunks, op.b_transposed, WIDTHS.get(op.b_type, 1), op.n // op.cta_group, 0)
         result = Result(self.lane, self.column, self.accumulate or number > 0, self.disabled, self.d_shift)
         scales = self.scales[2 * number :][:2]
-        return Multiplication(replace(op, k=op.k // passes), a, b, scales, result, self.metadata)
+        part = replace(op, k=op.k // passes)
+        return Multiplication(part, a, b, scales, result, self.metadata, self.zero_columns)
 
     def multiply(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> int:
         """Computes D in every CTA. Returns 0; else D may be partial, and what is wrong is what `mma` in native/mma.h
@@ -268,28 +290,36 @@ class Mma:
         """Keeps B in the collector, or checks that the collector has it: .use and .lastuse read B as it was filled in,
         which has to be B as it is in memory.
         """
-        collector = ctas[0][1]
+        collected, buffer = ctas[0][1].b_collected, self.b_buffer
         if self.b_collector in ("use", "lastuse"):
-            held, name = collector.b_collected, f"tcgen05.mma.collector::b::{self.b_collector}"
+            held, name = collected.get(buffer), f"tcgen05.mma.collector::{buffer}::{self.b_collector}"
             if held is None:
                 raise Fault(f"{name}: no B has been filled in since the last .lastuse or .discard ({COLLECTOR})")
             if held[0] != self._b_identity:
                 raise Fault(
                     f"{name}: B is {_b_named(self._b_identity)}, the collector holds {_b_named(held[0])} ({COLLECTOR})"
                 )
-            if held[1] != self._b_bytes(ctas):
+            # A use may shift columns that the fill has not shifted: what both have read is compared.
+            if any(held[1].get(place, item) != item for place, item in self._b_items(ctas).items()):
                 raise Fault(f"{name}: B has changed in shared memory since it was filled in ({COLLECTOR})")
         if self.b_collector == "fill":
-            collector.b_collected = self._b_identity, self._b_bytes(ctas)
+            collected[buffer] = self._b_identity, self._b_items(ctas)
         elif self.b_collector != "use":
-            collector.b_collected = None
+            collected.pop(buffer, None)
 
     @property
     def _b_identity(self) -> tuple[int, int, int, str]:
         return self.b, self.op.n, self.op.k, self.op.b_type
 
-    def _b_bytes(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> bytes:
-        return b"".join(chunk_view(shared).take(self.b_chunks.places).tobytes() for shared, _ in ctas)
+    def _b_items(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> dict[tuple[int, int], bytes]:
+        """The 16-byte items of B by the CTA's number and their own."""
+        return {
+            (number, place): item.tobytes()
+            for number, (shared, _) in enumerate(ctas)
+            for place, item in zip(
+                self.b_chunks.places.ravel().tolist(), chunk_view(shared).take(self.b_chunks.places.ravel())
+            )
+        }
 
     def _refuse(self, memories: Sequence[TensorMemory], refused: int) -> NoReturn:
         """Raises Fault for an illegal index of metadata, or the first copies of A or of scale factors that differ.

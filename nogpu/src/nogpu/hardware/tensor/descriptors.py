@@ -116,6 +116,13 @@ class Chunks:
         places = np.ascontiguousarray(np.split(self.places, parts, axis=0 if transposed else 1)[number])
         return Chunks(places, int(places.min()), int(places.max()))
 
+    def beyond(self, first: int, axis: int) -> Chunks:
+        """Chunks from number `first` along an axis of `places` on."""
+        if not first:
+            return self
+        places = np.ascontiguousarray(np.split(self.places, [first], axis)[1])
+        return Chunks(places, int(places.min()), int(places.max()))
+
     @cached_property
     def offsets(self) -> np.ndarray:
         """int64[n]: offsets of the chunks in bytes."""

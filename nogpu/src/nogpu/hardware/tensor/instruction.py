@@ -43,6 +43,8 @@ _PLAIN_M = {1: (64, 128), 2: (128, 256)}
 _SCALED_M = {1: (128,), 2: (128, 256)}
 _EIGHTS = {1: range(8, 257, 8), 2: range(16, 257, 16)}
 _SIXTEENS = {1: range(16, 257, 16), 2: range(32, 257, 32)}
+_STATIONARY_M, _STATIONARY_N = (32, 64, 128), (64, 128, 256)  # of .ws, which is for one CTA
+_SHIFTS = (0, 8, 16, 32)  # code -> largest shift of B's columns
 _NARROW_TYPES = {0: "e4m3", 1: "e5m2", 3: "e2m3", 4: "e3m2", 5: "e2m1"}
 
 
@@ -109,9 +111,10 @@ KINDS = {
         wide_bit=3,
     ),
 }
-"""The kinds, without .ws (PTX ISA, "Matrix Shape", "Valid combinations of scale_vectorsize ..."), as they are dense.
+"""The kinds, as they are dense (PTX ISA, "Matrix Shape", "Valid combinations of scale_vectorsize").
 
-A sparse A doubles K and the elements per scale factor; with scale factors a pair has M = 256 only.
+With .ws M and N are others. A sparse A doubles K and the elements per scale factor; with scale factors a pair has
+M = 256 only.
 
 Kinds f8f6f4 and mxf8f6f4 transpose types of 4 and 6 bits, too: the ISA's table names 8 bits alone, but CUTLASS
 documents and tests all layouts of them (blackwell_functionality.md, tables 2 and 3).
@@ -151,6 +154,8 @@ class MmaInstruction:
     saturate: bool  # s32 sums stop at the largest and smallest value instead of wrapping
     sparse: bool = False  # half of A's elements are stored; K counts all
     selector: int = 0  # sparsity selector: the column of the metadata's two that counts, of kinds that need one
+    stationary: bool = False  # .ws
+    max_shift: int = 0  # largest shift of B's columns, with .ws
 
     @cached_property
     def rows(self) -> int:
@@ -160,6 +165,8 @@ class MmaInstruction:
     @cached_property
     def layout(self) -> str:
         """Letter of D's layout in tensor memory (PTX ISA, "Data Path Layout Organization")."""
+        if self.stationary and self.m < 128:
+            return {64: "E", 32: "G"}[self.m]
         pair = "C" if self.sparse else "B"
         return {(1, 64): "F", (1, 128): "D", (2, 128): pair, (2, 256): "A"}[self.cta_group, self.m]
 
@@ -169,9 +176,14 @@ class MmaInstruction:
         return self.layout in ("C", "F")
 
     @cached_property
+    def parts(self) -> int:
+        """Parts of N, each of which has lanes of its own."""
+        return {"B": 2, "E": 2, "G": 4}.get(self.layout, 1)
+
+    @cached_property
     def columns(self) -> int:
         """Columns of D in tensor memory."""
-        return self.n // 2 if self.layout == "B" else self.n
+        return self.n // self.parts
 
     @cached_property
     def padded(self) -> bool:
@@ -211,12 +223,18 @@ def _listed(values: Collection) -> str:
 
 @lru_cache(maxsize=1024)
 def decode_instruction(
-    kind: str, cta_group: int, scale_block: int | None, idesc: int, rubin: bool = False, sparse: bool = False
+    kind: str,
+    cta_group: int,
+    scale_block: int | None,
+    idesc: int,
+    rubin: bool = False,
+    sparse: bool = False,
+    stationary: bool = False,
 ) -> MmaInstruction:
-    """The instruction descriptor of a tcgen05.mma without .ws. Raises Fault for an illegal one.
+    """The instruction descriptor of a tcgen05.mma. Raises Fault for an illegal one.
 
     kind: a key of KINDS. scale_block: 16 (.block16, .scale_vec::4X), 32 (.block32, .scale_vec::1X, ::2X) or None.
-    rubin: True on sm_107. sparse: True with .sp.
+    rubin: True on sm_107. sparse: True with .sp. stationary: True with .ws.
     """
     block = scale_block or 0
     rules = _rules(kind, cta_group, block, rubin)
@@ -231,7 +249,10 @@ def decode_instruction(
         raise _refuse(idesc, f"{fields[(idesc >> 24 & 7) & -(idesc >> 24 & 7)]} of sm_107, which is not modelled")
     k = 2 * rules.k if wide else rules.k
     # A sparse A has as many scale factors as a dense one, of twice as many elements.
-    own = _block_scaled_fields(idesc, kind, rules, block, k) if rules.scales else _plain_fields(idesc, kind, rules, k)
+    if rules.scales:
+        own = _block_scaled_fields(idesc, kind, rules, block, k)
+    else:
+        own = _plain_fields(idesc, kind, rules, k, stationary)
     a_type, b_type = _operand_types(idesc, kind, rules)
     if not {a_type, b_type} <= set(own.inputs):
         raise _refuse(idesc, f"D of type {own.d_type} with A of type {a_type} and B of type {b_type}", MATRIX_SHAPE)
@@ -239,9 +260,11 @@ def decode_instruction(
     if not rules.negates and (negate_a or negate_b):
         raise _refuse(idesc, f"negated A or B (bits 13, 14), not supported by kind::{kind}", TRANSPOSE)
     b_transposed = bool(idesc >> 16 & 1)
-    m, n = _shape(idesc, kind, cta_group, rules, b_transposed, b_type)
+    m, n = _shape(idesc, kind, cta_group, rules, b_transposed, b_type, stationary)
     if sparse and rules.scales and m != 128 * cta_group:
         raise _refuse(idesc, f"M is {m}, must be {128 * cta_group} for sparse kind::{kind} of a pair", MATRIX_SHAPE)
+    if wide and stationary:
+        raise _refuse(idesc, f"K of {k} with .ws on sm_107, which is not modelled: no source has it", WIDE)
     if wide:
         _check_wide(idesc, kind, cta_group, k, m, (a_type, b_type, own.d_type))
     return MmaInstruction(
@@ -263,6 +286,8 @@ def decode_instruction(
         saturate=own.saturate,
         sparse=sparse,
         selector=selector,
+        stationary=stationary,
+        max_shift=_SHIFTS[idesc >> 30] if stationary else 0,
     )
 
 
@@ -306,13 +331,16 @@ def _check_wide(idesc: int, kind: str, cta_group: int, k: int, m: int, types: tu
         raise _refuse(idesc, f"{where} with M of {m}; must be {128 * cta_group}", WIDE)
 
 
-def _shape(idesc: int, kind: str, cta_group: int, rules: Kind, b_transposed: bool, b_type: str) -> tuple[int, int]:
+def _shape(
+    idesc: int, kind: str, cta_group: int, rules: Kind, b_transposed: bool, b_type: str, stationary: bool
+) -> tuple[int, int]:
     m, n = (idesc >> 24 & 31) << 4, (idesc >> 17 & 63) << 3
-    where = f"for kind::{kind} with cta_group::{cta_group}"
-    if m not in rules.m[cta_group]:
-        raise _refuse(idesc, f"M is {m}, must be {_listed(rules.m[cta_group])} {where}", MATRIX_SHAPE)
-    if n not in rules.n[cta_group]:
-        raise _refuse(idesc, f"N is {n}, must be {_listed(rules.n[cta_group])} {where}", MATRIX_SHAPE)
+    where = f"for kind::{kind} with {'.ws' if stationary else f'cta_group::{cta_group}'}"
+    legal_m, legal_n = (_STATIONARY_M, _STATIONARY_N) if stationary else (rules.m[cta_group], rules.n[cta_group])
+    if m not in legal_m:
+        raise _refuse(idesc, f"M is {m}, must be {_listed(legal_m)} {where}", MATRIX_SHAPE)
+    if n not in legal_n:
+        raise _refuse(idesc, f"N is {n}, must be {_listed(legal_n)} {where}", MATRIX_SHAPE)
     if b_transposed and b_type not in WIDTHS and n not in _SIXTEENS[cta_group]:
         raise _refuse(
             idesc, f"N is {n}, must be {_listed(_SIXTEENS[cta_group])} {where} and an N-major B of 8 bits", TRANSPOSE
@@ -354,10 +382,10 @@ def _wide_mask(rules: Kind, k: int) -> int:
     return 0 if rules.wide_bit is None or k == rules.k else 1 << rules.wide_bit
 
 
-def _plain_fields(idesc: int, kind: str, rules: Kind, k: int) -> _Fields:
+def _plain_fields(idesc: int, kind: str, rules: Kind, k: int, stationary: bool) -> _Fields:
     if idesc & (1 << 23 | 1 << 29) & ~_wide_mask(rules, k):
         raise _refuse(idesc, f"reserved bits 23 or 29 are set for kind::{kind}")
-    if idesc >> 30:
+    if idesc >> 30 and not stationary:
         raise _refuse(idesc, f"maximum shift {idesc >> 30} (bits 30-31), must be 0 without .ws")
     saturate = bool(idesc >> 3 & 1)
     if saturate and kind != "i8":

@@ -108,6 +108,7 @@ class Multiplication:
         scales: Sequence[ScaleFactors],
         result: Result,
         metadata: Metadata | None = None,
+        zero_columns: int = 0,
     ) -> None:
         self._kept = a.chunks, b.chunks  # the call holds their addresses
         types = op.a_type, op.b_type
@@ -117,7 +118,8 @@ class Multiplication:
             ctas=op.cta_group,
             k=op.k,
             n=op.n,
-            parts=op.n // op.columns,
+            parts=op.parts,
+            apart=op.stationary and a.chunks is None,
             spread=op.spread,
             halves=op.halves,
             lane=result.lane,
@@ -130,7 +132,8 @@ class Multiplication:
             # Two roundings to a 16-bit D would magnify the difference between orders of summation.
             narrow=op.d_type != "f16" and not any(name in _WHOLE for name in types),
             wide=op.scale_type == "ue8m0",
-            disabled=_mask_words(result.disabled),
+            disabled=tuple(_words(mask, 128) for mask in result.disabled),
+            zero_columns=_words(zero_columns, 256),
         )
         if metadata is not None:
             self._call.metadata, self._call.unit, self._call.legal = metadata.column, metadata.unit, metadata.legal
@@ -143,8 +146,8 @@ class Multiplication:
         return self._function(self._address, shared.address, tensor.address, odd_shared.address, odd_tensor.address)
 
 
-def _mask_words(masks: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(mask >> shift & 0xFFFFFFFF for shift in range(0, 128, 32)) for mask in masks)
+def _words(mask: int, bits: int) -> tuple[int, ...]:
+    return tuple(mask >> shift & 0xFFFFFFFF for shift in range(0, bits, 32))
 
 
 def _operand(element: str, op: MmaInstruction, place: Place, scales: ScaleFactors | None) -> ctypes.Structure:

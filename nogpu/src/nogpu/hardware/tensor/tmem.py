@@ -92,7 +92,7 @@ class TensorMemory:
         self.owned = 0  # the allocated columns as a mask, in every quadrant (`order.columns_mask`)
         self._may_allocate = True
         self.order = TensorOrder()
-        self.b_collected: tuple[tuple, bytes] | None = None  # identity and bytes of the B that the tensor core has kept
+        self.b_collected: dict[str, tuple[tuple, dict]] = {}  # collector -> identity and items of the B that it keeps
         self.issued: IssuedAccess | None = None  # tensor core operation that runs now
         self.values: TensorValues | None = None  # observer of the words
         self.observer: Callable[[Issuer, int, int], None] | None = None  # called by `touch`, with the masks
