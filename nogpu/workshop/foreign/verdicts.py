@@ -20,6 +20,7 @@ _REASONS = (
     (WRONG, _FAILURE),
     (WRONG, r"^.*(?:AssertionError|^E +assert |mismatch|not close|[Ii]ncorrect|[Ww]rong|[Tt]ensor-likes|disagree).*$"),
 )
+_WARNING = re.compile(r"^.*\b\w*Warning: .*$", re.MULTILINE)  # Python's, which say nothing on how a program ended
 _PLACE = re.compile(r"PTX\s+(line \d+: .*)")
 ADDRESS = re.compile(r"0x[0-9a-f]{9,}")  # address in host memory, different in each run
 _SOURCE = re.compile(r"^(?:[\w.]*EmulatorError|_*cu\w+): ")  # an exception's name, or the call's of CUDA C++
@@ -37,6 +38,7 @@ def judge(output: str, code: int | None, expects: str) -> tuple[str, str]:
     if code == 0 and re.search(expects, output):
         found = re.search(_FAILURE, output, re.MULTILINE)
         return (WRONG, _shorten(found.group(0))) if found else (PASS, "")
+    output = _WARNING.sub("", output)
     for verdict, pattern in _REASONS:
         found = re.search(pattern, output, re.MULTILINE)
         if found:
