@@ -95,7 +95,7 @@ def test_arguments_that_do_not_fit(declared, value, reason):
 def test_an_entry_without_instructions_exits():
     empty = nogpu.load_ptx(".version 8.8\n.target sm_100a\n.address_size 64\n.entry e(.param .u64 p)\n{\n}\n")["e"]
     empty.launch(2, 64, [0])
-    with pytest.raises(EmulatorError, match="has 10000 threads, the limit is 1024"):
+    with pytest.raises(EmulatorError, match="x must be 1 to 1024"):
         empty.launch(1, 10000, [0])
 
 
