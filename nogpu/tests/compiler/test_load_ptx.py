@@ -92,6 +92,13 @@ def test_arguments_that_do_not_fit(declared, value, reason):
     assert error.value.kernel == "k"
 
 
+def test_an_entry_without_instructions_exits():
+    empty = nogpu.load_ptx(".version 8.8\n.target sm_100a\n.address_size 64\n.entry e(.param .u64 p)\n{\n}\n")["e"]
+    empty.launch(2, 64, [0])
+    with pytest.raises(EmulatorError, match="x must be 1 to 1024"):
+        empty.launch(1, 10000, [0])
+
+
 def test_launches_that_are_refused():
     module = load("")
     with pytest.raises(EmulatorError, match=r"0 arguments for 1 parameters: out \(\.u64\)"):

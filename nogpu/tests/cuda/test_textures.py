@@ -55,6 +55,14 @@ def library():
     return ctypes.CDLL(str(compiled("textures.cu", *LIBRARY)))
 
 
+@pytest.fixture(params=["runtime", "driver"])
+def either(library, request):
+    """The library, whose textures and arrays are the runtime's or the driver's."""
+    library.use_driver(request.param == "driver")
+    yield library
+    library.use_driver(0)
+
+
 def pointer(array):
     return array.ctypes.data_as(ctypes.c_void_p)
 
@@ -135,7 +143,7 @@ FORMATS = [  # function, type of texels, channels, read as fractions
 @needs_nvcc
 @pytest.mark.parametrize(("function", "dtype", "count", "fraction"), FORMATS)
 @pytest.mark.parametrize(("source", "dimensions"), [(LINEAR, 1), (PITCHED, 2), (ARRAY, 2)])
-def test_formats(library, function, dtype, count, fraction, source, dimensions):
+def test_formats(either, function, dtype, count, fraction, source, dimensions):
     texels = texels_of(dtype, (1, 5 if dimensions > 1 else 1, 7, count))
     border = (0.25, -2, 3, 0.5) if source == ARRAY and function.startswith("float") else (0,) * 4
     c = case(texels, source, dimensions, 0, fraction, 0, (BORDER, CLAMP, CLAMP), border)
@@ -143,7 +151,7 @@ def test_formats(library, function, dtype, count, fraction, source, dimensions):
     if source == LINEAR:
         at[:, 0] = np.trunc(at[:, 0])
     result = np.float32 if function.startswith("float") else dtype
-    found = fetched(library, f"fetch_{function}", c, texels, at, result, count)
+    found = fetched(either, f"fetch_{function}", c, texels, at, result, count)
     assert np.array_equal(found, sampled(c, texels, at).astype(result))
 
 
@@ -256,7 +264,7 @@ def test_an_access_outside_a_surface_traps(library):
 
 
 @needs_nvcc
-@pytest.mark.parametrize("name", ["copies", "refusals"])
+@pytest.mark.parametrize("name", ["copies", "copies_by_driver", "refusals"])
 def test_the_runtimes_functions(library, name, capfd):
     assert getattr(library, name)() == 0, f"the line of textures.cu that failed; output: {capfd.readouterr()}"
 

@@ -109,7 +109,6 @@ parameter and register | a is declared twice | .entry e(.param .u32 a) { .reg .b
 entry with results | entry e has results | .<entry -> func> (.param .u32 r) e() { ret; }
 entry without a body | entry e has no body | .<entry -> func> e();
 entry without a name | header not understood | .entry < -> e>() { ret; }
-empty entry | the entry has no instructions | .entry e() { < -> ret; >}
 """,
     ("function twice", "function f is defined twice", f"{FUNCTION}\n{FUNCTION}", f".func f();\n{FUNCTION}"),
 )

@@ -37,6 +37,8 @@ HOOKS: dict[str, Hook] = {
     "tvm_ffi": ("nogpu.cuda.torch_device", None, "install_tvm_ffi"),
     "cutlass": ("nogpu.cuda.dsl.hooks", "prepare", "install"),
     "cutlass.cutlass_dsl.tvm_ffi_provider": ("nogpu.cuda.dsl.hooks", None, "install_tvm_ffi"),
+    "cutlass.testing": ("nogpu.cuda.dsl.hooks", None, "install_testing"),
+    "cutlass.cute.testing": ("nogpu.cuda.dsl.hooks", None, "install_testing"),
     "cuda.bindings.driver": ("nogpu.cuda.bindings", None, "install_driver"),
     "cuda.bindings.runtime": ("nogpu.cuda.bindings", None, "install_runtime"),
     **TRITON_HOOKS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nogpu.compiler import carry
 from nogpu.compiler.flow import Flow
@@ -11,8 +11,7 @@ from nogpu.compiler.linking import link
 from nogpu.compiler.nesting import Nesting
 from nogpu.compiler.steps import Match, in_order, rows_of, steps_of
 from nogpu.compiler.tmem_uses import first_uses
-from nogpu.errors import EmulatorError
-from nogpu.ptx.ir import Entry
+from nogpu.ptx.ir import Entry, Instruction
 
 
 @dataclass(frozen=True)
@@ -34,9 +33,9 @@ class Plan:
 def plan(entry: Entry, parted: bool = False) -> Plan:
     """The plan of an entry. parted: as in `steps_of`. Raises EmulatorError, with its line, for what is not modelled."""
     entry = link(entry)
+    if not entry.instructions:  # ptxas makes an exit of it; nvcc leaves no more of a kernel that cannot end well
+        entry = replace(entry, instructions=[Instruction("ret", (), None, entry.line, "}")])
     rows = rows_of(entry)
-    if not entry.instructions:
-        raise EmulatorError("the entry has no instructions", kernel=entry.name, ptx_line=entry.line or None)
     entry = in_order(entry, rows)
     entry = carry.with_carry_flag(entry, [row for row, _ in rows])
     flow = Flow(entry, steps_of(entry, rows, parted))

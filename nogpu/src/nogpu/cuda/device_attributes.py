@@ -18,6 +18,7 @@ _MODELLED: dict[int, Callable[[DeviceProperties], int]] = {
     8: lambda p: p.shared_memory_per_block,
     10: lambda p: p.warp_size,
     12: lambda p: p.registers_per_block,
+    13: lambda p: p.clock_rate,
     16: lambda p: p.sm_count,
     36: lambda p: p.memory_clock_rate,
     37: lambda p: p.memory_bus_width,
@@ -34,7 +35,6 @@ _MODELLED: dict[int, Callable[[DeviceProperties], int]] = {
 _FIXED = {  # values of a B200, but for the place: PCI bus, device and domain
     9: 64 << 10,  # constant memory
     11: 2**31 - 1,  # pitch
-    13: 1_965_000,  # kHz of the SM clock at most
     15: 1,  # copies beside kernels
     17: 0,  # time limit of kernels
     18: 0,  # integrated

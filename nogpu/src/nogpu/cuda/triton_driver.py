@@ -31,7 +31,7 @@ _L2_PROMOTION_128B = 2  # CUtensorMapL2promotion
 _LAUNCH_ARGUMENTS = 16
 
 # CUdevice_attribute
-_SHARED_OPTIN, _REGISTERS, _SM_COUNT, _WARP_SIZE, _MEMORY_CLOCK, _BUS_WIDTH = 97, 12, 16, 10, 36, 37
+_SHARED_OPTIN, _REGISTERS, _SM_COUNT, _WARP_SIZE, _CLOCK, _MEMORY_CLOCK, _BUS_WIDTH = 97, 12, 16, 10, 13, 36, 37
 
 _INTEGERS = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u1": 1, "u8": 1, "u16": 2, "u32": 4, "u64": 8}
 
@@ -261,15 +261,15 @@ class CudaUtils:
         return TensorMap(raw)
 
     @staticmethod
-    def get_device_properties(device: int) -> dict[str, int | None]:
-        """{Triton's name: value} of properties; sizes in bytes, clock rates in kHz. That of the SMs is None."""
+    def get_device_properties(device: int) -> dict[str, int]:
+        """{Triton's name: value} of properties; sizes in bytes, clock rates in kHz."""
         attribute = current().attribute
         return {
             "max_shared_mem": attribute(_SHARED_OPTIN),
             "max_num_regs": attribute(_REGISTERS),
             "multiprocessor_count": attribute(_SM_COUNT),
             "warpSize": attribute(_WARP_SIZE),
-            "sm_clock_rate": None,
+            "sm_clock_rate": attribute(_CLOCK),
             "mem_clock_rate": attribute(_MEMORY_CLOCK),
             "mem_bus_width": attribute(_BUS_WIDTH),
         }

@@ -9,13 +9,11 @@ from __future__ import annotations
 import functools
 import math
 import os
-import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from nogpu.cuda import triton_driver
-from nogpu.execution.device import run_pending
+from nogpu.cuda.benchmarks import milliseconds, note
 from nogpu.execution.settings import candidates
 from nogpu.hardware.properties import DeviceProperties, refuse_rubin
 
@@ -23,18 +21,10 @@ COMPILERS = ("compile_module_from_file", "compile_module_from_src")  # of a C mo
 NO_PTXAS = (
     "Triton's ptxas does not start, so kernels run without its checks; numbers of registers are the most there are"
 )
-ONE_RUN = "Triton's benchmarks run once; a time is the emulator's own, and says nothing of a B200"
-BY_CLOCK = "Triton's benchmarks run once; a time is modelled on {chip}"
 CANDIDATES = (
     "Triton's autotuning runs the first candidates that work, {count} of them; --autotune N or all for more, by "
     "modelled times under nogpu time"
 )
-
-
-@functools.cache
-def _note(text: str) -> None:
-    """Prints a note, once in this process."""
-    print(f"nogpu: {text}", file=sys.stderr, flush=True)
 
 
 def install_driver() -> None:
@@ -123,7 +113,7 @@ def _without_ptxas(original: Callable[..., bytes]) -> Callable[..., bytes]:
     def make_cubin(*arguments: Any, **keywords: Any) -> bytes:
         if _starts():
             return original(*arguments, **keywords)
-        _note(NO_PTXAS)
+        note(NO_PTXAS)
         return b""
 
     return make_cubin
@@ -180,7 +170,7 @@ def _skipping(original: Callable[..., Any], count: int) -> Callable[..., Any]:
     @functools.wraps(original)
     def bench(tuner: Any, *arguments: Any, **keywords: Any) -> Any:
         if tuner.nogpu_left == 0:
-            _note(CANDIDATES.format(count=count))
+            note(CANDIDATES.format(count=count))
             return [math.inf] * 3
         times = original(tuner, *arguments, **keywords)
         tuner.nogpu_left -= times[0] < math.inf
@@ -202,32 +192,7 @@ def one_run(
     """
     for tensor in grad_to_none or ():
         tensor.grad = None
-    run_pending()
-    milliseconds = (_modelled if os.environ.get("NOGPU_CLOCK") else _measured)(fn)
+    found = milliseconds(fn)
     if quantiles is not None:
-        return [milliseconds] * len(quantiles) if len(quantiles) > 1 else milliseconds
-    return [milliseconds] if return_mode == "all" else milliseconds
-
-
-def _measured(fn: Callable[[], Any]) -> float:
-    _note(ONE_RUN)
-    start = time.perf_counter()
-    fn()
-    run_pending()
-    return (time.perf_counter() - start) * 1e3
-
-
-def _modelled(fn: Callable[[], Any]) -> float:
-    """Milliseconds of the launches that a function makes, on the profile of NOGPU_CLOCK."""
-    from nogpu.clock.chip import profile
-    from nogpu.clock.record import recording
-    from nogpu.clock.replay import replay
-    from nogpu.clock.trace import Trace
-
-    chip = profile(os.environ["NOGPU_CLOCK"])
-    _note(BY_CLOCK.format(chip=chip.name))
-    traces: list[Trace] = []
-    with recording(traces.append, values=True):
-        fn()
-        run_pending()
-    return replay(traces, chip, other_data=False).us / 1e3 if traces else 0.0
+        return [found] * len(quantiles) if len(quantiles) > 1 else found
+    return [found] if return_mode == "all" else found

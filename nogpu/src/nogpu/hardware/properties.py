@@ -31,6 +31,7 @@ class DeviceProperties:
     total_memory: int = 182_630 << 20
     memory_bus_width: int = 7680  # bits
     memory_clock_rate: int = 3_996_000
+    clock_rate: int = 1_965_000  # of the SMs, at most
     l2_bytes: int = 253 << 19
     warp_size: int = 32
     max_threads_per_block: int = 1024

@@ -1,6 +1,8 @@
 """CuTe DSL programs of a few lines; test_runtime.py runs them on the emulated device."""
 
 import ctypes
+import importlib
+import os
 import re
 import struct
 import tempfile
@@ -335,6 +337,23 @@ def check_graphs_keep_the_memory_that_they_use():
     del x, view
     graph.replay()
     torch.cuda.synchronize()
+
+
+def check_benchmarks_are_one_run():
+    testing = importlib.import_module("cutlass.cute.testing")
+    scale, views = cute.compile(make_scale(2.0), vector()[1], N), []
+    for options in ({"warmup_iterations": 3, "iterations": 20}, {"workspace_count": 2}):
+        views.clear()
+
+        def workspace():
+            views.append(vector())
+            return testing.JitArguments(views[-1][1], N)
+
+        assert testing.benchmark(scale, workspace_generator=workspace, **options) > 0
+        assert [x.tolist() for x, _ in views] == [[2.0 * i for i in range(N)]]
+    os.environ["NOGPU_CLOCK"] = "b200"
+    assert 1 < testing.benchmark(scale, kernel_arguments=workspace(), iterations=1000) < 20  # modelled microseconds
+    del os.environ["NOGPU_CLOCK"]
 
 
 def check_hardware_info():

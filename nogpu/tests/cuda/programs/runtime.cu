@@ -11,6 +11,7 @@
         if (!(condition)) return __LINE__; \
     } while (0)
 #define OK(call) CHECK((call) == cudaSuccess)
+#define CUDA(call) CHECK((call) == CUDA_SUCCESS)
 
 __constant__ float factors[4];
 __device__ int count = 5;
@@ -457,6 +458,74 @@ extern "C" int graph_by_nodes() {
     CHECK(cudaGraphGetNodes(graph, nullptr, &count) == cudaErrorInvalidValue);
     OK(cudaProfilerStop());
     OK(cudaFree(x));
+    return 0;
+}
+
+extern "C" int graph_by_driver() {
+    const int n = 4;
+    int host[n], calls = 0, value = 2;
+    CUmodule module;
+    CUfunction function;
+    CUdeviceptr x;
+    CUDA(cuModuleLoadData(&module, MODULE));
+    CUDA(cuModuleGetFunction(&function, module, "put"));
+    CUDA(cuMemAlloc(&x, sizeof host));
+    CUgraph graph, clone;
+    CUDA(cuGraphCreate(&graph, 0));
+    void *arguments[] = {&x, &value};
+    CUDA_KERNEL_NODE_PARAMS kernel = {function, 1, 1, 1, 1, 1, 1, 0, arguments};
+    CUDA_MEMSET_NODE_PARAMS fill = {x, 0, 9, 4, n, 1};
+    CUDA_MEMCPY3D copy = {};
+    copy.srcMemoryType = CU_MEMORYTYPE_DEVICE, copy.srcDevice = x, copy.srcPitch = sizeof host;
+    copy.dstMemoryType = CU_MEMORYTYPE_HOST, copy.dstHost = host, copy.dstPitch = sizeof host;
+    copy.WidthInBytes = sizeof host, copy.Height = copy.Depth = 1;
+    CUDA_HOST_NODE_PARAMS call = {note, &calls};
+    CUgraphNode copied, filled, stored, called, joined, child;
+    CUDA(cuGraphAddMemcpyNode(&copied, graph, nullptr, 0, &copy, nullptr));
+    CUDA(cuGraphAddMemsetNode(&filled, graph, nullptr, 0, &fill, nullptr));
+    CUDA(cuGraphAddKernelNode(&stored, graph, &filled, 1, &kernel));
+    CUDA(cuGraphAddDependencies(graph, &stored, &copied, nullptr, 1));
+    CUDA(cuGraphAddHostNode(&called, graph, &copied, 1, &call));
+    CUDA(cuGraphClone(&clone, graph));
+    CUDA(cuGraphAddEmptyNode(&joined, graph, &called, 1));
+    CUDA(cuGraphAddChildGraphNode(&child, graph, &joined, 1, clone));
+    CUgraphExec executable;
+    CUstream queue;
+    CUDA(cuGraphInstantiate(&executable, graph, 0));
+    CUDA(cuStreamCreate(&queue, 0));
+    CUDA(cuGraphUpload(executable, queue));
+    CUDA(cuGraphLaunch(executable, queue));
+    CUDA(cuStreamSynchronize(queue));
+    CHECK(host[0] == 42 && host[1] == 9 && calls == 2);
+    value = 5;
+    CUDA(cuGraphExecKernelNodeSetParams(executable, stored, &kernel));
+    CUDA(cuGraphKernelNodeSetParams(stored, &kernel));
+    CUgraphExecUpdateResultInfo updated;
+    CUDA(cuGraphExecUpdate(executable, graph, &updated));
+    size_t nodes = 0, roots = 0;
+    CUgraphNodeType type;
+    CUDA(cuGraphGetNodes(graph, nullptr, &nodes));
+    CUDA(cuGraphGetRootNodes(graph, nullptr, &roots));
+    CUDA(cuGraphNodeGetType(filled, &type));
+    CHECK(nodes == 6 && roots == 1 && type == CU_GRAPH_NODE_TYPE_MEMSET);
+    CUDA(cuGraphExecDestroy(executable));
+    CUDA(cuGraphDestroy(graph));
+    CHECK(cuGraphDestroy(graph) == CUDA_ERROR_INVALID_VALUE);
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUstreamCaptureStatus capturing;
+    CUDA(cuThreadExchangeStreamCaptureMode(&mode));
+    CUDA(cuStreamBeginCapture(queue, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    CUDA(cuStreamIsCapturing(queue, &capturing));
+    CUDA(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, queue, arguments, nullptr));
+    CUDA(cuStreamEndCapture(queue, &graph));
+    CUDA(cuGraphInstantiate(&executable, graph, 0));
+    CUDA(cuMemcpyDtoH(host, x, 4));
+    CHECK(capturing == CU_STREAM_CAPTURE_STATUS_ACTIVE && host[0] == 42);
+    CUDA(cuGraphLaunch(executable, queue));
+    CUDA(cuMemcpyDtoH(host, x, 4));
+    CHECK(host[0] == 45);
+    CUDA(cuMemFree(x));
+    CUDA(cuModuleUnload(module));
     return 0;
 }
 

@@ -1,5 +1,6 @@
 // Textures, surfaces and CUDA arrays; test_textures.py calls these functions. Each returns 0, or the line that failed.
 #include <cstring>
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 #define CHECK(condition)                                                                                               \
@@ -28,6 +29,51 @@ static cudaChannelFormatDesc channels(const Case &c) {
     return cudaCreateChannelDesc(bits[0], bits[1], bits[2], bits[3], (cudaChannelFormatKind)c.kind);
 }
 
+static bool by_driver;  // textures, arrays and their copies
+extern "C" void use_driver(int yes) { by_driver = yes; }
+
+static CUarray_format format(const Case &c) {
+    if (c.kind == cudaChannelFormatKindFloat) return c.bits == 16 ? CU_AD_FORMAT_HALF : CU_AD_FORMAT_FLOAT;
+    CUarray_format whole[][3] = {{CU_AD_FORMAT_SIGNED_INT8, CU_AD_FORMAT_SIGNED_INT16, CU_AD_FORMAT_SIGNED_INT32},
+                                 {CU_AD_FORMAT_UNSIGNED_INT8, CU_AD_FORMAT_UNSIGNED_INT16, CU_AD_FORMAT_UNSIGNED_INT32}};
+    return whole[c.kind][c.bits / 16];
+}
+
+static int array_by_driver(const Case &c, const void *texels, CUarray *array, unsigned flags) {
+    size_t row = (size_t)c.sizes[0] * texel_bytes(c), rows = c.dimensions > 1 ? c.sizes[1] : 1;
+    CUDA_ARRAY3D_DESCRIPTOR d = {(size_t)c.sizes[0], c.dimensions > 1 ? rows : 0, c.dimensions > 2 ? (size_t)c.sizes[2] : 0};
+    d.Format = format(c), d.NumChannels = c.count, d.Flags = flags;
+    CHECK(cuArray3DCreate(array, &d) == CUDA_SUCCESS);
+    CUDA_MEMCPY3D copy = {};
+    copy.srcMemoryType = CU_MEMORYTYPE_HOST, copy.srcHost = texels, copy.srcPitch = row, copy.srcHeight = rows;
+    copy.dstMemoryType = CU_MEMORYTYPE_ARRAY, copy.dstArray = *array;
+    copy.WidthInBytes = row, copy.Height = rows, copy.Depth = c.dimensions > 2 ? c.sizes[2] : 1;
+    CHECK(cuMemcpy3D(&copy) == CUDA_SUCCESS);
+    return 0;
+}
+
+static int texture_by_driver(const Case &c, const cudaResourceDesc &r, CUtexObject *texture) {
+    CUDA_RESOURCE_DESC place = {};
+    if (c.source == ARRAY) place.resType = CU_RESOURCE_TYPE_ARRAY, place.res.array.hArray = (CUarray)r.res.array.array;
+    if (c.source == LINEAR) {
+        place.resType = CU_RESOURCE_TYPE_LINEAR;
+        place.res.linear = {(CUdeviceptr)r.res.linear.devPtr, format(c), (unsigned)c.count, r.res.linear.sizeInBytes};
+    }
+    if (c.source == PITCHED) {
+        place.resType = CU_RESOURCE_TYPE_PITCH2D;
+        auto &from = r.res.pitch2D;
+        place.res.pitch2D = {(CUdeviceptr)from.devPtr, format(c), (unsigned)c.count, from.width, from.height,
+                             from.pitchInBytes};
+    }
+    CUDA_TEXTURE_DESC d = {};
+    for (int i = 0; i < 3; i++) d.addressMode[i] = (CUaddress_mode)c.modes[i];
+    d.filterMode = (CUfilter_mode)c.filter;
+    d.flags = (c.fraction ? 0 : CU_TRSF_READ_AS_INTEGER) | (c.normalized ? CU_TRSF_NORMALIZED_COORDINATES : 0);
+    memcpy(d.borderColor, c.border, sizeof d.borderColor);
+    CHECK(cuTexObjectCreate(texture, &place, &d, nullptr) == CUDA_SUCCESS);
+    return 0;
+}
+
 // A texture's memory: rows of texels of the host's, which lie behind each other.
 static int resource(const Case &c, const void *texels, cudaResourceDesc &r, unsigned flags = cudaArrayDefault) {
     cudaChannelFormatDesc desc = channels(c);
@@ -46,6 +92,8 @@ static int resource(const Case &c, const void *texels, cudaResourceDesc &r, unsi
         r.res.pitch2D.height = rows;
         OK(cudaMallocPitch(&r.res.pitch2D.devPtr, &r.res.pitch2D.pitchInBytes, row, rows));
         OK(cudaMemcpy2D(r.res.pitch2D.devPtr, r.res.pitch2D.pitchInBytes, texels, row, row, rows, cudaMemcpyHostToDevice));
+    } else if (by_driver) {
+        return array_by_driver(c, texels, (CUarray *)&r.res.array.array, flags);
     } else {
         r.resType = cudaResourceTypeArray;
         cudaExtent extent = make_cudaExtent(c.sizes[0], c.dimensions > 1 ? rows : 0, c.dimensions > 2 ? c.sizes[2] : 0);
@@ -85,7 +133,9 @@ int run(Kernel<T> kernel, const Case &c, const void *texels, const float *at, in
     if (int line = resource(c, texels, r, flags)) return line;
     cudaTextureDesc d = description(c);
     cudaTextureObject_t texture;
-    OK(cudaCreateTextureObject(&texture, &r, &d, nullptr));
+    if (by_driver) {
+        if (int line = texture_by_driver(c, r, (CUtexObject *)&texture)) return line;
+    } else OK(cudaCreateTextureObject(&texture, &r, &d, nullptr));
     float *places;
     T *found;
     OK(cudaMalloc(&places, 12 * n));
@@ -93,7 +143,8 @@ int run(Kernel<T> kernel, const Case &c, const void *texels, const float *at, in
     OK(cudaMemcpy(places, at, 12 * n, cudaMemcpyHostToDevice));
     kernel<<<(n + 31) / 32, 32>>>(texture, c, places, n, found);
     OK(cudaMemcpy(out, found, sizeof(T) * n, cudaMemcpyDeviceToHost));
-    OK(cudaDestroyTextureObject(texture));
+    if (by_driver) CHECK(cuTexObjectDestroy(texture) == CUDA_SUCCESS);
+    else OK(cudaDestroyTextureObject(texture));
     OK(cudaFree(places));
     OK(cudaFree(found));
     return release(c, r);
@@ -209,6 +260,33 @@ extern "C" int copies() {
     CHECK(planes.pitch >= 100 && planes.xsize == 100 && planes.ysize == 3);
     OK(cudaMemset(planes.ptr, 1, planes.pitch * 6));
     OK(cudaFree(planes.ptr));
+    return 0;
+}
+
+extern "C" int copies_by_driver() {
+    CUarray array;
+    CUdeviceptr memory;
+    CUDA_ARRAY_DESCRIPTOR d = {6, 5, CU_AD_FORMAT_SIGNED_INT16, 2};
+    CHECK(cuArrayCreate(&array, &d) == CUDA_SUCCESS && cuMemAlloc(&memory, 120) == CUDA_SUCCESS);
+    int texels[5][6], part[2][3] = {}, seen[3];
+    for (int i = 0; i < 30; i++) (&texels[0][0])[i] = i * 1001;
+    CUDA_MEMCPY2D in = {0, 0, CU_MEMORYTYPE_HOST, texels, 0, 0, 24, 0, 0, CU_MEMORYTYPE_ARRAY, 0, 0, array, 0, 24, 5};
+    CHECK(cuMemcpy2D(&in) == CUDA_SUCCESS);
+    CUDA_MEMCPY2D out = {8, 1, CU_MEMORYTYPE_ARRAY, 0, 0, array, 0, 4, 1, CU_MEMORYTYPE_DEVICE, 0, memory, 0, 20, 12, 2};
+    CHECK(cuMemcpy2DAsync(&out, 0) == CUDA_SUCCESS);
+    CHECK(cuMemcpyDtoH(seen, memory + 24, 12) == CUDA_SUCCESS);
+    CHECK(!memcmp(seen, &texels[1][2], 12));
+    CUDA_MEMCPY2D back = {4, 1, CU_MEMORYTYPE_UNIFIED, 0, memory, 0, 20, 0, 0, CU_MEMORYTYPE_HOST, part, 0, 0, 12, 12, 2};
+    CHECK(cuMemcpy2DUnaligned(&back) == CUDA_SUCCESS && !memcmp(part[1], &texels[2][2], 12));
+    out.srcXInBytes = 16;  // a box that does not lie in the array
+    CHECK(cuMemcpy2D(&out) == CUDA_ERROR_INVALID_VALUE);
+    out.srcXInBytes = 8, out.dstMemoryType = (CUmemorytype)5;
+    CHECK(cuMemcpy2D(&out) == CUDA_ERROR_INVALID_VALUE);
+    d.Format = CU_AD_FORMAT_NV12;
+    CUarray other;
+    CHECK(cuArrayCreate(&other, &d) == CUDA_ERROR_NOT_SUPPORTED);
+    CHECK(cuMemFree(memory) == CUDA_SUCCESS && cuArrayDestroy(array) == CUDA_SUCCESS);
+    CHECK(cuMemcpy2D(&in) == CUDA_ERROR_INVALID_HANDLE);
     return 0;
 }
 

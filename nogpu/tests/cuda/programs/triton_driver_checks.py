@@ -51,6 +51,7 @@ def check_driver_is_tritons_own():
     assert active.get_current_target() == triton.backends.compiler.GPUTarget("cuda", 100, 32)
     properties = active.utils.get_device_properties(0)
     assert properties["multiprocessor_count"] == 148 and properties["max_shared_mem"] == 227 << 10
+    assert properties["sm_clock_rate"] == torch.cuda.get_device_properties(0).clock_rate == 1_965_000  # kHz
     assert active.utils.cuOccupancyMaxActiveClusters(0, 100 << 10, 2) == 148
 
 

@@ -11,10 +11,12 @@ import functools
 import importlib.util
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from typing import Any
 
+from nogpu.cuda.benchmarks import milliseconds
 from nogpu.cuda.dsl import compile_cache, object_files, runtime
 from nogpu.cuda.programs.libraries import CUTE_DSL, library
 from nogpu.cuda.programs.status import raising
@@ -58,6 +60,29 @@ def install_tvm_ffi() -> None:
     for kind in (tvm_ffi_provider.TVMFFIJitCompiledFunction, tvm_ffi_provider.TVMFFIJitCompiledFunctionWithKwargs):
         kind.__call__ = raising(_loads(kind.__call__))
     object_files.install_tvm_ffi()
+
+
+def install_testing() -> None:
+    """Make the DSL's benchmarks run their function once. Which module has them depends on the DSL's version."""
+    for module in (sys.modules.get("cutlass.testing"), sys.modules.get("cutlass.cute.testing")):
+        for name in ("benchmark", "_benchmark_for_autotune"):
+            original: Any = getattr(module, name, None)
+            if original and not hasattr(original, "nogpu"):
+                setattr(module, name, _once(original))
+
+
+def _once(original: Callable[..., float]) -> Callable[..., float]:
+    """A benchmark of the DSL's with one iteration on one workspace; microseconds."""
+
+    @functools.wraps(original)
+    def benchmark(*arguments: Any, **keywords: Any) -> float:
+        given = {**keywords, "warmup_iterations": 0, "iterations": 1}
+        fewest = {"workspace_count": 1, "use_cupti": False, "use_cold_l2": False}
+        given.update((name, value) for name, value in fewest.items() if name in keywords)
+        return milliseconds(lambda: original(*arguments, **given)) * 1e3
+
+    benchmark.nogpu = True  # type: ignore[attr-defined]
+    return benchmark
 
 
 @functools.cache

@@ -9,5 +9,6 @@ builds          torch.utils.cpp_extension, with torch_headers/ for what torch's 
 extensions      calls of torch's extensions
 runtime_compilation   torch.cuda._compile_kernel by nvcc
 graphs          CUDA graphs
+arrays, driver_arrays, textures   CUDA arrays, textures and surfaces, by the runtime's and the driver's structures
 programs        `nogpu run a.out` and `nogpu run file.cu`
 """

@@ -113,24 +113,29 @@ def allocate_rows(result: int, channels: int, width: int, height: int, flags: in
 
 @entry("emulator_malloc_3d_array", ADDRESS, ADDRESS, SIZE, SIZE, SIZE, UINT)
 def allocate(result: int, channels: int, width: int, height: int, depth: int, flags: int) -> None:
+    put(result, HANDLE, make(copied(Channels, channels), (width, height, depth), flags))
+
+
+def make(channels: Channels, extent: tuple[int, int, int], flags: int) -> int:
+    """Allocate an array. Returns its handle. Raises Refused for what CUDA refuses and for what is not modelled."""
     device = current()
     if not isinstance(device, Emulated):
         raise status.Refused(status.NOT_SUPPORTED, "CUDA arrays are not modelled on a Hopper GPU")
     if flags & ~(SURFACE | GATHER):
         reason = f"array flags {flags:#x}: of the kinds of arrays, those without layers, faces and mipmaps are modelled"
         raise status.Refused(status.NOT_SUPPORTED, reason)
-    made = Array(copied(Channels, channels), (width, height, depth), flags, 0)
+    made, (width, height, depth) = Array(channels, extent, flags, 0), extent
     if not 1 <= width or (depth and not height) or any(a > b for a, b in zip(made.sizes, LIMITS[made.dimensions])):
         reason = f"an array of {width} x {height} x {depth}; limit {' x '.join(map(str, LIMITS[made.dimensions]))}"
         raise status.Refused(status.INVALID_VALUE, reason)
     name = f"CUDA array of {' x '.join(map(str, made.extent[: made.dimensions]))}"
     address = device.allocate(made.strides[2] * made.sizes[2], name=name)
     handle = next(_handles)
-    _arrays[handle] = Array(made.channels, made.extent, flags, address)
-    put(result, HANDLE, handle)
+    _arrays[handle] = Array(channels, extent, flags, address)
+    return handle
 
 
-@entry("cudaFreeArray", HANDLE)
+@entry("cudaFreeArray cuArrayDestroy", HANDLE)
 def free(handle: int) -> None:
     if handle:
         current().free(array(handle).address)

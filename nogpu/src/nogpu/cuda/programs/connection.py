@@ -15,6 +15,7 @@ from nogpu.cuda.programs import (
     arrays,
     devices,
     driver,
+    driver_arrays,
     entries,
     graphs,
     kernels,
@@ -28,7 +29,19 @@ from nogpu.cuda.programs.libraries import LINKED, PROGRAM, library
 from nogpu.errors import EmulatorError
 from nogpu.execution.device import run_pending
 
-__all__ = ["arrays", "connect", "devices", "driver", "graphs", "kernels", "launches", "memory", "queues", "textures"]
+__all__ = [
+    "arrays",
+    "connect",
+    "devices",
+    "driver",
+    "driver_arrays",
+    "graphs",
+    "kernels",
+    "launches",
+    "memory",
+    "queues",
+    "textures",
+]
 
 
 @functools.cache

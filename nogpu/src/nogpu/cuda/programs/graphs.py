@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from nogpu.cuda import graphs
 from nogpu.cuda.backends import current
 from nogpu.cuda.graphs import COPY, EMPTY, FILL, GRAPH, HOST, KERNEL, CUDAGraph, Work
-from nogpu.cuda.programs import arrays, launches, modules, status
+from nogpu.cuda.programs import arrays, driver_arrays, launches, modules, status
 from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, U64, copied, entry, put
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _executables: dict[int, Executable] = {}
 
 
 class KernelParameters(ctypes.Structure):
-    """cudaKernelNodeParams: the launch of a node."""
+    """cudaKernelNodeParams, and the first fields of CUDA_KERNEL_NODE_PARAMS: the launch of a node."""
 
     _fields_ = [
         ("kernel", ctypes.c_size_t),
@@ -44,7 +44,7 @@ class KernelParameters(ctypes.Structure):
 
 
 class FillParameters(ctypes.Structure):
-    """cudaMemsetParams: a fill of rows."""
+    """cudaMemsetParams and CUDA_MEMSET_NODE_PARAMS: a fill of rows."""
 
     _fields_ = [
         ("pointer", ctypes.c_size_t),
@@ -126,7 +126,7 @@ def _added(result: int, graph: Graph) -> None:
 # Capture
 
 
-@entry("cudaStreamBeginCapture", QUEUE, INT)
+@entry("cudaStreamBeginCapture cuStreamBeginCapture_v2", QUEUE, INT)
 def begin_capture(queue: int, mode: int) -> None:
     if queue == 0:
         raise status.Refused(status.CAPTURE_UNSUPPORTED, "the legacy default queue cannot be captured")
@@ -140,7 +140,7 @@ def _in_own_queue(work: Work) -> Run:
     return lambda queue: work.run()
 
 
-@entry("cudaStreamEndCapture", QUEUE, ADDRESS)
+@entry("cudaStreamEndCapture cuStreamEndCapture", QUEUE, ADDRESS)
 def end_capture(queue: int, result: int) -> None:
     if not graphs.capturing(queue):
         raise status.Refused(status.CAPTURE_UNMATCHED, f"queue {queue:#x} is not captured")
@@ -152,12 +152,12 @@ def end_capture(queue: int, result: int) -> None:
     _added(result, graph)
 
 
-@entry("cudaStreamIsCapturing", QUEUE, ADDRESS)
+@entry("cudaStreamIsCapturing cuStreamIsCapturing", QUEUE, ADDRESS)
 def is_capturing(queue: int, result: int) -> None:
     put(result, ctypes.c_int32, int(graphs.capturing(queue)))
 
 
-@entry("cudaThreadExchangeStreamCaptureMode", ADDRESS)
+@entry("cudaThreadExchangeStreamCaptureMode cuThreadExchangeStreamCaptureMode", ADDRESS)
 def exchange_mode(mode: int) -> None:
     """Does nothing: the mode says which unsafe calls a capture forbids, and the emulator has none."""
 
@@ -165,19 +165,19 @@ def exchange_mode(mode: int) -> None:
 # Graphs and nodes
 
 
-@entry("cudaGraphCreate", ADDRESS, INT)
+@entry("cudaGraphCreate cuGraphCreate", ADDRESS, INT)
 def create(result: int, flags: int) -> None:
     _added(result, Graph())
 
 
-@entry("cudaGraphDestroy", HANDLE)
+@entry("cudaGraphDestroy cuGraphDestroy", HANDLE)
 def destroy(handle: int) -> None:
     for node in _graph(handle).nodes:
         del _nodes[node.handle]
     del _graphs[handle]
 
 
-@entry("cudaGraphClone", ADDRESS, HANDLE)
+@entry("cudaGraphClone cuGraphClone", ADDRESS, HANDLE)
 def clone(result: int, handle: int) -> None:
     copy, twins = Graph(), dict[Node, Node]()
     for node in _graph(handle).ordered():
@@ -186,11 +186,11 @@ def clone(result: int, handle: int) -> None:
     _added(result, copy)
 
 
-def _adds(name: str, kind: int, *types: Any) -> Callable[[Callable[..., Run]], Callable[..., Run]]:
-    """A decorator that makes the entry point to add a node from a function: (parameters, ...) -> the node's work."""
+def _adds(names: str, kind: int, *types: Any) -> Callable[[Callable[..., Run]], Callable[..., Run]]:
+    """A decorator that makes entry points to add a node from a function: (parameters, ...) -> the node's work."""
 
     def register(work: Callable[..., Run]) -> Callable[..., Run]:
-        @entry(name, ADDRESS, HANDLE, ADDRESS, SIZE, *types)
+        @entry(names, ADDRESS, HANDLE, ADDRESS, SIZE, *types)
         def add(result: int, graph: int, needed: int, count: int, *parameters: int) -> None:
             handles = (ctypes.c_size_t * count).from_address(needed) if count else ()
             node = Node(kind, work(*parameters), map(_node, handles))
@@ -207,7 +207,7 @@ def _launch(kernel: Kernel, config: launches.Config, values: list[bytes], queue:
     launches.run(kernel, config, values)
 
 
-@_adds("cudaGraphAddKernelNode", KERNEL, ADDRESS)
+@_adds("cudaGraphAddKernelNode cuGraphAddKernelNode_v2", KERNEL, ADDRESS)
 def _kernel_run(parameters: int) -> Run:
     given = KernelParameters.from_address(parameters)
     kernel = modules.kernel(given.kernel)
@@ -216,12 +216,12 @@ def _kernel_run(parameters: int) -> Run:
     return functools.partial(_launch, kernel, config, values)
 
 
-@entry("cudaGraphKernelNodeSetParams", HANDLE, ADDRESS)
+@entry("cudaGraphKernelNodeSetParams cuGraphKernelNodeSetParams_v2", HANDLE, ADDRESS)
 def set_kernel(node: int, parameters: int) -> None:
     _node(node).run = _kernel_run(parameters)
 
 
-@entry("cudaGraphExecKernelNodeSetParams", HANDLE, HANDLE, ADDRESS)
+@entry("cudaGraphExecKernelNodeSetParams cuGraphExecKernelNodeSetParams_v2", HANDLE, HANDLE, ADDRESS)
 def set_kernel_of_executable(handle: int, node: int, parameters: int) -> None:
     executable, run = _executable(handle), _kernel_run(parameters)
     executable.steps = [(own, run if own == node else old) for own, old in executable.steps]
@@ -232,13 +232,19 @@ def _copy_run(parameters: int) -> Run:
     return functools.partial(arrays.copy_given_box, copied(arrays.CopyParameters, parameters))
 
 
+@_adds("cuGraphAddMemcpyNode", COPY, ADDRESS, HANDLE)
+def _copy_run_by_driver(parameters: int, context: int) -> Run:
+    return functools.partial(driver_arrays.copy_given_box, copied(driver_arrays.Box, parameters))
+
+
 @_adds("cudaGraphAddMemcpyNode1D", COPY, ADDRESS, ADDRESS, SIZE, INT)
 def _copy_of_bytes(*copy: int) -> Run:
     return functools.partial(current().copy, *copy)
 
 
 @_adds("cudaGraphAddMemsetNode", FILL, ADDRESS)
-def _fill_run(parameters: int) -> Run:
+@_adds("cuGraphAddMemsetNode", FILL, ADDRESS, HANDLE)
+def _fill_run(parameters: int, context: int = 0) -> Run:
     p = copied(FillParameters, parameters)
 
     def run(queue: int) -> None:
@@ -248,18 +254,18 @@ def _fill_run(parameters: int) -> Run:
     return run
 
 
-@_adds("cudaGraphAddHostNode", HOST, ADDRESS)
+@_adds("cudaGraphAddHostNode cuGraphAddHostNode", HOST, ADDRESS)
 def _host_run(parameters: int) -> Run:
     function, data = (ctypes.c_size_t * 2).from_address(parameters)
     return lambda queue: launches.call_on_host(function, data)
 
 
-@_adds("cudaGraphAddEmptyNode", EMPTY)
+@_adds("cudaGraphAddEmptyNode cuGraphAddEmptyNode", EMPTY)
 def _empty_run() -> Run:
     return lambda queue: None
 
 
-@_adds("cudaGraphAddChildGraphNode", GRAPH, HANDLE)
+@_adds("cudaGraphAddChildGraphNode cuGraphAddChildGraphNode", GRAPH, HANDLE)
 def _child_run(child: int) -> Run:
     runs = [node.run for node in _graph(child).ordered()]  # the child graph as it is now
 
@@ -270,19 +276,19 @@ def _child_run(child: int) -> Run:
     return run
 
 
-@entry("cudaGraphAddDependencies", HANDLE, ADDRESS, ADDRESS, ADDRESS, SIZE)
+@entry("cudaGraphAddDependencies cuGraphAddDependencies_v2", HANDLE, ADDRESS, ADDRESS, ADDRESS, SIZE)
 def add_dependencies(graph: int, sources: int, targets: int, edges: int, count: int) -> None:
     pairs = ((ctypes.c_size_t * count).from_address(address) for address in (sources, targets)) if count else ((), ())
     for source, target in zip(*pairs):
         _node(target).needs.append(_node(source))
 
 
-@entry("cudaGraphGetNodes", HANDLE, ADDRESS, ADDRESS)
+@entry("cudaGraphGetNodes cuGraphGetNodes", HANDLE, ADDRESS, ADDRESS)
 def nodes(graph: int, result: int, count: int) -> None:
     _listed(_graph(graph).nodes, result, count)
 
 
-@entry("cudaGraphGetRootNodes", HANDLE, ADDRESS, ADDRESS)
+@entry("cudaGraphGetRootNodes cuGraphGetRootNodes", HANDLE, ADDRESS, ADDRESS)
 def root_nodes(graph: int, result: int, count: int) -> None:
     _listed([node for node in _graph(graph).nodes if not node.needs], result, count)
 
@@ -296,7 +302,7 @@ def _listed(found: list[Node], result: int, count: int) -> None:
     put(count, ctypes.c_size_t, len(found))
 
 
-@entry("cudaGraphNodeGetType", HANDLE, ADDRESS)
+@entry("cudaGraphNodeGetType cuGraphNodeGetType", HANDLE, ADDRESS)
 def kind(node: int, result: int) -> None:
     put(result, ctypes.c_int32, _node(node).kind)
 
@@ -304,14 +310,14 @@ def kind(node: int, result: int) -> None:
 # Executables
 
 
-@entry("cudaGraphInstantiate cudaGraphInstantiateWithFlags", ADDRESS, HANDLE, U64)
+@entry("cudaGraphInstantiate cudaGraphInstantiateWithFlags cuGraphInstantiateWithFlags", ADDRESS, HANDLE, U64)
 def instantiate(result: int, graph: int, flags: int) -> None:
     handle = next(_handles)
     _executables[handle] = Executable(_graph(graph))
     put(result, ctypes.c_size_t, handle)
 
 
-@entry("cudaGraphExecUpdate", HANDLE, HANDLE, ADDRESS)
+@entry("cudaGraphExecUpdate cuGraphExecUpdate_v2", HANDLE, HANDLE, ADDRESS)
 def update(handle: int, graph: int, result: int) -> None:
     executable, new = _executable(handle), _graph(graph)
     if len(new.nodes) != len(executable.steps):
@@ -321,17 +327,17 @@ def update(handle: int, graph: int, result: int) -> None:
     put(result, ctypes.c_int32, 0)
 
 
-@entry("cudaGraphUpload", HANDLE, QUEUE)
+@entry("cudaGraphUpload cuGraphUpload", HANDLE, QUEUE)
 def upload(handle: int, queue: int) -> None:
     _executable(handle)
 
 
-@entry("cudaGraphLaunch", HANDLE, QUEUE)
+@entry("cudaGraphLaunch cuGraphLaunch", HANDLE, QUEUE)
 def launch(handle: int, queue: int) -> None:
     graphs.submit(functools.partial(_executable(handle).launch, queue), queue, GRAPH)
 
 
-@entry("cudaGraphExecDestroy", HANDLE)
+@entry("cudaGraphExecDestroy cuGraphExecDestroy", HANDLE)
 def destroy_executable(handle: int) -> None:
     _executable(handle).replayed.reset()
     del _executables[handle]

@@ -18,7 +18,7 @@ from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, UINT,
 from nogpu.errors import Fault
 
 PITCH = 512  # bytes: rows of cudaMallocPitch start at multiples
-TO_DEVICE, TO_HOST, BY_ADDRESS = 1, 2, 4  # cudaMemcpyKind
+WITHIN_HOST, TO_DEVICE, TO_HOST, BY_ADDRESS = 0, 1, 2, 4  # cudaMemcpyKind
 _UNREGISTERED, _HOST, _DEVICE, _MANAGED = 0, 1, 2, 3  # cudaMemoryType
 
 _on_host: set[int] = set()  # allocations that are host memory, managed ones among them

@@ -1,4 +1,4 @@
-"""Texture and surface objects of the CUDA runtime."""
+"""Texture and surface objects, by the CUDA runtime's structures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nogpu.hardware.textures import (
     WRAP,
 )
 
-_ARRAY, _MIPMAP, _LINEAR, _PITCHED = range(4)  # cudaResourceType
+ARRAY, MIPMAP, LINEAR, PITCHED = range(4)  # cudaResourceType
 
 
 class Memory(ctypes.Structure):
@@ -71,12 +71,15 @@ _described: dict[int, tuple[Resource, Description]] = {}
 
 @entry("cudaCreateTextureObject", ADDRESS, ADDRESS, ADDRESS, ADDRESS)
 def create_texture(result: int, resource: int, description: int, view: int) -> None:
+    add_texture(result, copied(Resource, resource), copied(Description, description), view)
+
+
+def add_texture(result: int, resource: Resource, description: Description, view: int) -> None:
+    """Make a texture, and store its handle at an address."""
     if view:
         raise status.Refused(status.NOT_SUPPORTED, "resource views are not modelled")
-    given = copied(Resource, resource), copied(Description, description)
-    made = _texture(*given)
-    handle = textures.add(made)
-    _described[handle] = given
+    handle = textures.add(_texture(resource, description))
+    _described[handle] = resource, description
     put(result, U64, handle)
 
 
@@ -87,10 +90,10 @@ def _texture(resource: Resource, description: Description) -> textures.Texture:
     if description.is_srgb or description.anisotropy > 1:
         raise status.Refused(status.NOT_SUPPORTED, "textures of sRGB and anisotropic filters are not modelled")
     made = textures.Texture()
-    if resource.kind == _ARRAY:
+    if resource.kind == ARRAY:
         _of_array(made, array(resource.place.array))
-    elif resource.kind in (_LINEAR, _PITCHED):
-        _of_memory(made, resource.place.memory, resource.kind == _LINEAR)
+    elif resource.kind in (LINEAR, PITCHED):
+        _of_memory(made, resource.place.memory, resource.kind == LINEAR)
     else:
         raise status.Refused(status.NOT_SUPPORTED, "mipmapped arrays are not modelled")
     integers = made.kind != FLOAT
@@ -146,7 +149,7 @@ def _of_memory(made: textures.Texture, memory: Memory, linear: bool) -> None:
         raise Fault(f"a texture of {made.sizes[0]} x {made.sizes[1]} texels of memory; limit 1 to {MOST_LINEAR}")
 
 
-@entry("cudaDestroyTextureObject cudaDestroySurfaceObject", U64)
+@entry("cudaDestroyTextureObject cudaDestroySurfaceObject cuTexObjectDestroy cuSurfObjectDestroy", U64)
 def destroy(handle: int) -> None:
     current().finish()
     textures.forget(handle)
@@ -170,8 +173,12 @@ def description_of(result: int, handle: int) -> None:
 
 @entry("cudaCreateSurfaceObject", ADDRESS, ADDRESS)
 def create_surface(result: int, resource: int) -> None:
-    given = copied(Resource, resource)
-    if given.kind != _ARRAY:
+    add_surface(result, copied(Resource, resource))
+
+
+def add_surface(result: int, given: Resource) -> None:
+    """Make a surface, and store its handle at an address."""
+    if given.kind != ARRAY:
         raise Fault(f"a surface on a resource of kind {given.kind}: surfaces are on CUDA arrays")
     found = array(given.place.array)
     if not found.flags & SURFACE:

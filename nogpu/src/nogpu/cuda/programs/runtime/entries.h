@@ -96,7 +96,16 @@ ENTRY(2, cuEventCreate) ENTRY(2, cuEventRecord) ENTRY(1, cuEventSynchronize) ENT
 ENTRY(3, cuEventElapsedTime) ENTRY(3, cuEventElapsedTime_v2) ENTRY(1, cuEventDestroy_v2) ENTRY(2, cuGetErrorName)
 ENTRY(2, cuGetErrorString) ENTRY(5, cuGetProcAddress_v2) ENTRY(12, cuTensorMapEncodeTiled)
 ENTRY(15, cuTensorMapEncodeIm2col) ENTRY(2, cuTensorMapReplaceAddress) ENTRY(0, cuProfilerStart)
-ENTRY(0, cuProfilerStop)
+ENTRY(0, cuProfilerStop) ENTRY(2, cuStreamBeginCapture_v2) ENTRY(2, cuStreamEndCapture) ENTRY(2, cuStreamIsCapturing)
+ENTRY(1, cuThreadExchangeStreamCaptureMode) ENTRY(2, cuGraphCreate) ENTRY(1, cuGraphDestroy) ENTRY(2, cuGraphClone)
+ENTRY(5, cuGraphAddKernelNode_v2) ENTRY(2, cuGraphKernelNodeSetParams_v2) ENTRY(3, cuGraphExecKernelNodeSetParams_v2)
+ENTRY(6, cuGraphAddMemcpyNode) ENTRY(6, cuGraphAddMemsetNode) ENTRY(5, cuGraphAddHostNode) ENTRY(4, cuGraphAddEmptyNode)
+ENTRY(5, cuGraphAddChildGraphNode) ENTRY(5, cuGraphAddDependencies_v2) ENTRY(3, cuGraphGetNodes)
+ENTRY(3, cuGraphGetRootNodes) ENTRY(2, cuGraphNodeGetType) ENTRY(3, cuGraphInstantiateWithFlags)
+ENTRY(3, cuGraphExecUpdate_v2) ENTRY(2, cuGraphUpload) ENTRY(2, cuGraphLaunch) ENTRY(1, cuGraphExecDestroy)
+ENTRY(1, cuMemcpy2D_v2) ENTRY(1, cuMemcpy2DUnaligned_v2) ENTRY(2, cuMemcpy2DAsync_v2) ENTRY(1, cuMemcpy3D_v2)
+ENTRY(2, cuMemcpy3DAsync_v2) ENTRY(2, cuArrayCreate_v2) ENTRY(2, cuArray3DCreate_v2) ENTRY(1, cuArrayDestroy)
+ENTRY(4, cuTexObjectCreate) ENTRY(1, cuTexObjectDestroy) ENTRY(2, cuSurfObjectCreate) ENTRY(1, cuSurfObjectDestroy)
 
 // Per-thread default queues, and names without a version
 ALIAS(cudaMallocAsync_ptsz, cudaMallocAsync) ALIAS(cudaMallocFromPoolAsync_ptsz, cudaMallocFromPoolAsync)
