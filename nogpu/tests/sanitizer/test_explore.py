@@ -252,6 +252,8 @@ def test_texts_of_replays(holds):
 def test_texts_that_are_no_replay(holds):
     with pytest.raises(ValueError, match="is no schedule"):
         settings.schedules(f"late,replay:{holds}")
+    with pytest.raises(ValueError, match="is no (hold|step) of a replay"):
+        replay.parse(holds)
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "many"])

@@ -61,13 +61,20 @@ class Hold(NamedTuple):
 
 
 def parse(text: str) -> list[Hold]:
-    """Holds in a schedule's text behind "replay:", "-" for none. Raises ValueError if one names no step."""
-    return [] if text == "-" else [Hold(*map(_step, hold.split("@", 1))) for hold in text.split("+")]
+    """Holds in a schedule's text behind "replay:", "-" for none. Raises ValueError for others."""
+    return [] if text == "-" else list(map(_hold, text.split("+")))
 
 
 def schedule_of(holds: list[Hold]) -> str:
     """Text of the schedule with these holds."""
     return "replay:" + ("+".join(map(str, holds)) or "-")
+
+
+def _hold(text: str) -> Hold:
+    step, at, behind = text.partition("@")
+    if not at:
+        raise ValueError(f"{text!r} is no hold of a replay: it lacks @ and the step that comes first, as c0w1.4@c0w0.2 has")
+    return Hold(_step(step), _step(behind))
 
 
 def _step(text: str) -> Step:
