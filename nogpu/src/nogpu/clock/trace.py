@@ -1,9 +1,9 @@
 """The trace of a launch: the instructions and waits of each warp, and the data of its asynchronous operations.
 
 A record is the words of one warp instruction; records of a warp are in the order in which it executed them. The first
-word is `pc | n << 24 | part << 23`: the index of the instruction, the number n of operand words that follow, and `part`,
-1 if some of the 32 lanes did not execute it. If no lane did, there are no operands. Of MANY words or more, n is MANY, and
-the second word is their number.
+word is `pc | n << 24 | part << 23`: the index of the instruction, the number n of operand words that follow, and
+`part`, 1 if some of the 32 lanes did not execute it. If no lane did, there are no operands. Of MANY words or more, n is
+MANY, and the second word is their number.
 
 "place" is an address in shared memory: offset in the CTA's window, and the CTA's rank in its cluster in bits 24 and up.
 Numbers of 64 bits are two words, low first.
