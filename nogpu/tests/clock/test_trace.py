@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import nogpu
-from nogpu.clock.trace import BOX_WORDS, KINDS, NOTHING, Trace
+from nogpu.clock.chip import profile
+from nogpu.clock.replay import replay
+from nogpu.clock.trace import BOX_WORDS, KINDS, MANY, NOTHING, Trace
 from nogpu.errors import EmulatorError
 from nogpu.execution.device import Device
 from nogpu.hardware.properties import DeviceProperties
@@ -539,6 +541,24 @@ def test_pixels_are_a_box_each():
         for line, column in ((1, 3), (2, 1), (2, 3))
     ]
     assert last[10] == 0
+
+
+def test_a_record_of_many_words():
+    """Sixteen pixels have more words than the first word of a record counts; its readers find the next record."""
+    array = nogpu.array(np.zeros((1, 3, 16, 64), np.float32))
+    trace = tile_kernel(
+        f"""@%p10 mbarrier.arrive.expect_tx.shared.b64 _, [%r71], 1024; mov.u32 %r5, 0;
+        @%p10 cp.async.bulk.tensor.4d.shared::cta.global.im2col.mbarrier::complete_tx::bytes
+        [%r1], [%map, {{%r2, %r5, %r5, 0}}], [%r71], {{0, 0}}; {WAIT_TILE}""",
+        array,
+        tensor_map=Im2colMap(
+            7, address_of(array), (64, 16, 3, 1), (256, 4096, 12288), (0, 0), (0, 0), 16, 16, (1, 1, 1, 1)
+        ).encode(),
+    )
+    (found,) = words(trace, "cp.async.bulk.tensor")
+    assert found[5] == 16 and len(found) == 6 + 16 * BOX_WORDS > MANY
+    assert [found[0] for found in words(trace, "mbarrier.try_wait")] == [SMEM + 2048]
+    assert replay([trace], profile("b200")).usage.sm_in == 1024
 
 
 def test_multicast_and_pairs():

@@ -155,6 +155,16 @@ REFILLED = (
     f"fence.mbarrier_init.release.cluster; {EXPECT} {FILL} {wait('AGAIN')} {{later}} {LAST}"
 )
 
+# Each CTA of a pair has 512 bytes copied, which complete on CTA 0's mbarrier.
+PAIR_OF_CTAS = {"grid": 2, "cluster": 2}
+FEWER = (
+    f"{init(1)} {INITIALISED} {MEET} setp.eq.u32 %p4, %rank, 0; @!%p1 bra DONE; mapa.shared::cluster.u32 %r5, %r11, 0;"
+    "mapa.shared::cluster.u32 %r6, %r10, 0; @!%p4 add.u32 %r6, %r6, 512;"
+    "@%p4 mbarrier.arrive.expect_tx.shared.b64 _, [%r11], {expected};"
+    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r6], [%a0], 512, [%r5];"
+    f"@!%p4 bra DONE; {wait('FULL')} DONE: barrier.sync 0; {MEET}"
+)
+
 # Threads store a tile, which a bulk store writes to global memory, and store the next one.
 TILES = (
     f"st.shared.b32 [%r2], %tid; {{fence}} {SYNC} @%p1 cp.async.bulk.global.shared::cta.bulk_group [%a0], [%r10], 256;"
@@ -287,6 +297,9 @@ BUGS = {
     ),
     "tile-ai/tilelang#2644 C12: a pair allocates behind a barrier of the CTA": twin(
         UNHEARD, PAIR, before=(SYNC, MEET), between=MEET, after=(MEET, "")
+    ),
+    "tile-ai/tilelang#2644, copy.cc:1745: bytes are expected of four CTAs, and the pair's two bring them": twin(
+        "the kernel hangs", FEWER, PAIR_OF_CTAS, expected=("2048", "1024")
     ),
     "facebookresearch/CUTracer#106, missing wait": twin("rule tensor-core", CONSUMED, wait=("", wait("FULL")), late=""),
     "facebookresearch/CUTracer#106, late wait": twin(

@@ -1,7 +1,9 @@
 """The sanitizer on several queues: unordered work, and twins that an event, a queue or the host orders."""
 
+import itertools
 import os
 import threading
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -81,6 +83,9 @@ class Program:
     def __init__(self, kernels, array):
         self.kernels, self.array, self.address = kernels, array, array.ctypes.data
         self.a, self.b, self.event = queue(), queue(), value(driver.cuEventCreate(0))
+        self.other, made = value(driver.cuMemAlloc(128)), place([0])
+        entered("cudaMallocHost", made, 128)
+        self.pinned = int(made[0])
 
     def run(self, name, on, *arrays, **options):
         self.kernels[name].launch(1, 32, arrays or [self.array], queue=on, wait=False, **options)
@@ -90,11 +95,43 @@ class Program:
         values = [array.data_ptr().to_bytes(8, "little") for array in arrays]
         Module(KERNELS[name])["k"].submit(LaunchConfig((1, 1, 1), (32, 1, 1), (1, 1, 1), 0), values, on)
 
+    def step(self, name, on):
+        """Does what a step of a history says."""
+        if name in self.kernels:
+            self.run(name, on)
+        else:
+            getattr(self, name.replace(" ", "_"))(on)
+
+    def fill(self, on):
+        value(driver.cuMemsetD8Async(self.address, 1, 128, on))
+
+    def copy_to(self, on):
+        value(copy(self.address, self.other, WITHIN, on))
+
+    def copy_from(self, on):
+        value(copy(self.other, self.address, WITHIN, on))
+
+    def upload(self, on):
+        value(copy(self.address, self.pinned, TO_DEVICE, on))
+
+    def download(self, on):
+        value(copy(self.pinned, self.address, TO_HOST, on))
+
+    def host(self, on):
+        value(driver.cuStreamSynchronize(on))
+
     def record(self, on):
         value(driver.cuEventRecord(self.event, on))
 
     def wait(self, on):
         value(driver.cuStreamWaitEvent(on, self.event, 0))
+
+
+TO_DEVICE, TO_HOST, WITHIN = 1, 2, 3
+
+
+def copy(to, source, kind, on):
+    return runtime.cudaMemcpyAsync(to, source, 128, kind, on)
 
 
 @pytest.fixture
@@ -120,38 +157,80 @@ def test_report(program):
     assert "cudaStreamWaitEvent" in text and "CUDA C++ Programming Guide" in text
 
 
-# Steps of a host program: `kernel queue`, `record queue` and `wait queue` of one event. One behind "!" is a race.
+# Steps of a host program: `work queue`, and `record queue` and `wait queue` of one event. One behind "!" is a race.
 HISTORIES = {
-    "store, load": "store a, ! load b",
-    "load, store": "load a, ! store b",
-    "store, store": "store a, ! store b",
     "atomics race with loads": "add a, ! load b",
-    "event": "store a, record a, wait b, load b",
-    "event before the work": "record a, store a, wait b, ! load b",
-    "event is recorded after the wait": "store a, wait b, record a, ! load b",
     "third queue learns": "store a, record a, wait c, record c, wait b, load b",
-    "no wait for the event": "store a, record a, ! load b",
     "queue that is created later": "store legacy, ! load new",
     "the runtime's queue with flags": "store legacy, load blocking",
     "the runtime's queue without flags": "store legacy, ! load free",
     "non-blocking queue before the legacy one": "store a, ! load legacy",
     "non-blocking queue behind the legacy one": "store legacy, ! load a",
 }
+# Work on the array, whether it writes it, of every kind: launches, fills and copies.
+WORK = {
+    "store": True,
+    "fill": True,
+    "copy to": True,
+    "upload": True,
+    "load": False,
+    "copy from": False,
+    "download": False,
+}
+# The order that is missing between the first work, on queue a, and the second one, on b; then the twin that has it.
+ORDERED = "{} a, record a, wait b, {} b"
+MISSING = {
+    "no event": ("{} a, ! {} b", ORDERED),
+    "event ahead of the work": ("record a, {} a, wait b, ! {} b", ORDERED),
+    "wait ahead of the event": ("{} a, wait b, record a, ! {} b", ORDERED),
+    "event of another queue": ("{} a, record c, wait b, ! {} b", ORDERED),
+    "wait of another queue": ("{} a, record a, wait c, ! {} b", ORDERED),
+    "wait of the host for another queue": ("{} a, host c, ! {} b", "{} a, host a, {} b"),
+}
+
+
+class Race(NamedTuple):
+    """A row of the catalogue of races (`test_catalogue`)."""
+
+    missing: str
+    racy: str
+    legal: str
+    memory: str = "global, host queues"
+    rule: str = "queues"
+
+
+def races():
+    for missing, (racy, legal) in MISSING.items():
+        for pair in itertools.product(WORK, WORK) if missing == "no event" else [("store", "load"), ("load", "fill")]:
+            if WORK[pair[0]] or WORK[pair[1]]:
+                yield Race(missing, racy.format(*pair), legal.format(*pair))
+
+
+RACES = list(races())
+
+
+def steps(program, history):
+    blocking, free = (value(runtime.cudaStreamCreateWithFlags(flags)) for flags in (BLOCKING, NON_BLOCKING))
+    found = {"a": program.a, "b": program.b, "c": queue(), "legacy": LEGACY, "blocking": blocking, "free": free}
+    for step in history.split(", "):
+        what, _, on = step.removeprefix("! ").rpartition(" ")
+        at = queue() if on == "new" else found[on]
+        if step[0] == "!":
+            race(lambda what=what, at=at: program.step(what, at))
+        else:
+            program.step(what, at)
 
 
 @pytest.mark.parametrize("name", HISTORIES)
 def test_histories(program, name):
-    blocking, free = (value(runtime.cudaStreamCreateWithFlags(flags)) for flags in (BLOCKING, NON_BLOCKING))
-    found = {"a": program.a, "b": program.b, "c": queue(), "legacy": LEGACY, "blocking": blocking, "free": free}
-    for step in HISTORIES[name].split(", "):
-        what, _, on = step.removeprefix("! ").partition(" ")
-        at = queue() if on == "new" else found[on]
-        if what in ("record", "wait"):
-            getattr(program, what)(at)
-        elif step[0] == "!":
-            race(lambda what=what, at=at: program.run(what, at))
-        else:
-            program.run(what, at)
+    steps(program, HISTORIES[name])
+
+
+@pytest.mark.parametrize("each", RACES, ids=lambda each: each.racy)
+def test_unordered_work_and_its_ordered_twin(program, each):
+    steps(program, each.legal)
+    value(driver.cuCtxSynchronize())
+    steps(program, each.racy)
 
 
 def test_what_is_no_race(program):
@@ -367,9 +446,6 @@ def host(size=128):
     return np.zeros(size, np.uint8)
 
 
-TO_DEVICE, TO_HOST, WITHIN = 1, 2, 3
-
-
 def test_fills(program):
     program.run("store", program.a)
     race(lambda: driver.cuMemsetD8Async(program.address, 1, 128, program.b), "a fill on queue")
@@ -377,10 +453,6 @@ def test_fills(program):
     value(driver.cuCtxSynchronize())
     value(driver.cuMemsetD8(program.address, 1, 128))
     race(lambda: program.run("load", program.a), "a fill on the legacy default queue")
-
-
-def copy(to, source, kind, on):
-    return runtime.cudaMemcpyAsync(to, source, 128, kind, on)
 
 
 def test_copy(program):

@@ -30,8 +30,12 @@ LAST_ARRIVAL = f"""{INIT.format(count=1)} {MEET} xor.b32 %r3, %rank, 1; mapa.sha
 # Functions).
 LAST_BLOCK = """@!%p1 bra END; mad.wide.u32 %rd3, %cta, 4, %a0; st.volatile.global.b32 [%rd3], %cta; membar.gl;
     atom.global.inc.u32 %r6, [%a0+512], 2; setp.eq.u32 %p4, %r6, {last}; @!%p4 bra END;
-    ld.volatile.global.b32 %r7, [%a0]; ld.volatile.global.b32 %r8, [%a0+4]; st.global.b32 [%a0+512], 0;
+    ld.volatile.global.b32 %r7, [%a0]; ld.volatile.global.b32 %r8, [%a0+4]; {words} st.global.b32 [%a0+512], 0;
 END:"""
+# The thread observes many words of shared memory in between, as in NVIDIA's sample of that name.
+VOLATILE = """mov.u32 %r3, 0;
+AGAIN: mad.lo.u32 %r5, %r3, 4, %r10; st.volatile.shared.b32 [%r5], %r3; ld.volatile.shared.b32 %r5, [%r5];
+    add.u32 %r3, %r3, 1; setp.lt.u32 %p9, %r3, 130; @%p9 bra AGAIN;"""
 
 # All threads store and fence, one tells, one hears, all fence and load.
 ALL_FENCE = """@!%p5 bra LOADS; st.global.b32 [%rd2], %tid; {before} bar.sync 0;
@@ -62,7 +66,10 @@ CASES = {
     "a relaxed remote arrival, a barrier of the cluster, exit": twin(
         "reaches CTA .*, which has exited", LAST_ARRIVAL, PAIR, how=".relaxed.cluster", meet=("", MEET)
     ),
-    "the last CTA sets the counter back": twin("clusters", LAST_BLOCK, TWO, last=("%r6", "1")),
+    **{
+        f"the last CTA sets the counter back{where}": twin("clusters", LAST_BLOCK, TWO, last=("%r6", "1"), words=words)
+        for where, words in (("", ""), (" behind many volatile words", VOLATILE))
+    },
     "all threads fence before a message": twin(
         "order", ALL_FENCE, TWO, before=("fence.acq_rel.gpu;", "fence.sc.gpu;"), behind="fence.sc.gpu;"
     ),

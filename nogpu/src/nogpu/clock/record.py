@@ -16,7 +16,7 @@ import numpy as np
 from nogpu import headers
 from nogpu.clock.operands import PATTERN, Words, replacements
 from nogpu.clock.recipes import Recipes
-from nogpu.clock.trace import COUNT_SHIFT, PART_BIT, Trace
+from nogpu.clock.trace import COUNT_SHIFT, MANY, PART_BIT, Trace
 from nogpu.compiler import translate
 from nogpu.execution import device
 from nogpu.execution.launch import PartRecorder
@@ -91,7 +91,9 @@ class ProgramRecorder:
         part = (mask != _FULL) << PART_BIT
         words = array("I")
         for operands in self._noted.pop(group):
-            words.append(index | part | len(operands) << COUNT_SHIFT)
+            words.append(index | part | min(len(operands), MANY) << COUNT_SHIFT)
+            if len(operands) >= MANY:
+                words.append(len(operands))
             words.extend(operands)
         library().append_words(context.context.trace, words.buffer_info()[0], len(words))
         self._launch.appended(group, index)

@@ -1,8 +1,9 @@
 """The trace of a launch: the instructions and waits of each warp, and the data of its asynchronous operations.
 
 A record is the words of one warp instruction; records of a warp are in the order in which it executed them. The first
-word is `pc | n << 24 | part << 23`: the index of the instruction, the number n of operand words that follow (at most
-127), and `part`, 1 if some of the 32 lanes did not execute it. If no lane did, there are no operands.
+word is `pc | n << 24 | part << 23`: the index of the instruction, the number n of operand words that follow, and
+`part`, 1 if some of the 32 lanes did not execute it. If no lane did, there are no operands. Of MANY words or more, n is
+MANY, and the second word is their number.
 
 "place" is an address in shared memory: offset in the CTA's window, and the CTA's rank in its cluster in bits 24 and up.
 Numbers of 64 bits are two words, low first.
@@ -63,6 +64,7 @@ KINDS = ("f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4")
 BOX_WORDS = 17
 NOTHING = 0xFFFFFFFF
 PC_BITS, PART_BIT, COUNT_SHIFT = 23, 23, 24
+MANY = 255
 _ARRAYS = ("header", "words", "starts", "params")
 _PRESET = 1  # lzma preset: sizes within a few percent of the highest, at ten times its speed
 _FIELDS = ("name", "grid", "block", "cluster", "shared_bytes", "registers", "min_ctas", "programmatic", "cooperative")
@@ -117,9 +119,13 @@ class Trace:
         words = self.words[self.starts[cta, warp] : self.starts[cta, warp + 1]].tolist()
         at = 0
         while at < len(words):
-            head, end = words[at], at + 1 + (words[at] >> COUNT_SHIFT)
-            yield Record(head & (1 << PC_BITS) - 1, bool(head >> PART_BIT & 1), tuple(words[at + 1 : end]))
-            at = end
+            head, count = words[at], words[at] >> COUNT_SHIFT
+            at += 1
+            if count == MANY:
+                count = words[at]
+                at += 1
+            yield Record(head & (1 << PC_BITS) - 1, bool(head >> PART_BIT & 1), tuple(words[at : at + count]))
+            at += count
 
     def save(self, path: str | Path | BinaryIO) -> None:
         """Write an .npz file of arrays of compressed bytes."""

@@ -73,7 +73,7 @@ def schedule_of(holds: list[Hold]) -> str:
 def _hold(text: str) -> Hold:
     step, at, behind = text.partition("@")
     if not at:
-        raise ValueError(f"{text!r} is no hold of a replay: a step, @ and the step behind which it is held expected")
+        raise ValueError(f"{text!r} is no hold of a replay: it lacks @ and the step that comes first, c0w1.4@c0w0.2")
     return Hold(_step(step), _step(behind))
 
 

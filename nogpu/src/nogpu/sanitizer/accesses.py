@@ -131,7 +131,8 @@ class Accesses:
         if access is None or access.issuer[0].warp is not issuer[0].warp:
             name = opcode(issuer)
             mask = cause.mask if name.startswith("cp.async.c") and cause.channel is not None else 0
-            access = Access(channel.agent, count, mask, kind == "store", proxy == "async", is_strong(name), issuer)
+            strong = kind == "store" and is_strong(name)  # what a bulk reduction reads is no word
+            access = Access(channel.agent, count, mask, kind == "store", proxy == "async", strong, issuer)
             access.cause, access.size = cause, word_size(name) if access.is_strong else 0
             self._known[key] = access
         if cause.views is None:

@@ -22,7 +22,7 @@ Word = tuple["Home | None", int, int]
 """Cluster of a word in shared memory (None: global memory), its address and its size in bytes."""
 Chain = tuple[int, int]
 """Numbers of the first and of the last of strong writes, each of which has changed what the one before it wrote."""
-KEPT = 64  # words whose observed writes a clock knows
+KEPT = 64  # words of shared and of global memory whose observed writes a clock knows, at least
 
 
 class Observed:
@@ -45,8 +45,8 @@ class Observed:
             if seen.get(word, (-1, -1)) < chain:  # a later chain, or more of the same one
                 seen = dict(seen) if seen is self.seen else seen
                 seen[word] = chain
-        if len(seen) > KEPT:
-            seen = dict(sorted(seen.items(), key=lambda each: each[1][1])[-KEPT:])
+        if len(seen) > 2 * KEPT:
+            seen = {**_newest(seen, False), **_newest(seen, True)}
         return Observed(seen, both(self.fenced, other.fenced), both(self.heard, other.heard))
 
     def equals(self, other: Observed) -> bool:
@@ -64,6 +64,12 @@ class Observed:
 
 
 NOTHING_OBSERVED = Observed()
+
+
+def _newest(seen: dict[Word, Chain], is_global: bool) -> dict[Word, Chain]:
+    """The words of one memory, the last KEPT of them. Those of the other one, which may be many, displace none."""
+    found = [each for each in seen.items() if (each[0][0] is None) == is_global]
+    return dict(sorted(found, key=lambda each: each[1][1])[-KEPT:])
 
 
 def both(one: Clock | None, other: Clock | None) -> Clock | None:

@@ -1,0 +1,80 @@
+"""The catalogue of races: the sanitizer names the rule of each, and is silent about its ordered twin."""
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from nogpu import EmulatorError
+from nogpu.sanitizer.observer import Sanitizer
+from tests.sanitizer.test_globals import LAUNCHES, MAPS
+from tests.sanitizer.test_queues import PINNED_READS, PINNED_WRITES
+from tests.sanitizer.test_queues import RACES as QUEUES
+from tests.sanitizer.test_races import CASES
+from tests.support.encoding import tensor_map
+from tests.support.race_catalogue import BEGIN, KERNELS
+from tests.support.small_kernels import aligned, launch
+
+PAGE = Path(__file__).parents[2] / "docs/race_detectors.md"
+SCHEDULES = ("late", "eager", "random:1")
+# What others than the sanitizer say of a wrong parity, and of columns that nobody has committed.
+REFUSED = r"the kernel hangs|no tcgen05\.commit behind it has arrived"
+
+
+def run(body, schedule, count, **options):
+    data = aligned(256)
+    boxes = aligned(tensor_map(data.ctypes.data, (16, 4), (64,), (16, 2), "u32"))
+    options = {"threads": 64, "schedule": schedule, "sanitizer": Sanitizer()} | options
+    launch(BEGIN.replace("COUNT", str(count)) + body, data, boxes, **options)
+
+
+def cases():
+    """Each row under each schedule. The first of each order that a memory lacks, under `late`, is no slow one."""
+    known = set()
+    for row in KERNELS:
+        for schedule in SCHEDULES:
+            quick = schedule == "late" and (row.memory, row.missing, row.rule) not in known
+            known |= {(row.memory, row.missing, row.rule)}
+            name = f"{row.memory}: {row.accesses}: {row.missing}: {schedule}"
+            yield pytest.param(row, schedule, id=name, marks=() if quick else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("row", "schedule"), list(cases()))
+def test_a_race_is_reported_and_its_ordered_twin_is_silent(row, schedule, monkeypatch):
+    """Doubts are errors. A race that the catalogue says is not noticed is not."""
+    monkeypatch.setenv("NOGPU_LENIENT", "0")
+    run(row.legal, schedule, **row.options)
+    if not row.rule:
+        run(row.racy, schedule, **row.options)
+        return
+    with pytest.raises(EmulatorError, match=f"sanitizer, rule {row.rule}: nothing orders|{REFUSED}"):
+        run(row.racy, schedule, **row.options)
+
+
+def counted():
+    """(memory, order that is missing, rule) of each race: those of the catalogue, and of tables of other tests."""
+    for row in [*KERNELS, *QUEUES]:
+        yield row.memory, row.missing, row.rule
+    for memory, uses in (("read", PINNED_WRITES), ("written", PINNED_WRITES | PINNED_READS)):
+        yield from [(f"pinned, {memory} by a copy", "wait of the host", "queues")] * len(uses)
+    yield from (("global, programmatic launches", name, "launch") for name in LAUNCHES)
+    yield from (("tensor maps", name, row[0]) for name, row in MAPS.items())
+    yield from (("mbarriers", name, row[0]) for name, row in CASES.items() if row[0] == "initialisation")
+
+
+def table():
+    """The page's table of the catalogue."""
+    found = defaultdict(list)
+    for memory, missing, rule in counted():
+        found[memory].append((missing, rule))
+    lines = ["| memory | orders that are missing | races | noticed | by rules |", "| --- | --- | ---: | ---: | --- |"]
+    for memory, each in found.items():
+        missing = "; ".join(dict.fromkeys(name for name, _ in each))
+        rules = ", ".join(f"`{rule}`" for rule in dict.fromkeys(rule for _, rule in each) if rule)
+        lines.append(f"| {memory} | {missing} | {len(each)} | {sum(bool(rule) for _, rule in each)} | {rules} |")
+    every = sum(found.values(), [])
+    return "\n".join([*lines, f"| **all** | | {len(every)} | {sum(bool(rule) for _, rule in every)} | |"])
+
+
+def test_the_page_has_the_catalogue():
+    assert table() in PAGE.read_text(), table()
