@@ -23,6 +23,7 @@ A table whose file is missing says which command writes the file.
     sensitivity     PROFILE           sensitivity-PROFILE.json: constants that modelled times depend on
     foreign         LIST              foreign-LIST.json: programs of others, and what a B200 made of them
     foreign-lists                     every other foreign-LIST.json: how many pass, and why the rest do not
+    foreign-runs                      every foreign-LIST.json: commit, verdict and seconds of each program
     foreign-sanitizer                 foreign-sanitizer.json: what the sanitizer reports of the programs of others
 
 Cases are numbered from 0, as `--case` numbers them. Times are microseconds, medians over the repeats.
@@ -50,7 +51,7 @@ from tools.mutants.tables import mutants_table, silence_table
 from tools.rows import percentiles, range_text
 from tools.sanitizer_cost import cost_table
 from workshop.console import command_parser
-from workshop.foreign.tables import foreign_lists, foreign_programs, foreign_sanitizer
+from workshop.foreign.tables import foreign_lists, foreign_programs, foreign_runs, foreign_sanitizer
 from workshop.records import MeasurementError, load
 from workshop.tables import command_text, emulator, markdown, missing
 
@@ -61,7 +62,10 @@ DOCUMENTS = (
     ROOT / "docs" / "measurements.md",
     ROOT / "docs" / "mutations.md",
     ROOT / "docs" / "interleavings.md",
-    *(ROOT / "nogpu" / "docs" / name for name in ("clock_errors.md", "foreign.md", "internals.md", "sanitizer.md")),
+    *(
+        ROOT / "nogpu" / "docs" / f"{name}.md"
+        for name in ("clock_errors", "foreign", "foreign_runs", "internals", "sanitizer")
+    ),
     summary.ERRORS,
 )
 
@@ -272,6 +276,7 @@ KINDS: dict[str, Callable[[Path, str], str]] = {
     "sanitizer-cost": cost_table,
     "foreign": foreign_programs,
     "foreign-lists": foreign_lists,
+    "foreign-runs": foreign_runs,
     "foreign-sanitizer": foreign_sanitizer,
 }
 

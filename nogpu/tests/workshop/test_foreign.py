@@ -14,7 +14,7 @@ from rich.console import Console
 
 from workshop.foreign import __main__ as command
 from workshop.foreign import runs as foreign
-from workshop.foreign.tables import foreign_lists, foreign_programs
+from workshop.foreign.tables import foreign_lists, foreign_programs, foreign_runs
 from workshop.foreign.verdicts import judge
 from workshop.processes import Sessions
 
@@ -347,6 +347,19 @@ def test_the_lists_are_complete():
     assert any("gau-nernst/learn-cuda" in command for command in missing) and len(missing) > 5
 
 
+def test_the_table_of_runs(tmp_path):
+    first = [entry("x/one.py", "late", "pass", version="0123abcde"), entry("x/one.py", "eager", "hang", "Hang")]
+    for name, runs in ("x", first), ("y", [entry("y/two.py a", "late", "error", lenient="pass")]), ("sanitizer", []):
+        (tmp_path / f"foreign-{name}.json").write_text(json.dumps({"command": ["f"], "torch": "1", "runs": runs}))
+    assert foreign_runs(tmp_path, "").splitlines() == [
+        "| program | list | commit | late | eager |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        "| one.py | x | 0123abcde | pass, 1 s | hang, 1 s |",
+        "| two.py a | y | not recorded | error, lenient pass, 1 s | - |",
+    ]
+    assert "--results" in foreign_runs(tmp_path / "nothing", "")
+
+
 NEEDS = """[[group]]
 framework = "ours"
 repository = "own/er"
@@ -383,7 +396,7 @@ def test_the_version_is_the_checkouts(places):
 
 
 def test_one_command_makes_the_table_of_all_lists(places, tmp_path, monkeypatch, capsys):
-    """From no result files: a file for each list, and one table of what ran now and before, absent lists included."""
+    """Each list has a result file of its own, none before; the table has earlier runs of absent lists, too."""
     lists, results = tmp_path / "lists", tmp_path / "results"
     lists.mkdir(), results.mkdir()
     group, absent = (places / "list.toml").read_text().split("\n\n")

@@ -67,6 +67,26 @@ def foreign_lists(results: Path, _: str) -> str:
     return f"{passing}\n\n{markdown(['program', 'list', *schedules, 'why'], refused)}"
 
 
+def foreign_runs(results: Path, _: str) -> str:
+    """A table of every run: program, list, the commit of its repository, verdict and seconds under each schedule."""
+    found = {path.stem.removeprefix("foreign-"): load(path) for path in sorted(results.glob("foreign-*.json"))}
+    lists = {
+        name: [Run(**run) for run in saved["runs"]]
+        for name, saved in found.items()
+        if saved is not None and f"foreign-{name}.json" != SANITIZER
+    }
+    if not lists:
+        return missing("python -m workshop.foreign FOLDER --results ../docs/results")
+    schedules = list(dict.fromkeys(run.schedule for runs in lists.values() for run in runs))
+    rows = []
+    for name, runs in lists.items():
+        for program, own in _by_program(runs).items():
+            versions = dict.fromkeys(run.version for run in own.values() if run.version)
+            timed = [f"{_verdict(own.get(each))}{_seconds(own.get(each))}" for each in schedules]
+            rows.append([_short(program), name, ", ".join(versions) or "not recorded", *timed])
+    return markdown(["program", "list", "commit", *schedules], rows)
+
+
 def foreign_sanitizer(results: Path, _: str) -> str:
     """Tables of the sanitizer on the programs of others: how many programs it is silent about, then a row for each
     report with the verdict on it.
@@ -138,6 +158,10 @@ def _verdict(run: Run | None) -> str:
     if run is None:
         return "-"
     return f"{run.verdict}, lenient {run.lenient}" if run.lenient else run.verdict
+
+
+def _seconds(run: Run | None) -> str:
+    return f", {run.seconds:.0f} s" if run else ""
 
 
 def _short(program: str) -> str:
