@@ -25,6 +25,7 @@ RUNTIME = toolchain.HERE / "cuda" / "programs" / "runtime"
 CHECKS = (
     *("vector_add", "symbols", "queues", "dynamic_shared", "clusters", "cooperative", "grid_barrier", "occupancy"),
     *("device", "memory", "events", "illegal_address", "driver_entry_points", "modules_by_driver"),
+    "libraries_by_runtime",
     *("graph_by_nodes", "graph_by_capture", "device_heap"),
 )
 
