@@ -1,5 +1,7 @@
 """Builds of CUDA C++: architectures, the cache of object files, fat binaries."""
 
+import os
+import shutil
 import struct
 import subprocess
 
@@ -44,8 +46,26 @@ def test_arguments_are_rewritten():
     assert made[:5] == ["-O3", "-c", "x.cu", "-o", "x.o"]
     assert made[5:9] == ["-gencode", "arch=compute_100a,code=compute_100a", "-cudart", "none"]
     assert "-lcudart" not in made and "-lcudart" in nvcc.rewritten(["x.cu"])
+    assert nvcc.rewritten(["-cubin", "x.cu"])[:2] == ["-fatbin", "x.cu"]
     with pytest.raises(nvcc.Usage, match="relocatable device code"):
         nvcc.rewritten(["-dc", "x.cu"])
+
+
+@needs_nvcc
+def test_programs_that_look_for_nvcc_find_ours(monkeypatch):
+    """A process that they start finds NVIDIA's compiler behind ours, also without the packages of PyPI."""
+    compiler = toolkit.nvcc()
+    for name in ("CUDA_HOME", "LIBRARY_PATH", "TVM_FFI_CUDA_ARCH_LIST"):
+        monkeypatch.setenv(name, "/none")
+    monkeypatch.setenv("PATH", os.defpath)
+    builds.install_environment()
+    home = toolkit.home()
+    assert (os.environ["CUDA_HOME"], shutil.which("nvcc")) == (str(home), str(home / "path" / "nvcc"))
+    assert os.environ["LIBRARY_PATH"] == f"{home}/lib64:/none" and shutil.which("c++") == shutil.which(
+        "c++", path=os.defpath
+    )
+    monkeypatch.setattr(toolkit.importlib.util, "find_spec", lambda name: None)
+    assert toolkit.nvcc.__wrapped__() == compiler
 
 
 def test_response_files_are_read(tmp_path):

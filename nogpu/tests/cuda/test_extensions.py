@@ -5,16 +5,18 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from nogpu.cuda.programs import builds
-from nogpu.cuda.programs.libraries import LINKED, library
+from nogpu.cuda.programs import builds, connection
+from nogpu.cuda.programs.libraries import LINKED, LINKED_NAME, library
 from nogpu.errors import EmulatorError
 from tests.support.commands import Lazy, clean_environment
 from tests.support.nvcc import needs_nvcc
 
 torch = Lazy("torch")
+extensions = Lazy("nogpu.cuda.programs.extensions")
 # Few headers: torch/extension.h, which load_inline adds by default, takes twice as long.
 SOURCE = r"""
 #include <ATen/Tensor.h>
@@ -201,3 +203,33 @@ print(ctypes.CDLL("{tmp_path}/caller.so").call())
 """
     done = subprocess.run([sys.executable, "-c", program], env=clean_environment(), capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("0\n0\n", "")
+
+
+def test_calls_behind_the_end_of_python(tmp_path):
+    """The destructors of an extension's static objects call the runtime when Python has ended."""
+    (tmp_path / "caller.c").write_text(
+        "int cudaFree(void *);\nint printf(const char *, ...);\nint call(void) { return cudaFree(0); }\n"
+        '__attribute__((destructor)) static void end(void) { printf("%d\\n", call()); }'
+    )
+    command = ["cc", "-shared", "-fPIC", "caller.c", "-o", "caller.so", library(LINKED)]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    program = f"""
+import ctypes
+from nogpu.cuda.programs import connection
+connection.connect()
+print(ctypes.CDLL("{tmp_path}/caller.so").call(), flush=True)
+"""
+    done = subprocess.run([sys.executable, "-c", program], env=clean_environment(), capture_output=True, text=True)
+    assert (done.stdout, done.stderr, done.returncode) == ("0\n4\n", "", 0)  # cudaErrorCudartUnloading
+
+
+def test_functions_of_tvm_ffis_modules_see_the_device(tmp_path, monkeypatch):
+    """Those of libraries that are linked against the runtime."""
+    mode = torch.utils._python_dispatch._get_current_dispatch_mode
+    ours, other = tmp_path / "ours.so", tmp_path / "other.so"
+    ours.write_text(LINKED_NAME)
+    other.write_text("")
+    load = extensions._load_module(lambda path: SimpleNamespace(get_function=lambda name: lambda: (name, mode())))
+    monkeypatch.setattr(connection, "connect", lambda: None)
+    assert load(ours).get_function("run")() == ("run", extensions._mode)
+    assert load(str(other)).get_function("run")() == ("run", None)

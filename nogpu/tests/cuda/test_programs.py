@@ -25,7 +25,7 @@ RUNTIME = toolchain.HERE / "cuda" / "programs" / "runtime"
 CHECKS = (
     *("vector_add", "symbols", "queues", "dynamic_shared", "clusters", "cooperative", "grid_barrier", "occupancy"),
     *("device", "memory", "events", "illegal_address", "driver_entry_points", "modules_by_driver"),
-    *("graph_by_nodes", "graph_by_driver", "graph_by_capture", "device_heap"),
+    *("graph_by_nodes", "graph_by_driver", "graph_by_capture", "device_heap", "libraries_by_runtime"),
 )
 
 

@@ -35,6 +35,8 @@ HOOKS: dict[str, Hook] = {
     "torch": ("nogpu.cuda.programs.extensions", None, "install"),
     "torch.utils.cpp_extension": ("nogpu.cuda.programs.builds", None, "install"),
     "tvm_ffi": ("nogpu.cuda.torch_device", None, "install_tvm_ffi"),
+    "tvm_ffi.module": ("nogpu.cuda.programs.extensions", None, "install_modules"),
+    "tvm_ffi.cpp": ("nogpu.cuda.programs.builds", None, "install_environment"),
     "cutlass": ("nogpu.cuda.dsl.hooks", "prepare", "install"),
     "cutlass.cutlass_dsl.tvm_ffi_provider": ("nogpu.cuda.dsl.hooks", None, "install_tvm_ffi"),
     "cutlass.testing": ("nogpu.cuda.dsl.hooks", None, "install_testing"),

@@ -67,6 +67,25 @@ def check_object_files_run():
         assert type(error) is nogpu.EmulatorError and "has no PTX" in error.reason
 
 
+INLINE = """
+__global__ void scale_kernel(float *x, int n) { x[blockIdx.x * blockDim.x + threadIdx.x] *= n; }
+void scale(tvm::ffi::TensorView x, int64_t n) {
+    scale_kernel<<<2, 32>>>(static_cast<float *>(x.data_ptr()), n);
+    if (cudaGetLastError() != cudaSuccess) TVM_FFI_THROW(RuntimeError) << "the launch failed";
+}
+"""
+
+
+def check_modules_of_cuda_run():
+    with tempfile.TemporaryDirectory() as folder:
+        module = tvm_ffi.cpp.load_inline("scale", cuda_sources=INLINE, functions="scale", build_directory=folder)
+    x = torch.ones(64, device="cuda")
+    module.scale(x, 3)
+    assert x.tolist() == [3.0] * 64
+    error = caught(module.scale, torch.ones(32, device="cuda"), 3)
+    assert type(error) is nogpu.EmulatorError and error.cta == (1, 0, 0)
+
+
 def check_host_tensors_are_refused():
     scale = compiled(2.0, torch.ones(N, device="cuda"))
     assert "device_type=cuda" in str(caught(scale, torch.ones(N), N))

@@ -406,6 +406,27 @@ extern "C" int modules_by_driver() {
     return 0;
 }
 
+extern "C" int libraries_by_runtime() {
+    cudaLibrary_t library;
+    cudaKernel_t kernel;
+    void *pointer, *variable;
+    size_t bytes;
+    int value = 2, count;
+    OK(cudaLibraryLoadData(&library, MODULE, nullptr, nullptr, 0, nullptr, nullptr, 0));
+    CHECK(cudaLibraryGetKernel(&kernel, library, "get") == cudaErrorSymbolNotFound);
+    OK(cudaLibraryGetKernel(&kernel, library, "put"));
+    OK(cudaLibraryGetGlobal(&variable, &bytes, library, "seed"));
+    OK(cudaMalloc(&pointer, 4));
+    void *arguments[] = {&pointer, &value};
+    OK(cudaLaunchKernel((void *)kernel, dim3(1), dim3(1), arguments, 0, 0));
+    OK(cudaMemcpy(&count, pointer, 4, cudaMemcpyDeviceToHost));
+    CHECK(count == 42 && bytes == 4);
+    OK(cudaFree(pointer));
+    OK(cudaLibraryUnload(library));
+    CHECK(cudaLibraryGetKernel(&kernel, library, "put") == cudaErrorInvalidResourceHandle);
+    return 0;
+}
+
 static void CUDART_CB note(void *data) { ++*(int *)data; }
 
 extern "C" int graph_by_nodes() {

@@ -47,6 +47,16 @@ def install() -> None:
         os.environ["PATH"] = os.pathsep.join((os.environ.get("PATH", ""), scripts))
 
 
+def install_environment() -> None:
+    """Make TVM-FFI and programs that look for nvcc themselves find our toolkit; ours finds NVIDIA's at PATH's end."""
+    os.environ.setdefault("TVM_FFI_CUDA_ARCH_LIST", "10.0a")
+    with contextlib.suppress(EmulatorError, RuntimeError):  # raised where something is built
+        home, nvcc = toolkit.home(), toolkit.nvcc()
+        libraries = [str(home / "lib64"), *filter(None, [os.environ.get("LIBRARY_PATH")])]
+        os.environ["PATH"] = os.pathsep.join([str(home / "path"), *os.get_exec_path(), str(nvcc.parent)])
+        os.environ["CUDA_HOME"], os.environ["LIBRARY_PATH"] = str(home), os.pathsep.join(libraries)
+
+
 def _by_our_compiler(original: Callable[..., Any]) -> Callable[..., Any]:
     """The function, run with our toolkit's compiler for the host. Other functions that run compilers keep theirs."""
 

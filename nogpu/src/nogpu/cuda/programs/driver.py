@@ -1,4 +1,4 @@
-"""Entry points of the driver that have no twin in the runtime: modules, libraries, tensor maps."""
+"""Entry points of the driver: modules, libraries (of the runtime, too), tensor maps."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from nogpu.hardware.tma.tensor_map import RULES, TENSOR_MAP_BYTES
 
 @entry("cuModuleLoadData cuModuleLoadFatBinary", ADDRESS, ADDRESS)
 @entry("cuModuleLoadDataEx", ADDRESS, ADDRESS, UINT, ADDRESS, ADDRESS)
-@entry("cuLibraryLoadData", ADDRESS, ADDRESS, ADDRESS, ADDRESS, UINT, ADDRESS, ADDRESS, UINT)
+@entry("cuLibraryLoadData cudaLibraryLoadData", *([ADDRESS] * 4), UINT, ADDRESS, ADDRESS, UINT)
 def load_module(result: int, image: int, *options: int) -> None:
     put(result, ctypes.c_size_t, modules.load(image))
 
 
 @entry("cuModuleLoad", ADDRESS, ADDRESS)
-@entry("cuLibraryLoadFromFile", ADDRESS, ADDRESS, ADDRESS, ADDRESS, UINT, ADDRESS, ADDRESS, UINT)
+@entry(
+    "cuLibraryLoadFromFile cudaLibraryLoadFromFile", ADDRESS, ADDRESS, ADDRESS, ADDRESS, UINT, ADDRESS, ADDRESS, UINT
+)
 def load_file(result: int, name: int, *options: int) -> None:
     try:
         image = ctypes.create_string_buffer(Path(text(name)).read_bytes())
@@ -31,12 +33,12 @@ def load_file(result: int, name: int, *options: int) -> None:
     put(result, ctypes.c_size_t, modules.load(ctypes.addressof(image)))
 
 
-@entry("cuModuleUnload cuLibraryUnload", HANDLE)
+@entry("cuModuleUnload cuLibraryUnload cudaLibraryUnload", HANDLE)
 def unload_module(module: int) -> None:
     modules.unload(module)
 
 
-@entry("cuModuleGetFunction cuLibraryGetKernel", ADDRESS, HANDLE, ADDRESS)
+@entry("cuModuleGetFunction cuLibraryGetKernel cudaLibraryGetKernel", ADDRESS, HANDLE, ADDRESS)
 def get_kernel(result: int, module: int, name: int) -> None:
     put(result, ctypes.c_size_t, modules.look_up(module, text(name)))
 
@@ -47,7 +49,7 @@ def get_module(result: int, module: int) -> None:
 
 
 @entry("cuModuleGetGlobal_v2", ADDRESS, ADDRESS, HANDLE, ADDRESS)
-@entry("cuLibraryGetGlobal", ADDRESS, ADDRESS, HANDLE, ADDRESS)
+@entry("cuLibraryGetGlobal cudaLibraryGetGlobal", ADDRESS, ADDRESS, HANDLE, ADDRESS)
 def get_variable(address: int, nbytes: int, module: int, name: int) -> None:
     found = modules.Variable(modules.module(module), text(name)).place()
     for result, value in zip((address, nbytes), found):

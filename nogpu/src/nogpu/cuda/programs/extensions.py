@@ -175,6 +175,22 @@ def _load_library(original: Callable[..., None]) -> Callable[..., None]:
     return load_library
 
 
+def _load_module(original: Callable[..., Any]) -> Callable[..., Any]:
+    """tvm_ffi.load_module that finds runtime/ for libraries built against it, and whose functions see the device."""
+
+    @functools.wraps(original)
+    def load_module(path: Any, *arguments: Any, **keywords: Any) -> Any:
+        if not is_ours(os.fspath(path)):
+            return original(path, *arguments, **keywords)
+        importlib.import_module(_CONNECTION).connect()
+        module = original(path, *arguments, **keywords)
+        find = module.get_function
+        module.get_function = lambda *names, **options: on_the_device(find(*names, **options))
+        return module
+
+    return load_module
+
+
 @functools.cache
 def is_ours(path: str) -> bool:
     """True if a library was linked against runtime/."""
@@ -188,6 +204,13 @@ def install_calls() -> None:
     loader.create_module, loader.exec_module = _create(loader.create_module), _execute(loader.exec_module)
     namespace: Any = torch._ops._Ops
     namespace.load_library = _load_library(namespace.load_library)
+
+
+def install_modules() -> None:
+    """Hook the loading of TVM-FFI's modules."""
+    from tvm_ffi import module
+
+    module.load_module = _load_module(module.load_module)
 
 
 def install() -> None:

@@ -74,7 +74,8 @@ def rewritten(arguments: list[str]) -> list[str]:
     for argument in rest:
         name, equals, value = argument.partition("=")
         if name not in _WITH_VALUE:
-            kept.append(argument)
+            # The driver takes a fat binary with PTX in the place of machine code.
+            kept.append("-fatbin" if name in ("-cubin", "--cubin") else argument)
         else:
             value = value if equals else next(rest, "")
             if "cudart" not in name:

@@ -1,6 +1,7 @@
 """A folder that looks like a CUDA toolkit: our nvcc, NVIDIA's headers, and runtime/ in the place of its libraries.
 
     bin/nvcc, bin/c++       nvcc.py as NVIDIA's nvcc and as the host's compiler
+    path/nvcc               a link to it, for PATH: c++ there would hide the host's compiler from itself
     include                 NVIDIA's
     lib64                   libcudart.so and libcuda.so for libraries; libc10_cuda.so, libtorch_cuda.so for torch's link
     lib64/program           libcudart.so for executables
@@ -48,7 +49,7 @@ def nvcc() -> Path:
     folders = [Path(place) / "cu13" for place in (namespace.submodule_search_locations or () if namespace else ())]
     folders += [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     found = [folder / "bin" / "nvcc" for folder in folders]
-    found += [Path(path) for path in [shutil.which("nvcc")] if path]
+    found += [Path(folder) / "nvcc" for folder in os.get_exec_path()]
     for path in found:
         if os.access(path, os.X_OK) and not _is_ours(path) and _fits(path):
             return path
@@ -107,6 +108,7 @@ def _files(libraries: tuple[Path, Path], include: Path | None, torch: dict[str, 
         files[f"bin/{name}"] = f'#!/bin/sh\nCXX={shlex.quote(_host_compiler())} exec {shlex.join(words)} "$@"\n'
     if include:
         files["include"] = include
+    files["path/nvcc"] = Path("../bin/nvcc")
     for name in ("libcudart.so", "libcuda.so"):
         files[f"lib64/{name}"], files[f"lib64/program/{name}"] = linked, program
     for name in ("libc10_cuda.so", "libtorch_cuda.so"):  # linker scripts

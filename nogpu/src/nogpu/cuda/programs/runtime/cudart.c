@@ -51,6 +51,7 @@ static void *function_of(Entry *entry) {
     EXPORT word name(P##count) {                                                                                       \
         word (*function)(P##count) = (word(*)(P##count))function_of(&entry_##name);                                    \
         if (!function) return NOT_SUPPORTED;                                                                           \
+        if (python_has_ended()) return UNLOADING;                                                                      \
         enter();                                                                                                       \
         word result = function(A##count);                                                                              \
         leave();                                                                                                       \

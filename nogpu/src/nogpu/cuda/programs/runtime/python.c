@@ -64,3 +64,10 @@ void start_python(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, start);
 }
+
+// Static objects of C++ call the runtime after that.
+int python_has_ended(void) {
+    static int (*initialized)(void);
+    if (!initialized) initialized = (int (*)(void))dlsym(RTLD_DEFAULT, "Py_IsInitialized");
+    return initialized && !initialized();
+}

@@ -15,7 +15,7 @@ typedef struct {
 } Entry;
 
 // CUDA Runtime API and CUDA Driver API, "error types"; the two share these numbers.
-enum { SUCCESS = 0, MISSING_CONFIGURATION = 52, NOT_SUPPORTED = 801 };
+enum { SUCCESS = 0, UNLOADING = 4, MISSING_CONFIGURATION = 52, NOT_SUPPORTED = 801 };
 
 // What a program has registered.
 enum { RECORD_VOID, RECORD_MODULE, RECORD_FUNCTION, RECORD_VARIABLE, RECORD_MANAGED, RECORD_UNREGISTER };
@@ -29,6 +29,7 @@ typedef struct {
 } Record;
 
 void start_python(void);
+int python_has_ended(void);  // asked once Python has connected the entries
 
 // Around whatever may reach device memory.
 void enter(void);
