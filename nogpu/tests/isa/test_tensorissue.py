@@ -3,6 +3,8 @@
 A kernel that must be refused goes on to a trap: an error found only when the operation happens is found too late.
 """
 
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -233,6 +235,29 @@ def test_sparse_disabled_lanes_scaled_accumulator_and_selector():
     expected = once * 1.25
     expected[1] = once[1]
     assert np.array_equal(out, expected)
+
+
+@pytest.mark.parametrize("barrier", [True, False])
+def test_metadata_are_stored_before_a_sparse_mma_reads_them(barrier):
+    """Each warp stores those of its lanes: a barrier has to stand before the MMA."""
+    a, b = np.ones((128, 16), np.float16), np.ones((16, 32), np.float16)
+    stored = """
+        mov.u32 %r7, 0x44444444; shl.b32 %r8, %r1, 21; add.u32 %r8, %r8, %tmem;
+        tcgen05.st.sync.aligned.32x32b.x1.b32 [%r8+96], %r7; tcgen05.wait::st.sync.aligned;
+    """
+    if barrier:
+        stored += "tcgen05.fence::before_thread_sync; bar.sync 0; tcgen05.fence::after_thread_sync;"
+    issue = "tcgen05.mma.sp.cta_group::1.kind::f16 [%tmem], %a, %b, [%tmem+96], %idesc, %zero;"
+    source = body(issue, instruction("f16", 128, 16, sparse=1), A_TILE, SPARSE_B, copy=COPY)
+    source = source.replace("or.pred %p, %leader", stored + "or.pred %p, %leader")
+    out, images = np.zeros((128, 16), np.float32), sparse_images(a, b, np.zeros((128, 4), np.uint32))
+    with (
+        contextlib.nullcontext()
+        if barrier
+        else pytest.raises(EmulatorError, match=r"tcgen05.mma.sp.* touches tensor memory columns of the tcgen05.st")
+    ):
+        launch(source + WAIT + END, out, *images, threads=128, shared=0x8000)
+        assert (out == 16).all()
 
 
 def test_copies_of_every_form():

@@ -297,9 +297,9 @@ def _selector(idesc: int, kind: str, rubin: bool) -> int:
         raise Fault("tcgen05.mma.sp on sm_107 is not modelled")
     if not idesc >> 2 & 1:
         raise _refuse(idesc, "sparsity bit 2 is 0, must be 1 with .sp")
-    selector, wide = idesc & 3, kind in PAIRED_METADATA
-    if selector > wide:
-        allowed = "0 or 1" if wide else "0"
+    selector, paired = idesc & 3, kind in PAIRED_METADATA
+    if selector > int(paired):
+        allowed = "0 or 1" if paired else "0"
         raise _refuse(idesc, f"sparsity selector {selector} (bits 0-1), must be {allowed} for kind::{kind}", SPARSITY)
     return selector
 

@@ -33,7 +33,7 @@ _PAIR = 8  # rows between those that share a word
 _GRANULE = 2  # columns
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Metadata:
     """The metadata of one MMA's A."""
 
