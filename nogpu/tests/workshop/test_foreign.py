@@ -265,7 +265,9 @@ CODE = 'CUDA error at bad.cu:4 code=700(cudaErrorIllegalAddress) "cudaDeviceSync
 
 
 @pytest.mark.parametrize("call", ["__cudaLaunchKernel", "cuLaunchKernelEx", "nogpu.errors.EmulatorError"])
-@pytest.mark.parametrize("output", [REPORT + CODE, CODE + REPORT, f"a.py:3: UserWarning: it is not supported\n{REPORT}"])
+@pytest.mark.parametrize(
+    "output", [REPORT + CODE, CODE + REPORT, f"a.py:3: UserWarning: it is not supported\n{REPORT}"]
+)
 def test_neither_an_error_code_nor_a_warning_hides_the_report(output, call):
     verdict, reason = judge(output.format(call=call), 1, "passed")
     reported = "store of 4 bytes at 0x...: outside every live allocation; PTX line 30: st.global.b32 [%rd4], 1"
