@@ -642,6 +642,16 @@ def tensor_trace(values=True):
     return trace, out.copy(), a.astype(np.float64) @ b.astype(np.float64).T
 
 
+@pytest.mark.parametrize("m", [32, 64])
+def test_stationary_mma(m):
+    """The columns that it fills, of 128 rows."""
+    issue = f"{MMA.replace('mma.', 'mma.ws.')} %zero;"
+    source = tensor_body(issue, instruction("f16", m, 64), A_TILE, B_TILE, copy=COPY) + WAIT + END
+    inputs = [nogpu.array(image(np.ones((rows, 16), np.float16))) for rows in (m, 64)]
+    trace = recorded(source, nogpu.array(np.zeros((128, 16), np.float32)), *inputs, threads=128, shared=0x8000)
+    assert words(trace, "tcgen05.mma") == [(KINDS.index("f16"), 128, m // 2, 16, 1, 0, 0)]
+
+
 def test_tensor_core():
     trace, out, product = tensor_trace()
     assert np.array_equal(out, 2 * product)

@@ -191,6 +191,13 @@ def test_where_subnormal_sums_are_flushed(word):
     generic = "cvt.u64.u32 %rd2, %r3; cvta.shared.u64 %rd2, %rd2;"
     assert set(lanes(f"{body} atom.shared.add.f32 %r1, [%r3], %r5;")) == {word}
     assert set(lanes(f"{body} {generic} atom.add.f32 %r1, [%rd2], %r5;")) == {word}
+    cell[0] = word
+    choice = "and.b32 %r6, %tid, 1; setp.eq.u32 %p1, %r6, 0; selp.b64 %rd2, %rd2, %a1, %p1;"
+    assert set(lanes(f"{body} {generic} {choice} atom.add.f32 %r1, [%rd2], %r5;", cell)[::2]) == {word}
+    assert cell[0] == 0
+    cell[0] = word
+    lanes("mov.b32 %r1, 0; atom.add.f32 %r2, [%a1], %r1;", cell)
+    assert cell[0] == 0
 
 
 def test_modifiers_in_any_order():

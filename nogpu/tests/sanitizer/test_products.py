@@ -48,6 +48,7 @@ class Shadows:
             shared.data[:], tmem.words[:] = 0, 0
             self.ctas.append((shared, tmem))
         self.kind, self.types, self.transpose, self.block = kind, (a, b), transpose, block
+        self.products = Products()
         self.idesc = instruction(kind, m, N, a, b, d, scale, transpose_a=transpose[0], transpose_b=transpose[1])
         empty = [np.zeros(0, int)] * group
         self.put_a(empty), self.put_b(np.zeros(0, int))
@@ -86,10 +87,11 @@ class Shadows:
             put_scales(tmem, SFA, of_a)
             put_b_scales(tmem, SFB, codes, 0, self.layout)
 
-    def multiply(self, accumulate=False):
+    def multiply(self, accumulate=False, **form):
         """The uninitialised elements of D, bool[rows, N] by CTA."""
         addresses = (self.lane << 16 | COLUMN, self.a, self.b, self.idesc, SFA, SFB)
-        mma, products = decoded(self.kind, self.group, self.block or None, *addresses, accumulate), Products()
+        mma = decoded(self.kind, self.group, self.block or None, *addresses, accumulate, **form)
+        products = self.products
         products.multiply(mma, self.ctas, products.invalid_operand(mma, self.ctas) is None)
         return [tmem.words[self.places()] != 0 for _, tmem in self.ctas]
 
@@ -191,3 +193,22 @@ def test_a_sparse_a(kind, element, group, m, lane, layout, bits):
     row = 26 if bits > 0xF else 18  # bits of the row that shares lane 18's word
     at = d_places(layout, rows, N, lane)[0][18, 0]
     assert np.array_equal(spoiled(metadata=[(at, bits)]), expected([row], [], rows))
+
+
+def test_parts_of_a_stationary_product(monkeypatch):
+    """An uninitialised A in tensor memory counts in its own part of N, a column that is masked in none."""
+    monkeypatch.setitem(globals(), "N", 128)  # .ws does not have 96
+    shadows = Shadows("f16", "f16", "f16", 1, 64, 0, "E")
+    (_, tmem) = shadows.ctas[0]
+    shadows.a = 200
+    tmem.words[64 + 5, 203] = 0xFFFFFFFF
+    want = expected([], [], 64)
+    want[5, N // 2 :] = True
+    (bad,) = shadows.multiply(a_in_tmem=True, stationary=True)
+    assert np.array_equal(bad, want)
+    shadows.put_b(np.array([0, 1]))
+    first_of_each_part = 1 << 39 | 1 << 32 | 1 << 33 | N << 48
+    (bad,) = shadows.multiply(a_in_tmem=True, stationary=True, zero_columns=first_of_each_part)
+    want[5, N // 2] = False
+    want[:, 1] = True
+    assert np.array_equal(bad, want)

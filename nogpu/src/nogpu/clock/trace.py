@@ -27,7 +27,8 @@ Operand words by instruction:
 - cp.async.bulk.prefetch: 4, number of boxes, boxes.
 - commit_group, wait_group, wait_all of cp.async and cp.async.bulk: groups that may be pending, 0 for a commit; 1 with
   .read.
-- tcgen05.mma: an index of KINDS, M, N, K, cta_group, 1 if A is in tensor memory, 1 if it accumulates.
+- tcgen05.mma: an index of KINDS, M, N, K, cta_group, 1 if A is in tensor memory, 1 if it accumulates. With .ws M is
+  128 and N the number of columns that D fills.
 - tcgen05.cp: bytes written to the tensor memory of each CTA, cta_group.
 - tcgen05.commit: mbarrier's place, ranks that are signalled as a mask, cta_group.
 - tcgen05.ld, st: registers per lane, lanes of the shape (32 or 16), 1 for st.

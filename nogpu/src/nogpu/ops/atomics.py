@@ -144,9 +144,7 @@ def _floating(
         with _running(g, part):
             old = np.ascontiguousarray(load_lanes(g, part, space, address, nbytes, count, issuer))
             operand = np.ascontiguousarray(b)
-            new = _combined(operation, element, old, operand)
-            if element == "f32":
-                new = np.where(_in_shared(space, address), new, _combined(operation, "f32.ftz", old, operand))
+            new = _changed(space, operation, element, address, old, operand)
             store_lanes(g, part, space, address, new, issuer)
         lanes = lane_list(part)
         old_values[:, lanes] = old[:, lanes]
@@ -154,13 +152,21 @@ def _floating(
     return old_values, changes
 
 
-def _in_shared(space: str, address: np.ndarray) -> bool | np.ndarray:
-    """The lanes that access shared memory: f32 sums keep subnormal numbers there, in global memory they flush them
-    (PTX ISA, "atom").
+def _changed(
+    space: str, operation: str, element: str, address: np.ndarray, old: np.ndarray, b: np.ndarray
+) -> np.ndarray:
+    """The new values. In shared memory f32 sums keep subnormal numbers, in global memory they flush them (PTX ISA,
+    "atom").
     """
+    if element != "f32":
+        return _combined(operation, element, old, b)
+    in_shared = np.array([space != "global"])
     if space == "generic":
-        return address >> np.uint64(TAG_SHIFT) == SHARED_TAG
-    return space != "global"
+        in_shared = address >> np.uint64(TAG_SHIFT) == SHARED_TAG
+    if in_shared.all():
+        return _combined(operation, "f32", old, b)
+    flushed = _combined(operation, "f32.ftz", old, b)
+    return np.where(in_shared, _combined(operation, "f32", old, b), flushed) if in_shared.any() else flushed
 
 
 def _combined(operation: str, type_name: str, old: np.ndarray, b: np.ndarray) -> np.ndarray:
