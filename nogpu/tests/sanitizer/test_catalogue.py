@@ -47,8 +47,11 @@ def test_a_race_is_reported_and_its_ordered_twin_is_silent(row, schedule, monkey
     if not row.rule:
         run(row.racy, schedule, **row.options)
         return
-    with pytest.raises(EmulatorError, match=f"sanitizer, rule {row.rule}: nothing orders|{REFUSED}"):
+    with pytest.raises(EmulatorError, match=f"sanitizer, rule {row.rule}: nothing orders|{REFUSED}") as error:
         run(row.racy, schedule, **row.options)
+    if "nothing orders" in error.value.reason:
+        reason = error.value.reason
+        assert reason.partition("namely")[0].count("at PTX line") == 2 and "(PTX ISA, " in reason
 
 
 def counted():

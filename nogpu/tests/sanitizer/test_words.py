@@ -77,16 +77,6 @@ ADDED = "atom.relaxed.cta.shared.add.u32 %r7, [%r10+1024], 1;"
 ADDED_GLOBAL = "red.relaxed.gpu.global.add.u32 [%a0+512], 1;"
 STORED = "st.shared.b32 [%r10], %tid;"
 
-# CTAs of clusters of their own hand over a word.
-FLAG = """
-    @!%p1 bra END; @!%p5 bra LOADS; st.global.b32 [%a0], %r4; {tell} bra END;
-LOADS: {hear} setp.eq.u32 %p9, %r5, 0; @%p9 bra LOADS; {behind} ld.global.b32 %r6, [%a0];
-END:
-"""
-TELL, HEAR = "st.release.{}.global.b32 [%a0+512], %r4;", "ld.acquire.{}.global.b32 %r5, [%a0+512];"
-FENCED = "fence.acq_rel.{}; st.relaxed.gpu.global.b32 [%a0+512], %r4;"
-RELAXED = "ld.relaxed.gpu.global.b32 %r5, [%a0+512];"
-
 THREADS, TWO, THREE = {"threads": 64}, {"threads": 64, "grid": 2}, {"threads": 32, "grid": 3}
 WARPS = {"threads": 96}
 CASES = {
@@ -116,18 +106,6 @@ CASES = {
     ),
     "stores of a thread behind its release": twin("order", AGAIN, THREADS, before=("", STORED), behind=(STORED, "")),
 }
-# What one side does in a scope without the other cluster, and in one with it.
-TELLS, HEARS = TELL.format("gpu"), HEAR.format("gpu")
-for narrow, wide in (("cta", "gpu"), ("cluster", "sys")):
-    tells, fenced, hears = ((text.format(narrow), text.format(wide)) for text in (TELL, FENCED, HEAR))
-    CASES |= {
-        f"a release with the scope of a {narrow}": twin("scope", FLAG, TWO, tell=tells, hear=HEARS, behind=""),
-        f"an acquire with the scope of a {narrow}": twin("scope", FLAG, TWO, tell=TELLS, hear=hears, behind=""),
-        f"a fence with the scope of a {narrow}": twin("scope", FLAG, TWO, tell=fenced, hear=HEARS, behind=""),
-        f"a fence with the scope of a {narrow} behind the flag": twin(
-            "scope", FLAG, TWO, tell=TELLS, hear=RELAXED, behind=(f"fence.acq_rel.{narrow};", f"fence.acq_rel.{wide};")
-        ),
-    }
 
 
 def run(body, schedule, **options):

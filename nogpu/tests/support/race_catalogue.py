@@ -176,7 +176,17 @@ def heard(load="ld.acquire.gpu.global.b32 %r6,", behind="", seen="%r6"):
 
 HEARD, RELAXED_HEARD = heard(), heard("ld.relaxed.gpu.global.b32 %r6,")
 RELAXED_TOLD = TOLD.replace("release", "relaxed")
-FENCED = "bar.warp.sync -1; @%p1 fence.acq_rel.gpu; @%p1 st.relaxed.gpu.global.b32 [%a0+512], 1;"
+
+
+def fenced(scope):
+    return f"bar.warp.sync -1; @%p1 fence.acq_rel.{scope}; @%p1 st.relaxed.gpu.global.b32 [%a0+512], 1;"
+
+
+def fenced_behind(scope):
+    return heard("ld.relaxed.gpu.global.b32 %r6,", f"fence.acq_rel.{scope};")
+
+
+FENCED = fenced("gpu")
 OF_CTAS = [
     edge("no message", "clusters", tell=("", TOLD), hear=("", HEARD)),
     edge("wait for another message", "clusters", tell=TOLD, hear=(HEARD.split("setp")[0].replace("512", "640"), HEARD)),
@@ -192,7 +202,7 @@ OF_CTAS = [
         "fence missing behind the wait",
         "order",
         tell=FENCED,
-        hear=(RELAXED_HEARD, heard("ld.relaxed.gpu.global.b32 %r6,", "fence.acq_rel.gpu;")),
+        hear=(RELAXED_HEARD, fenced_behind("gpu")),
     ),
     edge(
         "fence missing ahead of the signal",
@@ -211,11 +221,12 @@ OF_CTAS = [
     ),
     *(
         edge(f"scope of a {narrow}", "scope", **holes)
-        for narrow in ("cta", "cluster")
+        for narrow, wide in (("cta", "gpu"), ("cluster", "sys"))
         for holes in (
-            {"tell": (TOLD.replace("gpu", narrow), TOLD), "hear": HEARD},
-            {"tell": TOLD, "hear": (HEARD.replace("gpu", narrow), HEARD)},
-            {"tell": (FENCED.replace("acq_rel.gpu", f"acq_rel.{narrow}"), FENCED), "hear": HEARD},
+            {"tell": (TOLD.replace("gpu", narrow), TOLD.replace("gpu", wide)), "hear": HEARD},
+            {"tell": TOLD, "hear": (HEARD.replace("gpu", narrow), HEARD.replace("gpu", wide))},
+            {"tell": (fenced(narrow), fenced(wide)), "hear": HEARD},
+            {"tell": TOLD, "hear": (fenced_behind(narrow), fenced_behind(wide))},
         )
     ),
 ]
