@@ -18,7 +18,6 @@ where a launch fails, a verdict of a small case is not clean, or a fault is acce
 from __future__ import annotations
 
 import argparse
-import re
 import signal
 import sys
 import time
@@ -288,49 +287,76 @@ def _judged(task: Task, outcome: Explored) -> dict[str, Any]:
 
 def counts(record: dict[str, Any]) -> str:
     """A line with the totals of a run."""
-    rows = record["rows"]
-    runs = sum(row["runs"] + row["random"] for row in rows)
-    text = f"{len(rows)} of {record['tasks']} {record['kind']}, {runs:,} schedules run: "
-    if record["kind"] == FAULTS:
-        faults = [row for row in rows if not row["equivalent"]]
-        found = sum(row["verdict"] == FAILS for row in faults)
-        accepted, unproven = (sum(row[key] for row in faults) for key in ("accepted", "unproven"))
-        text += f"{len(faults)} faults, {found} found, {accepted} accepted, {unproven} bounded; "
-        equivalent = [row for row in rows if row["equivalent"]]
-        alarms = sum(row["verdict"] == FAILS for row in equivalent)
-        return f"{text}{len(equivalent)} equivalent mutants, {alarms} of them fail"
-    return text + ", ".join(f"{sum(row['verdict'] == word for row in rows)} {word}" for word in (CLEAN, BOUNDED, FAILS))
-
-
-def verdicts_table(results: Path, name: str) -> str:
-    """The table of saved runs. name: "configurations" for each row of interleavings.json, "counts" for each file."""
-    from workshop.tables import command_text, markdown, missing
-
-    files = [f"interleavings{part}.json" for part in (("", "-random", "-faults") if name == "counts" else ("",))]
-    saved = [record for file in files if (record := records.load(results / file)) is not None]
-    if not saved:
-        return missing("python -m tools.interleavings --save docs/results/interleavings.json")
-    if name == "counts":
-        rows = [[command_text("tools.interleavings", each["command"]), *_counted(each)] for each in saved]
-        return markdown(["command", "done", "schedules run", "verdicts"], rows)
-    header = [*LEFT[:3], "left", *RIGHT[:3], "CPU s"]
-    figures = [[f"{row[key]:,}" for key in ("orders", "runs", "turns", "seconds")] for row in saved[0]["rows"]]
-    texts = [[*row["program"].split(", "), row["verdict"], row["left"] or "nothing"] for row in saved[0]["rows"]]
-    rows = sorted(text + figure for text, figure in zip(texts, figures))
-    return f"{markdown(header, rows)}\n\n{command_text('tools.interleavings', saved[0]['command'])}: {counts(saved[0])}"
+    done, runs, verdicts = _counted(record)
+    return f"{done}, {runs} schedules run: {verdicts}"
 
 
 def _counted(record: dict[str, Any]) -> list[str]:
-    done, runs, verdicts = re.match(r"(.*?), ([\d,]+) schedules run: (.*)", counts(record)).groups()  # type: ignore[union-attr]
-    return [done, runs, verdicts]
+    """Work done, number of schedules, and verdicts."""
+    rows = record["rows"]
+    found = [
+        f"{len(rows)} of {record['tasks']} {record['kind']}",
+        f"{sum(row['runs'] + row['random'] for row in rows):,}",
+    ]
+    if record["kind"] != FAULTS:
+        verdicts = [row["verdict"] for row in rows]
+        return [*found, ", ".join(f"{verdicts.count(word)} {word}" for word in (CLEAN, BOUNDED, FAILS))]
+    faults = [row for row in rows if not row["equivalent"]]
+    noticed = sum(row["verdict"] == FAILS for row in faults)
+    accepted, unproven = (sum(row[key] for row in faults) for key in ("accepted", "unproven"))
+    alarms = sum(row["verdict"] == FAILS for row in rows) - noticed
+    text = f"{len(faults)} faults, {noticed} found, {accepted} accepted, {unproven} bounded"
+    return [*found, f"{text}; {len(rows) - len(faults)} equivalent mutants, {alarms} of them fail"]
+
+
+def verdicts_table(results: Path, name: str) -> str:
+    """The table of saved runs. name: "configurations" for the rows of interleavings.json, "benchmark" for the problems
+    of interleavings-benchmark.json, "counts" for all files.
+    """
+    from workshop.tables import command_text, markdown, missing
+
+    parts = {"configurations": ("",), "benchmark": ("-benchmark",)}.get(name, ("", "-benchmark", "-faults"))
+    files = [results / f"interleavings{part}.json" for part in parts]
+    saved = [record for file in files if (record := records.load(file)) is not None]
+    if not saved:
+        return missing(f"python -m tools.interleavings --save docs/results/{files[0].name}")
+    commands = [command_text("tools.interleavings", record["command"]) for record in saved]
+    if name == "counts":
+        rows = [[command, *_counted(record), _seconds(record["rows"])] for command, record in zip(commands, saved)]
+        return markdown(["command", "done", "schedules run", "verdicts", "CPU s"], rows)
+    (record,) = saved
+    table = markdown([*LEFT[:3], "left", *RIGHT], sorted(map(_cells, record["rows"])))
+    if name == "benchmark":
+        table = markdown(["problem", "verdict", "left", "configurations", *RIGHT], _by_problem(record["rows"]))
+    return f"{table}\n\n{commands[0]}: {counts(record)}"
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    name, _, case = row["program"].partition(", ")
+    figures = [f"{row[key]:,}" for key in ("orders", "runs", "turns", "random", "seconds")]
+    return [name, case, row["verdict"], row["left"] or "nothing", *figures]
+
+
+def _seconds(rows: Sequence[dict[str, Any]]) -> str:
+    return f"{sum(row['seconds'] for row in rows):,.0f}"
+
+
+def _by_problem(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """A line for the configurations of a problem with one verdict: the most orders, runs and turns; all seconds."""
+    parts: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        parts.setdefault((row["program"].partition(", ")[2], row["verdict"], row["left"] or "nothing"), []).append(row)
+    found = []
+    for named, of in sorted(parts.items()):
+        most = [f"{max(row[key] for row in of):,}" for key in ("orders", "runs", "turns", "random")]
+        found.append([*named, str(len(of)), *most, _seconds(of)])
+    return found
 
 
 def _show(rows: Sequence[dict[str, Any]], console: Any) -> None:
     table = make_table(LEFT, RIGHT)
     for row in sorted(rows, key=lambda row: row["program"]):
-        name, _, case = row["program"].partition(", ")
-        figures = [f"{row[key]:,}" for key in ("orders", "runs", "turns", "random", "seconds")]
-        table.add_row(name, case, row["verdict"], row["left"], *figures)
+        table.add_row(*_cells(row))
     console.print(table)
 
 

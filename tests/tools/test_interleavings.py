@@ -57,3 +57,17 @@ def test_random_schedules_are_added_to_earlier_ones(monkeypatch):
     found = interleavings.explored(lambda: tape, 1, 4, earlier=Explored(CLEAN, runs=5, random=2))
     assert schedules == ["random:3", "random:4"]
     assert (found.verdict, found.runs, found.random) == (CLEAN, 5, 4)
+
+
+def test_tables_of_saved_runs(run, tmp_path):
+    assert "Not measured yet" in interleavings.verdicts_table(tmp_path, "counts")
+    _, _, saved = run("one two fails", "--seeds", "2")
+    for row in saved["rows"]:
+        row["program"] += ", gemm"
+    for part in ("", "-benchmark"):
+        (tmp_path / f"interleavings{part}.json").write_text(json.dumps(saved))
+    text = interleavings.verdicts_table(tmp_path, "configurations")
+    assert "| two | gemm | clean | nothing | 0 | 1 | 0 | 2 |" in text and "| fails | gemm | fails |" in text
+    assert "| gemm | clean | nothing | 2 | 0 | 1 | 0 | 2 | 0 |" in interleavings.verdicts_table(tmp_path, "benchmark")
+    counts = interleavings.verdicts_table(tmp_path, "counts")
+    assert counts.count("| 3 of 3 small cases | 9 | 2 clean, 0 bounded, 1 fails | 0 |") == 2

@@ -12,14 +12,16 @@ pytestmark = pytest.mark.skipif(not EMULATED, reason="the emulator's cost")
 
 
 @pytest.mark.parametrize(("most", "code"), ((1000, 0), (0.01, 1)))
-def test_rows_and_limit(most, code, capsys):
+def test_rows_and_limit(most, code, capsys, tmp_path):
     device = Device.current()
     before = device.schedules, device.properties, device.sanitizer, device.workers
     options = [*SMALL, "--configurations", "64/1/1/1", "--gemv", "", "--most", str(most)]
+    options += ["--save", str(tmp_path / "sanitizer_cost.json")]
     assert sanitizer_cost.main(options) == code
     shown = capsys.readouterr().out
     assert "128x64, 1 per SM" in shown and "GEMV" not in shown and shown.count(" times") == 1 + code
     assert (device.schedules, device.properties, device.sanitizer, device.workers) == before
+    assert "| 128x64, 1 per SM" in sanitizer_cost.cost_table(tmp_path, "")
 
 
 @pytest.mark.slow  # a megabyte under the sanitizer

@@ -1,5 +1,6 @@
 """Worker processes: every question is answered or reported once, whatever happens to its worker."""
 
+import argparse
 import itertools
 import multiprocessing
 import os
@@ -8,6 +9,7 @@ import time
 from functools import partial
 
 import pytest
+from rich.console import Console
 
 from tests.workshop.pool_answers import Answers
 from workshop import processes
@@ -92,3 +94,12 @@ def test_tasks_are_forked():
     assert ended[1].failure == "ValueError: broken" and ended[2].failure == "the process died, exit code -9"
     assert ended[3].failure == "no end within 1 s" and ended[3].seconds < 30
     assert len(ended) == 5 and not list(forked(tasks, jobs=1, limit=1.0, seconds=-1.0))
+
+
+def test_an_interrupted_run_is_saved():
+    options, saved = argparse.Namespace(jobs=1, limit=60.0, seconds=None), []
+    with pytest.raises(KeyboardInterrupt):
+        for _ in processes.shown([lambda: 1, partial(time.sleep, 60)], options, Console(), lambda: saved.append(1)):
+            signal.signal(signal.SIGALRM, signal.default_int_handler)
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+    assert saved == [1]

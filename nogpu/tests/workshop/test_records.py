@@ -31,3 +31,20 @@ def test_files_that_are_none(tmp_path):
     (tmp_path / "broken.json").write_text("{")
     with pytest.raises(records.MeasurementError, match="broken.json"):
         records.load(tmp_path / "broken.json")
+
+
+def test_a_file_is_complete_or_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "file.json"
+    records.write(path, {"a": 1})
+    monkeypatch.setattr(type(path), "write_text", lambda self, text, encoding: self.write_bytes(text[:3].encode()))
+    monkeypatch.setattr(records.os, "replace", lambda *_: pytest.fail("interrupted"))
+    with pytest.raises(pytest.fail.Exception):
+        records.write(path, {"a": 2})
+    assert records.load(path) == {"a": 1}
+
+
+def test_a_file_of_other_facts_is_not_continued(tmp_path):
+    path = tmp_path / "file.json"
+    records.write(path, {"kernel": "x", "rows": [1]})
+    assert records.earlier(path, {"kernel": "x"}, ["kernel", "emulator"])["rows"] == [1]
+    assert records.earlier(path, {"kernel": "y"}, ["kernel"]) == {} == records.earlier(None, {}, [])
