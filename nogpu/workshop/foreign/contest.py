@@ -41,8 +41,8 @@ def load(source: Path, name: str) -> Function:
     return getattr(tvm_ffi.load_module(built), name)
 
 
-def bf16(*shape: int, scale: float = 1.0) -> torch.Tensor:
-    return (torch.randn(shape, device="cuda") * scale).bfloat16()
+def bf16(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, device="cuda").bfloat16()
 
 
 def gated_delta(function: Function, size: int, decode: bool) -> None:
