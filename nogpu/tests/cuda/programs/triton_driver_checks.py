@@ -12,7 +12,7 @@ from triton.runtime import autotuner
 from triton.testing import do_bench
 
 import nogpu
-from nogpu.cuda import triton_driver, triton_hooks
+from nogpu.cuda import benchmarks, triton_driver, triton_hooks
 from nogpu.hardware.tma.im2col import Im2col
 from nogpu.hardware.tma.tensor_map import TensorMap
 
@@ -80,7 +80,7 @@ def tuned_launches(sizes=(64, 128, 256), n=256):
     configurations = [triton.Config({"BLOCK": size}) for size in sizes]
     tuned = triton.autotune(configurations, key=["n"], restore_value=["x"])(scale_kernel)
     x, before, said = torch.ones(n, device="cuda"), launches(), io.StringIO()
-    triton_hooks._note.cache_clear()
+    benchmarks.note.cache_clear()
     with contextlib.redirect_stderr(said):
         tuned[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, 3.0, n)
     assert torch.equal(x, torch.full_like(x, 3))
