@@ -8,7 +8,7 @@ PASS, WRONG, HANG, ERROR, UNSUPPORTED, FAILED, LATE = VERDICTS = (
     *("pass", "wrong", "hang", "error", "unsupported", "failed", "time limit"),
 )
 # The emulator's reports: an exception's line, or the line ahead of those on kernel, CTA and warp (EmulatorError).
-_REPORT = r"^.*(?:EmulatorError|emulator\.errors\.\w+).*$|^\S.*$(?=\n(?: .*\n)*?  kernel   \S)"
+_REPORT = r"^.*(?:EmulatorError:|emulator\.errors\.\w+).*$|^\S.*$(?=\n(?: .*\n)*?  kernel   \S)"
 # A program's own words for wrong results, even if its exit code is 0. "0 FAILED" and "FAILED: 0" are no such words, nor
 # are pytest's lines on a test, which do not say why it failed.
 _FAILURE = r"^(?!.*\.py::).*(?:(?<!\b0 )\bFAIL(?:ED)?\b(?!(?: tests?)?\s*[:=]\s*0\b)|\b[Tt]est failed\b).*$"

@@ -421,6 +421,12 @@ def check_compiled_functions_run_uncompiled():
     assert module(x).is_cuda and doubled(x).tolist() == [2] * 4
 
 
+def check_fake_tensors_on_the_device_are_refused():
+    with torch._subclasses.FakeTensorMode():
+        assert torch.zeros(4).shape == (4,)
+        raises(NotImplementedError, "fake tensor", torch.zeros, 4, device="cuda")
+
+
 def check_transformed_functions_see_the_device():
     x = torch.arange(12.0, device="cuda").reshape(3, 4)
 
