@@ -83,9 +83,7 @@ def test_a_fault_names_its_cta(kernels):
 
 
 def test_a_hang_is_reported_as_python_reports_it():
-    part = (
-        "setp.eq.u32 %p1, %r1, 123; setp.ge.and.u32 %p1, %tid, 32, %p1; @!%p1 bra REST; bar.sync 1; REST: bar.sync 0;"
-    )
+    part = "setp.ge.u32 %p1, %tid, 32; setp.eq.and.u32 %p1, %r1, 123, %p1; @!%p1 bra L; bar.sync 1; L: bar.sync 0;"
     texts = []
     for kernels in (True, False):
         with pytest.raises(EmulatorError, match="32 of 64 threads, arrived: warp 0") as error:

@@ -55,11 +55,11 @@ class KeptCta:
             self._values = np.array(values, np.uint64)
             self._slots = np.array([offset for offset, _ in by_cta], np.int64)
             self._files = np.concatenate([each.data for each in registers])
-            self._contexts = b"".join(map(bytes, (each.context for each in registers)))
+            self._contexts = np.frombuffer(b"".join([bytes(each.context) for each in registers]), np.uint8)
             state.specials, state.shared_bytes = len(by_cta), len(cluster.ctas[0].shared.data)
             state.slots, state.values = self._slots.ctypes.data, self._values.ctypes.data
             state.files, state.file_bytes = self._files.ctypes.data, len(registers[0].data)
-            state.contexts = ctypes.cast(self._contexts, ctypes.c_void_p)
+            state.contexts = self._contexts.ctypes.data
 
     @property
     def followed(self) -> int:

@@ -165,8 +165,8 @@ class Warp:
         self.lane_copy_groups: list = []  # (lanes, [cp_async.LaneCopies]), oldest first
         self.map_reads: list = []  # (lanes, operation): loads whose tensor map may still be read
         self.local: LocalMemory = LocalMemory(cta.grid.program.local_bytes)
-        self.first_group = self.groups[0]  # group that stands for the warp in messages
-        self.registers = Registers(cta.grid.program.registers, self.first_group)
+        self.first_group: ActiveGroup = self.groups[0]  # group that stands for the warp in messages
+        self.registers: Registers = Registers(cta.grid.program.registers, self.first_group)
         self.tensor: TensorUser = TensorUser(self.registers.context)
         self._barriers: dict[int, NamedBarrier] = {}
         self._preferred: ActiveGroup | None = None
