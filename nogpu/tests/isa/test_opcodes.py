@@ -266,6 +266,12 @@ def test_truth_tables(table):
     assert ((got[:, None] >> np.arange(32, dtype=np.uint32) & 1) == (table >> (a << 2 | b << 1 | c) & 1)).all()
 
 
+@pytest.mark.parametrize("literal", ["-32768", "0xffffffffffff8000", "0xFFFF8000"])
+def test_sign_extended_literals(literal):
+    _, bits = numbers("u32", 1)
+    assert results(["and.b32"], [bits], 32, f", {literal}")[0].tolist() == (bits & np.uint32(0xFFFF8000)).tolist()
+
+
 @pytest.mark.parametrize(
     ("literal", "value"), [("0f40200000", 2.5), ("2.5", 2.5), ("-0.1", -0.1), ("0d3FF8000000000000", 1.5)]
 )

@@ -60,9 +60,10 @@ def number(text: str) -> Immediate | None:
 def literal_bits(literal: Immediate, type_name: str) -> int:
     """The bits of a literal as an operand or initial value of a type: an unsigned integer of the type's width.
 
-    Integers must fit their type, signed or unsigned: no bits are cut off. f32 and f64 take floating-point literals,
-    which are converted. Untyped bits take literals of their own width, and packed and 16-bit floating-point types take
-    none (PTX ISA, "Constants"). Raises ValueError otherwise.
+    Integers must fit their type, signed or unsigned: no bits are cut off but those that extend a negative number's sign
+    to 64 bits (Triton writes 0xffffffffffff8000). f32 and f64 take floating-point literals, which are converted. Untyped
+    bits take literals of their own width, and packed and 16-bit floating-point types take none (PTX ISA, "Constants").
+    Raises ValueError otherwise.
     """
     kind, width = type_name[0], int(type_name.lstrip("bfsu").partition("x")[0])
     if type_name in ("f32", "f64"):
@@ -74,7 +75,8 @@ def literal_bits(literal: Immediate, type_name: str) -> int:
     if kind == "f" or type_name.startswith("bf") or "x" in type_name:
         raise ValueError(f"type .{type_name} has no literals (PTX ISA, Constants)")
     if not literal.float_width:
-        if not fits(literal.value, width):
+        negative = literal.value >> INTEGER_BITS - 1 == 1
+        if not fits(literal.value - (1 << INTEGER_BITS) if negative else literal.value, width):
             low, high = -(1 << width - 1), (1 << width) - 1
             raise ValueError(f"literal {literal.value} does not fit .{type_name}: {low} to {high} do")
         return literal.value & (1 << width) - 1
