@@ -85,7 +85,8 @@ def test_weight_stationary(kind, element, d, m, schedule):
 def test_collectors_have_names():
     rows = np.ones((128, 16), np.float16)
     mma = "tcgen05.mma.ws.cta_group::1.kind::f16"
-    issue = f"{mma}.collector::b0::fill [%tmem], %a, %b, %idesc, %zero; {mma}.collector::b1::use [%tmem], %a, %b, %idesc, %zero;"
+    operands = "[%tmem], %a, %b, %idesc, %zero"
+    issue = f"{mma}.collector::b0::fill {operands}; {mma}.collector::b1::use {operands};"
     with pytest.raises(EmulatorError, match="collector::b1::use: no B has been filled in"):
         run(issue, instruction("f16", 64, 64), rows, rows)
 

@@ -61,9 +61,9 @@ def literal_bits(literal: Immediate, type_name: str) -> int:
     """The bits of a literal as an operand or initial value of a type: an unsigned integer of the type's width.
 
     Integers must fit their type, signed or unsigned: no bits are cut off but those that extend a negative number's sign
-    to 64 bits (Triton writes 0xffffffffffff8000). f32 and f64 take floating-point literals, which are converted. Untyped
-    bits take literals of their own width, and packed and 16-bit floating-point types take none (PTX ISA, "Constants").
-    Raises ValueError otherwise.
+    to 64 bits (Triton writes 0xffffffffffff8000). f32 and f64 take floating-point literals, which are converted.
+    Untyped bits take literals of their own width, and packed and 16-bit floating-point types take none (PTX ISA,
+    "Constants"). Raises ValueError otherwise.
     """
     kind, width = type_name[0], int(type_name.lstrip("bfsu").partition("x")[0])
     if type_name in ("f32", "f64"):
