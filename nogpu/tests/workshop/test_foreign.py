@@ -409,6 +409,7 @@ def test_one_command_makes_the_table_of_all_lists(places, tmp_path, monkeypatch,
     before = [entry("absent.py", "late", "pass", version="abc123456")]
     (results / "foreign-third.json").write_text(json.dumps({"runs": before}))
     monkeypatch.setattr(foreign, "version_of", lambda checkout: "0123abcde")
+    monkeypatch.setenv("COLUMNS", "200")  # a narrow terminal's table cuts names off
     arguments = [
         str(places),
         "--lists",
