@@ -29,7 +29,6 @@ from typing import Any, NamedTuple
 import nogpu
 from harness.console import make_console, make_table
 from harness.options import B200_SMS
-from nogpu.bench import processor
 from task import PROBLEMS, TestSpec
 from tools import circumstances
 from tools.mutants import SURVIVORS
@@ -240,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tasks = _tasks(options)
     kind = FAULTS if options.faults else BENCHMARK if options.benchmark else SMALL
     record = {**circumstances.versions(arguments), "emulator sha256": records.emulator()}
-    record |= {"processor": processor(), "kind": kind, "runs": options.runs}
+    record |= {"processor": records.processor(), "kind": kind, "runs": options.runs}
     done = {_key(row): row for row in records.earlier(options.save, record, SAME).get("rows", [])}
     record |= {"tasks": len(done.keys() | {_key(task.row) for task in tasks}), "rows": []}
     tasks = [further for task in tasks if (further := task.behind(done.get(_key(task.row)), options.seeds))]

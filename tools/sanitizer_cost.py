@@ -27,7 +27,6 @@ import numpy as np
 
 import nogpu
 from harness.console import make_console, make_table
-from nogpu.bench import processor
 from task import GEMV, GROUP_GEMM, TestSpec
 from tools import circumstances
 from workshop import records
@@ -226,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 if name in arrays:
                     row["bytes per byte"] = _memory(call, options) / (2 * options.elementwise << 20)
                 rows.append(row)
-    record = {**circumstances.versions(arguments), "processor": processor(), "rows": rows}
+    record = {**circumstances.versions(arguments), "processor": records.processor(), "rows": rows}
     records.write(options.save, record, "rows")
     table = make_table(_header(rows)[:1], _header(rows)[1:])
     for cells in _cells(rows):

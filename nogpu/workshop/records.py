@@ -57,6 +57,13 @@ def emulator() -> str:
     return digest.hexdigest()
 
 
+def processor() -> str:
+    """The processor's text of `nogpu.bench`, for commands of other projects."""
+    from nogpu import bench
+
+    return bench.processor()
+
+
 def driver_and_clocks() -> str:
     """Driver version and maximum SM and memory clocks by nvidia-smi, or "unknown" if that is missing or fails."""
     query = ["--query-gpu=driver_version,clocks.max.sm,clocks.max.mem", "--format=csv,noheader"]
