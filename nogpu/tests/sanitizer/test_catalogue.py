@@ -17,7 +17,7 @@ from tests.support.small_kernels import aligned, launch
 
 PAGE = Path(__file__).parents[2] / "docs/race_detectors.md"
 SCHEDULES = ("late", "eager", "random:1")
-# What others than the sanitizer say of a wrong parity, and of columns that nobody has committed.
+# Messages of other checks about a wrong parity, and about columns that nobody has committed.
 REFUSED = r"the kernel hangs|no tcgen05\.commit behind it has arrived"
 
 

@@ -54,7 +54,7 @@ class Edge(NamedTuple):
     missing: str
     rule: str
     holes: dict
-    """What stands in places of the kernel: one text, or the racy one and the legal one."""
+    """Texts for places of the kernel: one for both, or the racy one and the legal one."""
     count: int = 1
 
 
