@@ -46,7 +46,7 @@ def run(body, ctas, **options):
             lambda cta, thread: 0xFFFFFFFF + 0 * (cta + thread),
         ),
         (STORE.format("%r2"), lambda cta, thread: cta % 148 + 0 * thread),
-        # The other warp's exit completes the barrier.
+        # The exit of the other warp completes the barrier.
         (
             "setp.ge.u32 %p1, %tid, 32; @%p1 ret; bar.sync 0;" + STORE.format("%r3"),
             lambda cta, thread: np.where(thread < 32, THREADS * cta + thread, 0),

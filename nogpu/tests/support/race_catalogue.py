@@ -385,17 +385,20 @@ OUT_COMMIT = "@%p3 cp.async.bulk.commit_group;"
 OUT_ENDED, OUT_READ = (f"@%p3 cp.async.bulk.wait_group{read} 0;" for read in ("", ".read"))
 OUT_LAST = OUT_COMMIT + OUT_ENDED
 PROXY = "fence.proxy.async.shared::cta;"
+
+
+def proxy_edges(rule, late):
+    """Edges of generic stores ahead of reads through the async proxy. rule: of the one without a barrier."""
+    fenced = {"tell": (SYNC, PROXY + SYNC), "hear": SYNC, "late": late}
+    return [
+        edge("no barrier", rule, tell=(PROXY, PROXY + SYNC), hear=("", SYNC), late=late),
+        edge("no proxy fence", "proxy-fence", **fenced),
+        edge("fence ahead of the access", "proxy-fence", ahead=(PROXY, ""), **fenced),
+    ]
+
+
 OF_OUTS = [
-    edge("no barrier", "staging", tell=(PROXY, PROXY + SYNC), hear=("", SYNC), late=OUT_LAST),
-    edge("no proxy fence", "proxy-fence", tell=(SYNC, PROXY + SYNC), hear=SYNC, late=OUT_LAST),
-    edge(
-        "fence ahead of the access",
-        "proxy-fence",
-        ahead=(PROXY, ""),
-        tell=(SYNC, PROXY + SYNC),
-        hear=SYNC,
-        late=OUT_LAST,
-    ),
+    *proxy_edges("staging", OUT_LAST),
     edge(
         "a fence of another kind",
         "proxy-fence",
@@ -506,18 +509,7 @@ CORE = {
 CORE_COMMIT = "@%p3 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r11];"
 CORE_LATER = CORE_COMMIT.replace("%r11", "%r11+8")
 CORE_LAST = CORE_LATER + wait("LAST", how=".shared.b64", at=8)
-OF_CORE_READS = [
-    edge("no barrier", "tensor-core", tell=(PROXY, PROXY + SYNC), hear=("", SYNC), late=CORE_LAST),
-    edge("no proxy fence", "proxy-fence", tell=(SYNC, PROXY + SYNC), hear=SYNC, late=CORE_LAST),
-    edge(
-        "fence ahead of the access",
-        "proxy-fence",
-        ahead=(PROXY, ""),
-        tell=(SYNC, PROXY + SYNC),
-        hear=SYNC,
-        late=CORE_LAST,
-    ),
-]
+OF_CORE_READS = proxy_edges("tensor-core", CORE_LAST)
 
 
 def of_core(rule):
