@@ -162,7 +162,11 @@ class Runner:
 
     def _python(self, index: int, mask: int) -> None:
         """Implements `PythonRow`. An error is kept for `conclude`."""
-        group, in_turns = self._active(), self._current is not None
+        try:
+            group, in_turns = self._active(), self._current is not None
+        except BaseException as error:
+            self._error = error
+            return
         registers, machine = group.warp.registers, group.cta.machine
         context = registers.context
         machine.progress = context.progress

@@ -157,17 +157,19 @@ class Machine:
             observer.join(cluster)
         if self.ready is self.turns:
             self._look_up(grid)
-            keeps = cluster.size == 1 and not grid.observers
-            self.turns.join(cluster, partial(self._kept, cluster) if keeps else None)
+            self.turns.join(cluster, partial(self._kept, cluster) if cluster.size == 1 else None)
             return
         for warp in cluster.warps:
             if self.schedule.is_random:
                 warp.pace = self._paces[grid] * PACES[self.random.randrange(len(PACES))]
             self.enqueue(warp)
 
-    def _kept(self, cluster: Cluster) -> KeptCta:
-        """Lets compiled code keep a cluster of one CTA, and start others in its place if the CTAs run in turn."""
+    def _kept(self, cluster: Cluster) -> KeptCta | None:
+        """Lets compiled code keep a cluster of one CTA, and start others in its place if the CTAs run in turn. Returns
+        None if that is no use, or an observer cannot follow it.
+        """
         followers: Sequence[int] = ()
+        observers = cluster.grid.observers
         if self._admission.is_in_turn:
             if self._last_kept is not None:
                 has_followed = self._last_kept.followed > 0
@@ -175,7 +177,12 @@ class Machine:
                 self._ahead = min(2 * self._ahead, MANY) if has_followed else FEW
             if self._in_vain < MOST_IN_VAIN:
                 followers = cluster.grid.following(self._ahead)
-        self._last_kept = KeptCta(cluster, followers, self._replaced)
+        observer = None
+        if observers:
+            observer = observers[0].keep(cluster) if followers and len(observers) == 1 else None
+            if observer is None:
+                return None
+        self._last_kept = KeptCta(cluster, followers, self._replaced, observer)
         return self._last_kept
 
     def _replaced(self, ctas: int, issued: int) -> None:

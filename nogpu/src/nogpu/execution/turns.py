@@ -52,7 +52,7 @@ class Turns:
         """Lets compiled code issue tile loads. address: `tile_loads.Loads.address`."""
         self._state.loads = address
 
-    def join(self, cluster: Cluster, keep: Callable[[], KeptCta] | None) -> None:
+    def join(self, cluster: Cluster, keep: Callable[[], KeptCta | None] | None) -> None:
         """Adds the warps of a new cluster, which can all run. keep: lets compiled code keep the cluster's one CTA."""
         self._state.starts = cluster.grid.program.starts.ctypes.data
         for warp in cluster.warps:
@@ -68,7 +68,8 @@ class Turns:
             warp.offer()
         if keep is not None:
             kept = keep()
-            self._kept[kept.address] = kept
+            if kept is not None:
+                self._kept[kept.address] = kept
         for warp in cluster.warps:
             self.append(warp)
 

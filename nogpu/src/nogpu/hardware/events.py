@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -186,6 +186,24 @@ def _pass_on(hearers: list[Callable[..., None]], *arguments: object) -> None:
         hear(*arguments)
 
 
+class Follower(Protocol):
+    """Follower of CTAs that compiled code keeps, one after another in the place of a cluster (execution/kept_ctas.py)."""
+
+    address: int
+    """Address of the notes of their accesses (native/engine.h, KeptCta.notes)."""
+
+    def hear(self, numbers: Sequence[int], current: int, of_all: bool) -> None:
+        """Handles the notes, or leaves some for later if not `of_all`. numbers: the CTAs' clusters, in order. current:
+        index of the one that runs. Raises Fault for accesses that nothing orders.
+        """
+
+    def renew(self) -> None:
+        """Handles that the cluster is another one now (`Cluster.become`)."""
+
+    def end(self) -> None:
+        """Python keeps the CTA that runs from now on. Raises Fault as `hear` does."""
+
+
 class GridObserver:
     """Observer of a grid."""
 
@@ -204,6 +222,10 @@ class GridObserver:
 
     def join(self, cluster: Cluster) -> None:
         """The cluster is resident; its warps have executed nothing."""
+
+    def keep(self, cluster: Cluster) -> Follower | None:
+        """Compiled code is about to keep the one CTA of a cluster that has joined. None: the observer cannot follow it."""
+        return None
 
     def leave(self, cluster: Cluster) -> None:
         """The CTAs of the cluster have exited."""

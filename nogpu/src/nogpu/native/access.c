@@ -170,9 +170,15 @@ static int meets(const u64 *at, u32 mask) {
     return 0;
 }
 
+// Returns 1 if a log has no room for a note, and compiled code can make none.
+static int is_full(Context *ctx, const AccessLog *log) {
+    if (log->used < log->room) return 0;
+    return log != ctx->log || !ctx->cta || ctx->cta->is_python || !ctx->cta->notes || !keeps_notes(ctx);
+}
+
 // Returns 1 if no note can be taken of an access.
-static int refuses(const AccessLog *log, const Access *access, const u64 *at, u32 mask) {
-    return log->used == log->room || (access->is_store && (access->by_lane ? meets(at, mask) : !access->uniform));
+static int refuses(Context *ctx, const AccessLog *log, const Access *access, const u64 *at, u32 mask) {
+    return is_full(ctx, log) || (access->is_store && (access->by_lane ? meets(at, mask) : !access->uniform));
 }
 
 // Returns 1 if all lanes of the warp access consecutive words of `width` bytes.
@@ -186,10 +192,12 @@ static u64 is_run(const Context *ctx, const Access *access, const u64 *at, u64 w
 static void note(
     const Context *ctx, AccessLog *log, const Op *op, const Access *access, const u64 *at, u64 width, u64 run
 ) {
-    u64 *record = log->words + (2 + LANES) * log->used++;
+    u64 *record = log->words + NOTE * log->used++;
     record[0] = (u64)(u32)op->pc << 32 | ctx->mask;
-    record[1] = (u64)ctx->warp << 32 | width << 3 | (u64)(access->by_lane != 0) << 1 | (u64)(access->is_store != 0);
-    if (access->space == GLOBAL) record[1] |= run << 2;
+    record[1] = (u64)ctx->warp << 32 | width << 3;
+    if (access->is_store) record[1] |= NOTED_STORE;
+    if (access->by_lane) record[1] |= NOTED_LANES;
+    if (access->space == GLOBAL && run) record[1] |= NOTED_RUN;
     memcpy(record + 2, at, sizeof *at * (access->by_lane ? LANES : 1));
 }
 
@@ -249,7 +257,7 @@ static int shared_is_plain(Context *ctx, const Op *op, u64 *at, u64 low, u64 hig
     const Window *window = window_of(ctx, access, rank, log);
     if (!window || low < origin + SHARED_BASE || high > origin + window->end || width > origin + window->end - high)
         return 0;
-    if (log && refuses(log, access, at, mask)) return 0;
+    if (log && refuses(ctx, log, access, at, mask)) return 0;
     if (access->by_lane && !is_clear(window, low - origin, high + width - origin)) {
         u8 found = 0;
         for (int l = 0; l < LANES; l++) found |= window->guarded[((mask >> l & 1 ? at[l] : low) - origin) >> 3];
@@ -329,7 +337,7 @@ KERNEL(access) {
     else span(at, access->by_lane ? mask : 1, &low, &high, &bits);
     int plain = !(bits & (width - 1)) && (access->space != GLOBAL
                     ? shared_is_plain(ctx, op, at, low, high, width)
-                    : !(ctx->log && refuses(ctx->log, access, at, mask)) &&
+                    : !(ctx->log && refuses(ctx, ctx->log, access, at, mask)) &&
                           global_is_plain(ctx, access, at, mask, low, high, width, run));
     if (plain && ctx->uninitialised && access->space == GLOBAL && !access->is_store)
         plain = !reads_unwritten(ctx, access, at, mask, width);

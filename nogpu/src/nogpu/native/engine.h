@@ -67,7 +67,7 @@ typedef struct {
 enum { LOOK, SERVE, CONCLUDE };  // why compiled turns end (turns.c)
 
 // A CTA, alone in its cluster, for which Python has done nothing since its start: compiled code keeps its named barrier
-// and its exits, and may start other CTAs in its place (execution/succession.py). Every field has 8 bytes.
+// and its exits, and may start other CTAs in its place (execution/kept_ctas.py). Every field has 8 bytes.
 typedef struct KeptCta {
     s64 is_python;          // nonzero once Python has done something for one of its warps, and has heard of all else
     s64 warps, gone;        // warps; those that have exited
@@ -81,6 +81,7 @@ typedef struct KeptCta {
     s64 file_bytes;
     const Context *contexts;  // contexts of the warps at their start
     s64 shared_bytes;       // end of its shared memory
+    struct AccessLog *notes;  // notes of accesses to global memory that are moved from the warps' logs, NULL: there are none
     Context *all[WARPS];    // its warps
     Context *left[WARPS];   // those that have exited, in order
     Context *waiting[WARPS];  // those that wait at the barrier, in order
@@ -153,6 +154,10 @@ typedef struct AccessLog {
     u64 words[];
 } AccessLog;
 
+enum { NOTE = 2 + LANES };  // words of an access; `KeptCta.notes` has one more, the number of the CTA, 0 for the first
+// Flags of its second word. A run is a full warp's access to words in a row.
+enum { NOTED_STORE = 1, NOTED_LANES = 2, NOTED_RUN = 4 };
+
 enum { DONE = -(1 << 30), FAULT = DONE + 1, WAITS = DONE + 2, LEFT = DONE + 3 };
 enum { LEAVE = 1, LEAVE_SOME, SPLIT };
 enum { UNINITIALISED = -(1 << 28) };  // `python` of UNINITIALISED - pc follows the registers of an instruction
@@ -217,6 +222,7 @@ static inline const Op *to_python(Context *ctx, const Op *op) { return after(ctx
 
 s32 run_ops(Context *ctx, const Op *op);
 void wake_listed(Barrier *barrier);
+int keeps_notes(Context *ctx);
 
 // Returns 1 if the warp runs in a compiled turn, as one group, and compiled code keeps its CTA.
 static inline int is_kept(const Context *ctx) { return ctx->cta && !ctx->cta->is_python && ctx->mask == ctx->live; }

@@ -75,6 +75,28 @@ static void complete(KeptCta *cta, s64 time) {
     cta->arrived = 0;
 }
 
+// Moves the notes of a warp's accesses to those of its CTA. Returns 0 if they do not fit.
+int keeps_notes(Context *ctx) {
+    KeptCta *cta = ctx->cta;
+    AccessLog *log = ctx->log, *kept = cta->notes;
+    if (log->used > kept->room - kept->used) return 0;
+    for (const u64 *note = log->words; log->used; log->used--, note += NOTE) {
+        u64 *to = kept->words + (1 + NOTE) * kept->used++;
+        to[0] = (u64)cta->started;
+        memcpy(to + 1, note, sizeof *note * ((note[1] & (NOTED_LANES | NOTED_RUN)) == NOTED_LANES ? NOTE : 3));
+    }
+    return 1;
+}
+
+// Returns 0 if Python has to check accesses of a CTA that has ended.
+static int leaves_notes(KeptCta *cta) {
+    if (!cta->notes) return 1;
+    if (cta->all[0]->shared_log->used) return 0;
+    for (s64 w = 0; w < cta->warps; w++)
+        if (!keeps_notes(cta->all[w])) return 0;
+    return 1;
+}
+
 // bar.sync of barrier a by all threads of the CTA.
 KERNEL(bar_sync) {
     KeptCta *cta = ctx->cta;
@@ -82,7 +104,7 @@ KERNEL(bar_sync) {
         ctx->met = 0;
         return op + 1;
     }
-    if (!is_kept(ctx) || (cta->arrived && cta->number != op->a)) return to_python(ctx, op);
+    if (!is_kept(ctx) || cta->notes || (cta->arrived && cta->number != op->a)) return to_python(ctx, op);
     ctx->progress++;
     if (cta->arrived + cta->gone + 1 < cta->warps) {
         cta->number = op->a;
@@ -96,7 +118,7 @@ KERNEL(bar_sync) {
 
 // Starts the next CTA in the place of one that has ended. Returns 0 if there is none, or Python has to see the end.
 static int starts_next(Turns *turns, KeptCta *cta) {
-    if (cta->started == cta->most || turns->outstanding || turns->stale) return 0;
+    if (cta->started == cta->most || turns->outstanding || turns->stale || !leaves_notes(cta)) return 0;
     const u64 *values = cta->values + cta->specials * cta->started++;
     memset(cta->all[0]->shared, 0xff, (size_t)cta->shared_bytes);
     for (s64 w = 0; w < cta->warps; w++) {

@@ -1,6 +1,7 @@
 """Logs of the accesses that compiled code notes. They are checked together, before their clock changes.
 
-A warp has a log of its accesses to global memory, a CTA one of its warps' accesses to its shared memory.
+A warp has a log of its accesses to global memory, a CTA one of its warps' accesses to its shared memory. CTAs that
+compiled code keeps have one for the accesses of those that are over.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nogpu import headers
 from nogpu.sanitizer.clocks import FULL, LANES
 from nogpu.sanitizer.conflicts import Noted
 
 if TYPE_CHECKING:
-    from nogpu.hardware.cluster import Cta
+    from collections.abc import Sequence
+
+    from nogpu.hardware.cluster import Cluster, Cta
     from nogpu.hardware.warp import Warp
     from nogpu.sanitizer.accesses import Accesses
     from nogpu.sanitizer.cluster_state import ClusterState
@@ -21,46 +25,49 @@ if TYPE_CHECKING:
     from nogpu.sanitizer.shadow import Shadow
 
 ROOM = 64  # accesses
+KEPT_ROOM = 8192  # accesses of CTAs that compiled code keeps: twice those of the turns that it takes at once
 WIDEST = 32  # bytes of the largest access by a lane
-_HEAD, _RECORD = 2, 2 + LANES  # words (native/engine.h, AccessLog)
-# Second word of a record: masks of flags, and shifts of fields. A run is a full warp's access to words in a row.
-_STORE, _BY_LANE, _RUN = 1, 2, 4
-_WIDTH, _WARP = 3, 32
+_HEAD = 2  # words (native/engine.h, AccessLog)
+(NOTE,) = headers.constants("native/engine.h", "NOTE")
+# Second word of a record: masks of flags, and shifts of fields.
+STORE, BY_LANE, RUN = headers.constants("native/engine.h", "NOTED_STORE", "NOTED_LANES", "NOTED_RUN")
+WIDTH, WARP = 3, 32
 
 
 def _width(how: int) -> int:
     """Bytes of a lane's access. how: second word of its record."""
-    return (how & FULL) >> _WIDTH
+    return (how & FULL) >> WIDTH
 
 
 def _are_apart(heads: list[list[int]]) -> bool:
     """True if all accesses are runs, and the range of bytes that loads span does not meet the one that stores span."""
     spans = []
-    for kind in (0, _STORE):
-        runs = [(first, first + LANES * _width(how)) for _, how, first in heads if how & _STORE == kind]
+    for kind in (0, STORE):
+        runs = [(first, first + LANES * _width(how)) for _, how, first in heads if how & STORE == kind]
         spans.append((min(runs)[0], max(end for _, end in runs)))
-    return all(how & _RUN for _, how, _ in heads) and (spans[0][1] <= spans[1][0] or spans[1][1] <= spans[0][0])
+    return all(how & RUN for _, how, _ in heads) and (spans[0][1] <= spans[1][0] or spans[1][1] <= spans[0][0])
 
 
 def _may_meet(records: np.ndarray) -> bool:
     """True if a load and a store of these records may have bytes in common."""
-    stores = (records[:, 1] & np.uint64(_STORE)).astype(bool)
-    by_lane = (records[:, 1] & np.uint64(_BY_LANE)).astype(bool)
+    stores = (records[:, 1] & np.uint64(STORE)).astype(bool)
+    by_lane = (records[:, 1] & np.uint64(BY_LANE)).astype(bool)
     ends = np.where(by_lane, np.maximum.reduce(records[:, 2:], axis=1), records[:, 2]) + np.uint64(WIDEST)
     firsts = np.where(by_lane, np.minimum.reduce(records[:, 2:], axis=1), records[:, 2])
     loads = ~stores
     return bool(((firsts[stores, None] < ends[loads]) & (firsts[loads] < ends[stores, None])).any())
 
 
-class _Log:
+class Log:
     """Buffer of records that compiled code fills."""
 
-    def __init__(self) -> None:
-        words = np.zeros(_HEAD + ROOM * _RECORD, np.uint64)
-        words[1] = ROOM
-        self.address = words.ctypes.data
-        self.head = words.data  # first word: accesses so far
-        self.records = words[_HEAD:].reshape(ROOM, _RECORD)
+    def __init__(self, room: int = ROOM, words: int = NOTE) -> None:
+        """room: records; words: of each."""
+        data = np.zeros(_HEAD + room * words, np.uint64)
+        data[1] = room
+        self.address = data.ctypes.data
+        self.head = data.data  # first word: accesses so far
+        self.records = data[_HEAD:].reshape(room, words)
 
 
 class SharedLog:
@@ -68,7 +75,7 @@ class SharedLog:
 
     def __init__(self, cta: Cta, shadow: Shadow, accesses: Accesses) -> None:
         self.cta, self.shadow, self._accesses = cta, shadow, accesses
-        self._log = log = _Log()
+        self._log = log = Log()
         self.head = log.head  # first word: accesses that are still to be checked
         for warp in cta.warps:
             warp.registers.context.shared_log = log.address
@@ -87,16 +94,48 @@ class SharedLog:
             if end < count and heads[end][1] == how and not (heads[end][0] ^ head) & FULL:
                 continue
             noted = Noted(
-                self.cta.warps[how >> _WARP],
+                self.cta.warps[how >> WARP],
                 head & FULL,
-                "store" if how & _STORE else "load",
+                "store" if how & STORE else "load",
                 _width(how),
                 [each >> 32 for each, _ in heads[first:end]],
                 records[first:end, 2:].astype(np.int64),
-                bool(how & _BY_LANE),
+                bool(how & BY_LANE),
             )
             self._accesses.noted(self.cta, self.shadow, noted)
             first = end
+
+
+class KeptLog:
+    """Log of the accesses to global memory by CTAs that compiled code keeps, one after another in a cluster's place."""
+
+    def __init__(self, accesses: GlobalAccesses, cluster: Cluster) -> None:
+        self._accesses, self._cluster = accesses, cluster
+        self._log = log = Log(KEPT_ROOM, 1 + NOTE)
+        self.address = log.address
+
+    def hear(self, numbers: Sequence[int], current: int, of_all: bool) -> None:
+        """Handles what CTAs have done (`Follower.hear`)."""
+        head, records = self._log.head, self._log.records
+        count = head[0]
+        if count <= (0 if of_all else KEPT_ROOM // 2):
+            return
+        over = int(np.searchsorted(records[:count, 0], current))
+        if count - over > KEPT_ROOM // 2:  # a CTA with so many accesses is kept in parts
+            over = count
+        notes = records[:over].copy()
+        records[: count - over], head[0] = records[over:count], count - over
+        notes[:, 0] = np.array(numbers, np.uint64)[notes[:, 0]]
+        self._accesses.keep(self._cluster, notes)
+
+    def renew(self) -> None:
+        """Handles that the cluster is another one (`Follower.renew`)."""
+        self._accesses.renew(self._cluster)
+
+    def end(self) -> None:
+        """Checks the accesses of the CTA that runs (`Follower.end`)."""
+        count, self._log.head[0] = self._log.head[0], 0
+        self._accesses.check_kept(self._cluster, self._log.records[:count])
 
 
 class AccessLog:
@@ -104,7 +143,7 @@ class AccessLog:
 
     def __init__(self, state: ClusterState, warp: Warp, accesses: GlobalAccesses, shared: SharedLog) -> None:
         self._state, self._warp, self._accesses, self._shared = state, warp, accesses, shared
-        self._log = log = _Log()
+        self._log = log = Log()
         self._head = log.head
         warp.registers.context.log = log.address
         accesses.logs.append(self)
@@ -122,25 +161,36 @@ class AccessLog:
         if not count:
             return
         self._head[0] = 0
-        records = self._log.records[:count]
-        heads = records[:, :3].tolist()
-        groups: dict[tuple[int, int], list[int]] = {}  # (mask, second word) -> records
-        are_both = len({how & _STORE for _, how, _ in heads}) > 1
-        is_store, in_order = 0, are_both and not _are_apart(heads) and _may_meet(records)
-        for i, (head, how, _) in enumerate(heads):
-            if in_order and how & _STORE != is_store:  # The order among loads does not matter, nor among stores.
-                self._check(groups, heads)
-                groups, is_store = {}, how & _STORE
-            groups.setdefault((head & FULL, how), []).append(i)
-        self._check(groups, heads)
+        check(self._accesses, self._state, self._warp, self._log.records[:count])
 
-    def _check(self, groups: dict[tuple[int, int], list[int]], heads: list[list[int]]) -> None:
-        for (mask, how), members in groups.items():
-            kind, indices = "store" if how & _STORE else "load", [heads[i][0] >> 32 for i in members]
-            if how & _RUN:
-                starts = [heads[i][2] for i in members]
-                if self._accesses.noted_runs(self._state, self._warp, kind, _width(how), indices, starts):
-                    continue
-            addresses, by_lane = self._log.records[members, 2:], bool(how & _BY_LANE)
-            noted = Noted(self._warp, mask, kind, _width(how), indices, addresses, by_lane)
-            self._accesses.noted(self._state, noted)
+
+def check(accesses: GlobalAccesses, state: ClusterState, warp: Warp, records: np.ndarray) -> None:
+    """Checks and records a warp's accesses to global memory. records: uint64[n, NOTE]."""
+    heads = records[:, :3].tolist()
+    groups: dict[tuple[int, int], list[int]] = {}  # (mask, second word) -> records
+    are_both = len({how & STORE for _, how, _ in heads}) > 1
+    is_store, in_order = 0, are_both and not _are_apart(heads) and _may_meet(records)
+    for i, (head, how, _) in enumerate(heads):
+        if in_order and how & STORE != is_store:  # The order among loads does not matter, nor among stores.
+            _check(accesses, state, warp, records, heads, groups)
+            groups, is_store = {}, how & STORE
+        groups.setdefault((head & FULL, how), []).append(i)
+    _check(accesses, state, warp, records, heads, groups)
+
+
+def _check(
+    accesses: GlobalAccesses,
+    state: ClusterState,
+    warp: Warp,
+    records: np.ndarray,
+    heads: list[list[int]],
+    groups: dict[tuple[int, int], list[int]],
+) -> None:
+    for (mask, how), members in groups.items():
+        kind, indices = "store" if how & STORE else "load", [heads[i][0] >> 32 for i in members]
+        if how & RUN:
+            starts = [heads[i][2] for i in members]
+            if accesses.noted_runs(state, warp, kind, _width(how), indices, starts):
+                continue
+        noted = Noted(warp, mask, kind, _width(how), indices, records[members, 2:], bool(how & BY_LANE))
+        accesses.noted(state, noted)

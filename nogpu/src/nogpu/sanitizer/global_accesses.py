@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nogpu.hardware.traffic import extent
-from nogpu.sanitizer.clocks import FENCED_GLOBAL, FULL, LANES, MAPPED, Cause, lanes_meet, lanes_of, repeated
+from nogpu.sanitizer.access_log import KeptLog, check
+from nogpu.sanitizer.apart import Apart, by_warp, compact, first_addresses
+from nogpu.sanitizer.clocks import FENCED_GLOBAL, FULL, LANES, MAPPED, Cause, Home, lanes_meet, lanes_of, repeated
 from nogpu.sanitizer.cluster_state import ClusterState, remnant, running_lanes
 from nogpu.sanitizer.conflicts import READ_ONLY, Access, Noted, View
 from nogpu.sanitizer.global_tables import Bytes, LaneWords, Runs, Tables
@@ -48,6 +50,8 @@ class GlobalAccesses:
         self._tables: dict[Allocation, Tables] = {}
         self._read_only: dict[int, frozenset[int]] = {}  # by number of a launch
         self._writes = 0  # number of writes so far
+        self._kept: Cluster | None = None  # in whose place CTAs run that compiled code keeps
+        self._homes: dict[int, Home] = {}  # of CTAs that compiled code has kept, by number
 
     def settle(self) -> None:
         """Checks the accesses that compiled code has noted."""
@@ -58,6 +62,68 @@ class GlobalAccesses:
         """Accesses so far, by number of a launch. with_reads: reads are among them."""
         self.settle()
         return touched(self.launches, list(self._tables.values()), self._history, with_reads)
+
+    def follow(self, cluster: Cluster) -> KeptLog:
+        """Log of a resident cluster of one CTA, and of others in its place, that compiled code keeps."""
+        self._kept, self._homes[cluster.number] = cluster, self.states[cluster].home
+        return KeptLog(self, cluster)
+
+    def renew(self, cluster: Cluster) -> None:
+        """Handles that the cluster, to which nothing has happened, is another one now."""
+        state = self.states[cluster]
+        state.home = self._homes.setdefault(cluster.number, Home(state.home.grid))
+
+    def keep(self, cluster: Cluster, notes: np.ndarray) -> None:
+        """Keeps accesses by CTAs that have synchronized with nobody, or checks and records them if they may conflict
+        with others. notes: uint64[n, 1 + NOTE], the number of the CTA, and a record of `access_log`.
+        """
+        read_only = sorted(self._read_only_of(self.states[cluster], cluster.grid.entry))
+        firsts = first_addresses(notes)
+        while len(notes):
+            tables = self._tables_at(int(firsts[0]))
+            if tables is None:  # other lanes of the first access write to another allocation
+                inside = np.arange(len(notes)) == 0
+            else:
+                inside = (firsts >= tables.start) & (firsts < tables.end)
+            of = notes if inside.all() else notes[inside]
+            if tables is None or not self._keep_in(tables, compact(of), read_only):
+                self._replay(of)
+            notes, firsts = notes[~inside], firsts[~inside]
+
+    def check_kept(self, cluster: Cluster, notes: np.ndarray) -> None:
+        """Checks and records accesses of the CTA that runs in the cluster's place. notes: as for `keep`."""
+        for _, warp, records in by_warp(notes):
+            check(self, self.states[cluster], cluster.warps[warp], records)
+
+    def _keep_in(self, tables: Tables, notes: np.ndarray, read_only: list[int]) -> bool:
+        self._writes += 1
+        if tables.apart is None and not tables.has_met:
+            tables.apart = Apart(tables)
+        if tables.apart is not None and tables.apart.add(notes, read_only):
+            return True
+        self._record_apart(tables)
+        return False
+
+    def _record_apart(self, tables: Tables) -> None:
+        """Checks and records the accesses to an allocation that have been kept."""
+        apart, tables.apart, tables.has_met = tables.apart, None, True
+        for notes in [] if apart is None else apart.notes:
+            self._replay(notes)
+
+    def _replay(self, notes: np.ndarray) -> None:
+        """Checks and records accesses that have been kept, or could have been."""
+        cluster, state = self._kept, None
+        assert cluster is not None  # set: it has kept them
+        number = cluster.number
+        try:
+            for cta, warp, records in by_warp(notes):
+                if state is None or cta != cluster.number:
+                    cluster.become(cta)
+                    state = ClusterState(cluster, self._reporter, self.words)
+                    state.home = self._homes.setdefault(cta, state.home)
+                check(self, state, cluster.warps[warp], records)
+        finally:
+            cluster.become(number)
 
     def observe(
         self,
@@ -219,6 +285,8 @@ class GlobalAccesses:
 
     def _check(self, access: Access, tables: Tables, place: Place, views: list[View]) -> None:
         """Checks an access to bytes of one allocation."""
+        if tables.apart is not None and tables.apart.meets(place, access.is_write):
+            self._record_apart(tables)
         self._writes += access.is_write
         if tables.reads is not None:
             if not access.is_write:

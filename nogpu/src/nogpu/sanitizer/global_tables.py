@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nogpu.hardware.allocations import Allocation
+    from nogpu.sanitizer.apart import Apart
     from nogpu.sanitizer.conflicts import Access
 
 CHUNK = 16  # bytes
@@ -130,6 +131,8 @@ class Tables:
         self._words: dict[int, Items] = {}
         self._first_chunk, self._end_chunk = self._chunks, 0  # of the chunks that have been accessed
         self.reads: list[tuple[Access, Place]] | None = []  # all accesses while nobody has written, not recorded yet
+        self.apart: Apart | None = None  # accesses that are kept, not recorded yet
+        self.has_met = False  # True once accesses that were kept have met others: no more are kept
 
     def box(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Cells:
         """Items of a box of bytes. strides: bytes."""
@@ -223,6 +226,14 @@ class Tables:
         """Notes that some bytes at addresses from `first` to before `end` have been accessed."""
         self._first_chunk = min(self._first_chunk, (first - self._origin) // CHUNK)
         self._end_chunk = max(self._end_chunk, -(-(end - self._origin) // CHUNK))
+
+    @property
+    def reached(self) -> tuple[int, int] | None:
+        """Addresses between which all accesses have been (`reach`); None: there were none."""
+        if self._first_chunk >= self._end_chunk:
+            return None
+        first, end = self._first_chunk * CHUNK + self._origin, self._end_chunk * CHUNK + self._origin
+        return max(first, self.start), min(end, self.end)
 
     def runs(self, reads: bool) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yields (starts, ends, numbers): addresses, in order, of items in a row that have the same number, of writes

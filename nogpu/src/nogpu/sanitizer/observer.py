@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nogpu.execution import device, launch, status
-from nogpu.sanitizer.access_log import AccessLog, SharedLog
+from nogpu.sanitizer.access_log import AccessLog, KeptLog, SharedLog
 from nogpu.sanitizer.accesses import Accesses
 from nogpu.sanitizer.barriers import Barriers
 from nogpu.sanitizer.cluster_state import ClusterState
@@ -185,6 +185,11 @@ class Sanitizer(launch.Sanitizer):
         assert self._accesses is not None  # clusters run inside of `following`
         self._accesses.launches.add(cluster.grid.number)
         self._followed.add(self._follow(cluster, self._accesses))
+
+    def keep(self, cluster: Cluster) -> KeptLog:
+        """Follows CTAs that compiled code keeps (`GridObserver.keep`)."""
+        assert self._accesses is not None  # clusters run inside of `following`
+        return self._accesses.follow(cluster)
 
     def _follow(self, cluster: Cluster, accesses: GlobalAccesses) -> ClusterSanitizer:
         return ClusterSanitizer(cluster, self._reporter, accesses)

@@ -105,6 +105,9 @@ class Races(Sanitizer):
         assert isinstance(step, Step)
         self._trace.repeats(step)
 
+    def keep(self, cluster: Cluster) -> None:
+        """Follows no CTA that compiled code keeps (`GridObserver.keep`): each of its steps counts."""
+
     def dropped(self) -> None:
         """Counts a hold whose order is impossible (`GridObserver.dropped`)."""
         self._trace.dropped += 1

@@ -1,0 +1,228 @@
+"""Accesses to an allocation by CTAs that keep apart: nobody else writes to the bytes that one of them accesses.
+
+They are not recorded, only kept, with a mark for each word. Once a mark shows that another access may conflict with one
+of them they are checked one by one (`GlobalAccesses`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from nogpu.sanitizer import spans
+from nogpu.sanitizer.access_log import BY_LANE, NOTE, RUN, STORE, WARP, WIDTH
+from nogpu.sanitizer.clocks import FULL, LANES
+from nogpu.sanitizer.queue_history import Touched
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from nogpu.sanitizer.global_tables import Place, Tables
+
+GRAIN = 4  # bytes of a mark
+_LANE = np.arange(LANES, dtype=np.uint64)
+_OF_RUN = LANES  # stands for the lanes of a run in `Ranges.owners`
+_NOBODY = np.iinfo(np.int64).min  # an owner of loads only
+_HALF = np.uint64(32)
+NUMBER, HEAD, HOW, FIRST = range(4)
+"""Words of a note: the number of its CTA, then those of a record of `access_log`."""
+
+
+class Ranges(NamedTuple):
+    """Ranges of bytes that threads access. Two equal ranges of one owner are accesses of the same threads."""
+
+    starts: np.ndarray  # int64[n]: addresses
+    ends: np.ndarray
+    stores: np.ndarray  # bool[n]
+    owners: np.ndarray  # int64[n]; negative: no store by these threads is known as theirs
+    tags: np.ndarray  # int64[n]: 1 + the index of the instruction
+
+    @staticmethod
+    def of(notes: np.ndarray, read_only: Sequence[int] = ()) -> Ranges:
+        """The ranges of notes uint64[n, FIRST + 1 or 1 + NOTE]. read_only: loads through the read-only path, which see
+        no store, not even their own thread's.
+        """
+        if (notes[:, HOW] & RUN).all():
+            return _of_runs(notes, read_only)
+        return Ranges(*map(np.concatenate, zip(*_by_kind(notes, read_only))))
+
+    def of_kind(self, stores: bool) -> Ranges:
+        """The stores, or the loads, in order of their addresses."""
+        chosen = np.flatnonzero(self.stores == stores)
+        chosen = chosen[np.argsort(self.starts[chosen], kind="stable")]
+        return Ranges(*(each[chosen] for each in self))
+
+    def merged(self) -> list[list[int]]:
+        """[start, end] of the ranges, joined where they touch."""
+        return spans.merged(self.starts, self.ends, spans.UNTAGGED)[:, :2].tolist()
+
+
+def _by_kind(notes: np.ndarray, read_only: Sequence[int]) -> Iterator[Ranges]:
+    is_run, by_lane = notes[:, HOW] & RUN != 0, notes[:, HOW] & BY_LANE != 0
+    yield _of_runs(notes[is_run], read_only)
+    by_warp = notes[~by_lane]
+    owners = -1 - np.arange(len(by_warp))
+    yield _ranges(by_warp, by_warp[:, FIRST], _width(by_warp), owners)
+    scattered = notes[_is_scattered(notes)]
+    if not len(scattered):
+        return
+    rows, lanes = np.nonzero(_lanes(scattered))
+    each = scattered[rows]
+    yield _ranges(each, scattered[rows, FIRST + lanes], _width(each), _owners(each, lanes, read_only))
+
+
+def _of_runs(notes: np.ndarray, read_only: Sequence[int]) -> Ranges:
+    return _ranges(notes, notes[:, FIRST], _width(notes) * LANES, _owners(notes, _OF_RUN, read_only))
+
+
+def _ranges(notes: np.ndarray, starts: np.ndarray, sizes: np.ndarray, owners: np.ndarray) -> Ranges:
+    places = starts.astype(np.int64)
+    tags = (notes[:, HEAD] >> _HALF).astype(np.int64) + 1
+    return Ranges(places, places + sizes, notes[:, HOW] & STORE != 0, owners, tags)
+
+
+def _width(notes: np.ndarray) -> np.ndarray:
+    """int64[n]: bytes of a lane's access."""
+    return ((notes[:, HOW] & FULL) >> WIDTH).astype(np.int64)
+
+
+def _owners(notes: np.ndarray, lanes: np.ndarray | int, read_only: Sequence[int]) -> np.ndarray:
+    warps = notes[:, NUMBER] << np.uint64(6) | notes[:, HOW] >> np.uint64(WARP)
+    owners = warps.astype(np.int64) << 6 | lanes
+    if not read_only:
+        return owners
+    return np.where(np.isin(notes[:, HEAD] >> _HALF, read_only), _NOBODY, owners)
+
+
+def _meet(stores: Ranges, others: Ranges, at: np.ndarray, inside: np.ndarray) -> bool:
+    """True if a store at one of these indices meets, as `inside` says, another access by other threads."""
+    same = (stores.starts[at] == others.starts) & (stores.ends[at] == others.ends) & (stores.owners[at] == others.owners)
+    return bool((inside & ~same).any())
+
+
+def are_apart(stores: Ranges, loads: Ranges) -> bool:
+    """True if every byte that somebody stores is accessed by the same threads only. Both are in order of addresses."""
+    if len(stores.starts) > 1:
+        after = Ranges(*(each[1:] for each in stores))
+        if _meet(stores, after, np.arange(len(after.starts)), after.starts < stores.ends[:-1]):
+            return False
+    if not len(stores.starts):
+        return True
+    at = np.searchsorted(stores.ends, loads.starts, "right")
+    known = np.minimum(at, len(stores.starts) - 1)
+    return not _meet(stores, loads, known, (at < len(stores.starts)) & (stores.starts[known] < loads.ends))
+
+
+def first_addresses(notes: np.ndarray) -> np.ndarray:
+    """uint64[n]: the address of the first lane of each access. notes: uint64[n, 1 + NOTE]."""
+    if not (scattered := _is_scattered(notes)).any():
+        return notes[:, FIRST]
+    lanes = np.where(scattered, _lanes(notes).argmax(axis=1), 0)
+    return notes[np.arange(len(notes)), FIRST + lanes]
+
+
+def compact(notes: np.ndarray) -> np.ndarray:
+    """Copy of notes uint64[n, 1 + NOTE], as `Ranges.of` takes it: without addresses that follow from the first ones."""
+    return (notes if _is_scattered(notes).any() else notes[:, : FIRST + 1]).copy()
+
+
+def by_warp(notes: np.ndarray) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Yields (number of a CTA, index of a warp, its records uint64[n, NOTE] of `access_log`) for runs of notes."""
+    records = np.zeros((len(notes), NOTE), np.uint64)
+    records[:, : notes.shape[1] - 1] = notes[:, 1:]
+    runs = records[:, 1] & RUN != 0
+    records[runs, 2:] = records[runs, 2, None] + ((records[runs, 1, None] & FULL) >> WIDTH) * _LANE
+    owners = np.stack([notes[:, NUMBER], notes[:, HOW] >> np.uint64(WARP)], axis=1).astype(np.int64)
+    firsts = np.flatnonzero(np.append(True, (owners[1:] != owners[:-1]).any(axis=1))[: len(notes)])
+    for part, (cta, warp) in zip(np.split(records, firsts)[1:], owners[firsts].tolist(), strict=True):
+        yield cta, warp, part
+
+
+def _is_scattered(notes: np.ndarray) -> np.ndarray:
+    """bool[n]: True for accesses by lanes whose addresses do not follow from the first one."""
+    return notes[:, HOW] & (BY_LANE | RUN) == BY_LANE
+
+
+def _lanes(notes: np.ndarray) -> np.ndarray:
+    """bool[n, 32]: True for the lanes of an access."""
+    return (notes[:, HEAD, None] >> _LANE & np.uint64(1)).astype(bool)
+
+
+class _Marks:
+    """The words of an allocation that somebody has read, and those that somebody has written."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._start = tables.start
+        words = -(-(tables.end - tables.start) // GRAIN) + 1
+        self._read, self._written = np.zeros(words, bool), np.zeros(words, bool)
+
+    def _words(self, start: int, end: int) -> slice:
+        """Words of bytes, which are in the allocation."""
+        return slice((start - self._start) // GRAIN, -(-(end - self._start) // GRAIN))
+
+    def conflict(self, ranges: list[list[int]], are_stores: bool) -> bool:
+        """True if an access to one of these bytes may conflict with one that is marked."""
+        tables = (self._written, self._read) if are_stores else (self._written,)
+        return any(bool(table[self._words(*each)].any()) for each in ranges for table in tables)
+
+    def add(self, ranges: list[list[int]], are_stores: bool) -> None:
+        """Marks bytes."""
+        table = self._written if are_stores else self._read
+        for each in ranges:
+            table[self._words(*each)] = True
+
+
+class Apart:
+    """Accesses to one allocation that are kept, and marks of them and of those that are recorded."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._start, self._end = tables.start, tables.end
+        self._kept, self._recorded = _Marks(tables), _Marks(tables)
+        self.notes: list[np.ndarray] = []
+        """Accesses that are kept, in order."""
+        reached = [] if tables.reached is None else [[*tables.reached]]
+        for is_write in (False, True):
+            self._recorded.add(reached, is_write)
+
+    def add(self, notes: np.ndarray, read_only: Sequence[int]) -> bool:
+        """Keeps accesses, and returns True, if they conflict with no other. notes, read_only: as `Ranges.of` takes
+        them.
+        """
+        ranges = Ranges.of(notes, read_only)
+        if ranges.starts.min() < self._start or ranges.ends.max() > self._end:
+            return False
+        both = [(is_write, ranges.of_kind(is_write)) for is_write in (False, True)]
+        if not are_apart(both[1][1], both[0][1]):
+            return False
+        merged = [(is_write, of.merged()) for is_write, of in both]
+        if any(marks.conflict(of, is_write) for is_write, of in merged for marks in (self._kept, self._recorded)):
+            return False
+        for is_write, of in merged:
+            self._kept.add(of, is_write)
+        self.notes.append(notes)
+        return True
+
+    def meets(self, place: Place, is_write: bool) -> bool:
+        """True if an access may conflict with one that is kept. If not, it is marked as recorded."""
+        ranges = spans.merged(*place.spans(), spans.UNTAGGED)[:, :2].tolist()
+        if self._kept.conflict(ranges, is_write):
+            return True
+        self._recorded.add(ranges, is_write)
+        return False
+
+    def touched(self, with_reads: bool) -> Iterator[Touched]:
+        """The bytes that the accesses that are kept have written and, if wanted, those that they have read."""
+        ranges = Ranges(*map(np.concatenate, zip(*map(Ranges.of, self.notes))))
+        stores = ranges.of_kind(True)
+        last = np.ones(len(stores.starts), bool)
+        last[:-1] = stores.starts[1:] != stores.starts[:-1]
+        yield Touched(self._start, True, False, spans.of_runs(stores.starts[last], stores.ends[last], stores.tags[last]))
+        if with_reads:
+            loads = ranges.of_kind(False)
+            parts = [
+                spans.merged(loads.starts[chosen], loads.ends[chosen], tag)
+                for tag in np.unique(loads.tags).tolist()
+                for chosen in [loads.tags == tag]
+            ]
+            yield Touched(self._start, False, False, spans.joined(parts))
