@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from nogpu import EmulatorError
-from nogpu.execution import machine
 from nogpu.compiler.python_rows import PythonRows
+from nogpu.execution import machine
 from nogpu.sanitizer import access_log, spans
 from nogpu.sanitizer.global_accesses import GlobalAccesses
 from nogpu.sanitizer.observer import Sanitizer
@@ -58,9 +58,7 @@ def reports(path):
 
 
 def touched(sanitizer, arrays):
-    """[writes, reads]: spans of the arrays by offset in the first one. What is written counts as read, too, or does not:
-    a read's instruction counts as little.
-    """
+    """[writes, reads of other bytes]: spans of the arrays by offset in the first one, with the writes' instructions."""
     base, found = np.array([arrays.ctypes.data, arrays.ctypes.data, 0]), {True: [spans.NOWHERE], False: [spans.NOWHERE]}
     for each in sanitizer.take_touched().get(0, ()):
         if 0 <= each.start - arrays.ctypes.data < arrays.nbytes:
@@ -122,7 +120,7 @@ def test_reports_are_those_of_ctas_that_python_starts(followed, tmp_path, monkey
         "ld.global.b32 %r10, [%rd3]; st.global.b32 [%rd3], %r10;",  # in place
         "@%p2 ld.global.b32 %r10, [%a1]; @%p2 st.global.b32 [%rd1], %r10;",  # part of a warp, one word for all
         # More accesses of a warp than its log takes.
-        "mov.u32 %r20, 0; L: st.global.b32 [%rd1], %r20; add.u32 %r20, %r20, 1; setp.lt.u32 %p9, %r20, 150; @%p9 bra L;",
+        "mov.u32 %r20, 0; L: st.global.b32 [%rd1], %r20; add.u32 %r20, %r20, 1; setp.lt.u32 %p9, %r20, 150;@%p9 bra L;",
     ],
 )
 def test_ctas_that_keep_apart_need_no_python(text, monkeypatch):

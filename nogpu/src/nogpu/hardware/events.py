@@ -187,7 +187,7 @@ def _pass_on(hearers: list[Callable[..., None]], *arguments: object) -> None:
 
 
 class Follower(Protocol):
-    """Follower of CTAs that compiled code keeps, one after another in the place of a cluster (execution/kept_ctas.py)."""
+    """Follower of CTAs that compiled code keeps in one place, one after another (`execution.kept_ctas`)."""
 
     address: int
     """Address of the notes of their accesses (native/engine.h, KeptCta.notes)."""
@@ -224,7 +224,7 @@ class GridObserver:
         """The cluster is resident; its warps have executed nothing."""
 
     def keep(self, cluster: Cluster) -> Follower | None:
-        """Compiled code is about to keep the one CTA of a cluster that has joined. None: the observer cannot follow it."""
+        """Compiled code is about to keep the one CTA of a cluster. None: the observer cannot follow it."""
         return None
 
     def leave(self, cluster: Cluster) -> None:

@@ -97,7 +97,9 @@ def _owners(notes: np.ndarray, lanes: np.ndarray | int, read_only: Sequence[int]
 
 def _meet(stores: Ranges, others: Ranges, at: np.ndarray, inside: np.ndarray) -> bool:
     """True if a store at one of these indices meets, as `inside` says, another access by other threads."""
-    same = (stores.starts[at] == others.starts) & (stores.ends[at] == others.ends) & (stores.owners[at] == others.owners)
+    same = (
+        (stores.starts[at] == others.starts) & (stores.ends[at] == others.ends) & (stores.owners[at] == others.owners)
+    )
     return bool((inside & ~same).any())
 
 
@@ -217,7 +219,9 @@ class Apart:
         stores = ranges.of_kind(True)
         last = np.ones(len(stores.starts), bool)
         last[:-1] = stores.starts[1:] != stores.starts[:-1]
-        yield Touched(self._start, True, False, spans.of_runs(stores.starts[last], stores.ends[last], stores.tags[last]))
+        yield Touched(
+            self._start, True, False, spans.of_runs(stores.starts[last], stores.ends[last], stores.tags[last])
+        )
         if with_reads:
             loads = ranges.of_kind(False)
             parts = [

@@ -186,7 +186,7 @@ class Sanitizer(launch.Sanitizer):
         self._accesses.launches.add(cluster.grid.number)
         self._followed.add(self._follow(cluster, self._accesses))
 
-    def keep(self, cluster: Cluster) -> KeptLog:
+    def keep(self, cluster: Cluster) -> KeptLog | None:
         """Follows CTAs that compiled code keeps (`GridObserver.keep`)."""
         assert self._accesses is not None  # clusters run inside of `following`
         return self._accesses.follow(cluster)
