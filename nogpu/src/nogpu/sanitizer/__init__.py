@@ -49,8 +49,8 @@ Compiled code notes threads' loads and stores of shared memory (`access_log.py`)
 Global memory. All clusters of launches that may overlap share one shadow (`global_accesses.py`, `global_tables.py`). A
 clock covers other clusters' clocks once it has acquired them by a word (`words.py`), and the launches that are over.
 Compiled code notes loads and stores (`access_log.py`). Those of CTAs that do nothing else are kept as ranges of bytes
-(`apart.py`) until another access may conflict with one of them. A store by a thread needs fence.proxy.async.global before the
-async proxy reads its bytes. A copy reads its tensor map through the tensormap proxy, at any time until it is complete;
+(`apart.py`) until another access may conflict with one of them. A store by a thread needs fence.proxy.async.global
+before the async proxy reads its bytes. A copy reads its tensor map through the tensormap proxy, at any time until it is complete;
 between an edit of the map and the copy there must be a release by fence.proxy.tensormap and an acquire of that map
 (`maps.py`).
 
