@@ -50,9 +50,9 @@ Global memory. All clusters of launches that may overlap share one shadow (`glob
 clock covers other clusters' clocks once it has acquired them by a word (`words.py`), and the launches that are over.
 Compiled code notes loads and stores (`access_log.py`). Those of CTAs that do nothing else are kept as ranges of bytes
 (`apart.py`) until another access may conflict with one of them. A store by a thread needs fence.proxy.async.global
-before the async proxy reads its bytes. A copy reads its tensor map through the tensormap proxy, at any time until it is complete;
-between an edit of the map and the copy there must be a release by fence.proxy.tensormap and an acquire of that map
-(`maps.py`).
+before the async proxy reads its bytes. A copy reads its tensor map through the tensormap proxy, at any time until it is
+complete; between an edit of the map and the copy there must be a release by fence.proxy.tensormap and an acquire of
+that map (`maps.py`).
 
 Orders and scopes. A relaxed arrival releases what came before the last fence of its lanes; a relaxed wait acquires at
 the next fence. If the scope of an arrival, or of the wait for it, is the CTA, it synchronizes with threads of that CTA

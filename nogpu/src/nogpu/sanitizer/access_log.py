@@ -1,7 +1,6 @@
 """Logs of the accesses that compiled code notes. They are checked together, before their clock changes.
 
-A warp has a log of its accesses to global memory, a CTA one of its warps' accesses to its shared memory. CTAs that
-compiled code keeps have one for the accesses of those that are over.
+A warp has a log of its accesses to global memory, a CTA one of its warps' accesses to its shared memory.
 """
 
 from __future__ import annotations
@@ -15,9 +14,7 @@ from nogpu.sanitizer.clocks import FULL, LANES
 from nogpu.sanitizer.conflicts import Noted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nogpu.hardware.cluster import Cluster, Cta
+    from nogpu.hardware.cluster import Cta
     from nogpu.hardware.warp import Warp
     from nogpu.sanitizer.accesses import Accesses
     from nogpu.sanitizer.cluster_state import ClusterState
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
     from nogpu.sanitizer.shadow import Shadow
 
 ROOM = 64  # accesses
-KEPT_ROOM = 8192  # accesses of CTAs that compiled code keeps: twice those of the turns that it takes at once
 WIDEST = 32  # bytes of the largest access by a lane
 _HEAD = 2  # words (native/engine.h, AccessLog)
 (NOTE,) = headers.constants("native/engine.h", "NOTE")
@@ -104,38 +100,6 @@ class SharedLog:
             )
             self._accesses.noted(self.cta, self.shadow, noted)
             first = end
-
-
-class KeptLog:
-    """Log of the accesses to global memory by CTAs that compiled code keeps, one after another in a cluster's place."""
-
-    def __init__(self, accesses: GlobalAccesses, cluster: Cluster) -> None:
-        self._accesses, self._cluster = accesses, cluster
-        self._log = log = Log(KEPT_ROOM, 1 + NOTE)
-        self.address = log.address
-
-    def hear(self, numbers: Sequence[int], current: int, of_all: bool) -> None:
-        """Handles what CTAs have done (`Follower.hear`)."""
-        head, records = self._log.head, self._log.records
-        count = head[0]
-        if count <= (0 if of_all else KEPT_ROOM // 2):
-            return
-        over = int(np.searchsorted(records[:count, 0], current))
-        if count - over > KEPT_ROOM // 2:  # a CTA with so many accesses is kept in parts
-            over = count
-        notes = records[:over].copy()
-        records[: count - over], head[0] = records[over:count], count - over
-        notes[:, 0] = np.array(numbers, np.uint64)[notes[:, 0]]
-        self._accesses.keep(self._cluster, notes)
-
-    def renew(self) -> None:
-        """Handles that the cluster is another one (`Follower.renew`)."""
-        self._accesses.renew(self._cluster)
-
-    def end(self) -> None:
-        """Checks the accesses of the CTA that runs (`Follower.end`)."""
-        count, self._log.head[0] = self._log.head[0], 0
-        self._accesses.check_kept(self._cluster, self._log.records[:count])
 
 
 class AccessLog:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nogpu.hardware.traffic import extent
-from nogpu.sanitizer.access_log import KeptLog, check
-from nogpu.sanitizer.apart import Apart, by_warp, compact, first_addresses
+from nogpu.sanitizer.access_log import check
+from nogpu.sanitizer.apart import Apart, KeptLog, by_warp, first_addresses
 from nogpu.sanitizer.clocks import FENCED_GLOBAL, FULL, LANES, MAPPED, Cause, Home, lanes_meet, lanes_of, repeated
 from nogpu.sanitizer.cluster_state import ClusterState, remnant, running_lanes
 from nogpu.sanitizer.conflicts import READ_ONLY, Access, Noted, View
@@ -75,7 +75,7 @@ class GlobalAccesses:
 
     def keep(self, cluster: Cluster, notes: np.ndarray) -> None:
         """Keeps accesses by CTAs that have synchronized with nobody, or checks and records them if they may conflict
-        with others. notes: uint64[n, 1 + NOTE], the number of the CTA, and a record of `access_log`.
+        with others. notes: as `apart.Ranges.of` takes them.
         """
         read_only = sorted(self._read_only_of(self.states[cluster], cluster.grid.entry))
         firsts = first_addresses(notes)
@@ -86,7 +86,7 @@ class GlobalAccesses:
             else:
                 inside = (firsts >= tables.start) & (firsts < tables.end)
             of = notes if inside.all() else notes[inside]
-            if tables is None or not self._keep_in(tables, compact(of), read_only):
+            if tables is None or not self._keep_in(tables, of, read_only):
                 self._replay(of)
             notes, firsts = notes[~inside], firsts[~inside]
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nogpu.execution import device, launch, status
-from nogpu.sanitizer.access_log import AccessLog, KeptLog, SharedLog
+from nogpu.sanitizer.access_log import AccessLog, SharedLog
 from nogpu.sanitizer.accesses import Accesses
+from nogpu.sanitizer.apart import KeptLog
 from nogpu.sanitizer.barriers import Barriers
 from nogpu.sanitizer.cluster_state import ClusterState
 from nogpu.sanitizer.columns import Columns
