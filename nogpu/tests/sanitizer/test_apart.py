@@ -10,7 +10,7 @@ import pytest
 from nogpu import EmulatorError
 from nogpu.compiler.python_rows import PythonRows
 from nogpu.execution import machine
-from nogpu.sanitizer import apart, spans
+from nogpu.sanitizer import observer, spans
 from nogpu.sanitizer.global_accesses import GlobalAccesses
 from nogpu.sanitizer.observer import Sanitizer
 from tests.support.small_kernels import aligned, launch
@@ -77,7 +77,7 @@ def followed(monkeypatch):
         results = []
         with monkeypatch.context() as patch:
             patch.setattr(machine, "MOST_IN_VAIN", machine.MOST_IN_VAIN if keeps else 0)
-            patch.setattr(apart, "KEPT_ROOM", 256)
+            patch.setattr(observer, "KEPT_ROOM", 256)
             for log in (None, tmp_path / f"{keeps}.log"):
                 patch.delenv("NOGPU_SANITIZE_LOG", raising=False)
                 if log is not None:

@@ -11,19 +11,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nogpu.sanitizer import spans
-from nogpu.sanitizer.access_log import BY_LANE, NOTE, RUN, STORE, WARP, WIDTH, Log
+from nogpu.sanitizer.access_log import BY_LANE, NOTE, RUN, STORE, WARP, WIDTH
 from nogpu.sanitizer.clocks import FULL, LANES
 from nogpu.sanitizer.queue_history import Touched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from nogpu.hardware.cluster import Cluster
-    from nogpu.sanitizer.global_accesses import GlobalAccesses
     from nogpu.sanitizer.global_tables import Place, Tables
 
 GRAIN = 4  # bytes of a mark
-KEPT_ROOM = 8192  # accesses of CTAs that compiled code keeps: twice those of the turns that it takes at once
 _LANE = np.arange(LANES, dtype=np.uint64)
 _OF_RUN = LANES  # stands for the lanes of a run in `Ranges.owners`
 _NOBODY = np.iinfo(np.int64).min  # an owner of loads only
@@ -152,38 +149,6 @@ def _is_scattered(notes: np.ndarray) -> np.ndarray:
 def _lanes(notes: np.ndarray) -> np.ndarray:
     """bool[n, 32]: True for the lanes of an access."""
     return (notes[:, HEAD, None] >> _LANE & np.uint64(1)).astype(bool)
-
-
-class KeptLog:
-    """Log of the accesses to global memory by CTAs that compiled code keeps, one after another in a cluster's place."""
-
-    def __init__(self, accesses: GlobalAccesses, cluster: Cluster) -> None:
-        self._accesses, self._cluster = accesses, cluster
-        self._log = log = Log(KEPT_ROOM, 1 + NOTE)
-        self.address = log.address
-
-    def hear(self, numbers: Sequence[int], current: int, of_all: bool) -> None:
-        """Handles what CTAs have done (`Follower.hear`)."""
-        head, records = self._log.head, self._log.records
-        count = head[0]
-        if count <= (0 if of_all else KEPT_ROOM // 2):
-            return
-        over = int(np.searchsorted(records[:count, 0], current))
-        if count - over > KEPT_ROOM // 2:  # a CTA with so many accesses is kept in parts
-            over = count
-        notes = compact(records[:over])
-        records[: count - over], head[0] = records[over:count], count - over
-        notes[:, 0] = np.array(numbers, np.uint64)[notes[:, 0]]
-        self._accesses.keep(self._cluster, notes)
-
-    def renew(self) -> None:
-        """Handles that the cluster is another one (`Follower.renew`)."""
-        self._accesses.renew(self._cluster)
-
-    def end(self) -> None:
-        """Checks the accesses of the CTA that runs (`Follower.end`)."""
-        count, self._log.head[0] = self._log.head[0], 0
-        self._accesses.check_kept(self._cluster, self._log.records[:count])
 
 
 class _Marks:

@@ -9,7 +9,7 @@ import numpy as np
 
 from nogpu.hardware.traffic import extent
 from nogpu.sanitizer.access_log import check
-from nogpu.sanitizer.apart import Apart, KeptLog, by_warp, first_addresses
+from nogpu.sanitizer.apart import Apart, by_warp, first_addresses
 from nogpu.sanitizer.clocks import FENCED_GLOBAL, FULL, LANES, MAPPED, Cause, Home, lanes_meet, lanes_of, repeated
 from nogpu.sanitizer.cluster_state import ClusterState, remnant, running_lanes
 from nogpu.sanitizer.conflicts import READ_ONLY, Access, Noted, View
@@ -51,6 +51,8 @@ class GlobalAccesses:
         self._read_only: dict[int, frozenset[int]] = {}  # by number of a launch
         self._writes = 0  # number of writes so far
         self._kept: Cluster | None = None  # in whose place CTAs run that compiled code keeps
+        # Accesses that are kept; None: they have met others, and no more are kept
+        self._apart: dict[Tables, Apart | None] = {}
         self._homes: dict[int, Home] = {}  # of CTAs that compiled code has kept, by number
 
     def settle(self) -> None:
@@ -61,12 +63,15 @@ class GlobalAccesses:
     def touched(self, with_reads: bool) -> dict[int, list[Touched]]:
         """Accesses so far, by number of a launch. with_reads: reads are among them."""
         self.settle()
-        return touched(self.launches, list(self._tables.values()), self._history, with_reads)
+        found = touched(self.launches, list(self._tables.values()), self._history, with_reads)
+        for apart in filter(None, self._apart.values()):  # of the only launch: no other overlaps it
+            for of_launch in found.values():
+                of_launch += apart.touched(with_reads)
+        return found
 
-    def follow(self, cluster: Cluster) -> KeptLog:
-        """Log of a resident cluster of one CTA, and of others in its place, that compiled code keeps."""
+    def follow(self, cluster: Cluster) -> None:
+        """Handles that compiled code keeps a resident cluster of one CTA, and others in its place."""
         self._kept, self._homes[cluster.number] = cluster, self.states[cluster].home
-        return KeptLog(self, cluster)
 
     def renew(self, cluster: Cluster) -> None:
         """Handles that the cluster, to which nothing has happened, is another one now."""
@@ -97,16 +102,18 @@ class GlobalAccesses:
 
     def _keep_in(self, tables: Tables, notes: np.ndarray, read_only: list[int]) -> bool:
         self._writes += 1
-        if tables.apart is None and not tables.has_met:
-            tables.apart = Apart(tables)
-        if tables.apart is not None and tables.apart.add(notes, read_only):
+        if tables not in self._apart:
+            self._apart[tables] = Apart(tables)
+        apart = self._apart[tables]
+        if apart is not None and apart.add(notes, read_only):
             return True
         self._record_apart(tables)
         return False
 
     def _record_apart(self, tables: Tables) -> None:
         """Checks and records the accesses to an allocation that have been kept."""
-        apart, tables.apart, tables.has_met = tables.apart, None, True
+        apart = self._apart[tables]
+        self._apart[tables] = None
         for notes in [] if apart is None else apart.notes:
             self._replay(notes)
 
@@ -285,7 +292,8 @@ class GlobalAccesses:
 
     def _check(self, access: Access, tables: Tables, place: Place, views: list[View]) -> None:
         """Checks an access to bytes of one allocation."""
-        if tables.apart is not None and tables.apart.meets(place, access.is_write):
+        apart = self._apart.get(tables)
+        if apart is not None and apart.meets(place, access.is_write):
             self._record_apart(tables)
         self._writes += access.is_write
         if tables.reads is not None:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nogpu.hardware.allocations import Allocation
-    from nogpu.sanitizer.apart import Apart
     from nogpu.sanitizer.conflicts import Access
 
 CHUNK = 16  # bytes
@@ -131,8 +130,6 @@ class Tables:
         self._words: dict[int, Items] = {}
         self._first_chunk, self._end_chunk = self._chunks, 0  # of the chunks that have been accessed
         self.reads: list[tuple[Access, Place]] | None = []  # all accesses while nobody has written, not recorded yet
-        self.apart: Apart | None = None  # accesses that are kept, not recorded yet
-        self.has_met = False  # True once accesses that were kept have met others: no more are kept
 
     def box(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Cells:
         """Items of a box of bytes. strides: bytes."""

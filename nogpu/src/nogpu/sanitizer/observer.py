@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nogpu.execution import device, launch, status
-from nogpu.sanitizer.access_log import AccessLog, SharedLog
+from nogpu.sanitizer.access_log import NOTE, AccessLog, Log, SharedLog
 from nogpu.sanitizer.accesses import Accesses
-from nogpu.sanitizer.apart import KeptLog
+from nogpu.sanitizer.apart import compact
 from nogpu.sanitizer.barriers import Barriers
 from nogpu.sanitizer.cluster_state import ClusterState
 from nogpu.sanitizer.columns import Columns
@@ -31,7 +31,7 @@ from nogpu.sanitizer.shadow import Shadow
 from nogpu.sanitizer.uninitialised import Uninitialised
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from nogpu.hardware.cluster import Cluster, Cta
     from nogpu.hardware.memory import GlobalMemory
@@ -39,7 +39,40 @@ if TYPE_CHECKING:
     from nogpu.ptx.module import Entry
     from nogpu.sanitizer.queue_history import Touched
 
+KEPT_ROOM = 8192  # accesses of CTAs that compiled code keeps: twice those of the turns that it takes at once
 YOUNG = 50_000  # number of new objects at which Python looks for garbage
+
+
+class KeptLog:
+    """Log of the accesses to global memory by CTAs that compiled code keeps, one after another in a cluster's place."""
+
+    def __init__(self, accesses: GlobalAccesses, cluster: Cluster) -> None:
+        self._accesses, self._cluster = accesses, cluster
+        self._log = log = Log(KEPT_ROOM, 1 + NOTE)
+        self.address = log.address
+
+    def hear(self, numbers: Sequence[int], current: int, of_all: bool) -> None:
+        """Handles what CTAs have done (`Follower.hear`)."""
+        head, records = self._log.head, self._log.records
+        count = head[0]
+        if count <= (0 if of_all else KEPT_ROOM // 2):
+            return
+        over = int(np.searchsorted(records[:count, 0], current))
+        if count - over > KEPT_ROOM // 2:  # a CTA with so many accesses is kept in parts
+            over = count
+        notes = compact(records[:over])
+        records[: count - over], head[0] = records[over:count], count - over
+        notes[:, 0] = np.array(numbers, np.uint64)[notes[:, 0]]
+        self._accesses.keep(self._cluster, notes)
+
+    def renew(self) -> None:
+        """Handles that the cluster is another one (`Follower.renew`)."""
+        self._accesses.renew(self._cluster)
+
+    def end(self) -> None:
+        """Checks the accesses of the CTA that runs (`Follower.end`)."""
+        count, self._log.head[0] = self._log.head[0], 0
+        self._accesses.check_kept(self._cluster, self._log.records[:count])
 
 
 class ClusterSanitizer:
@@ -190,7 +223,8 @@ class Sanitizer(launch.Sanitizer):
     def keep(self, cluster: Cluster) -> KeptLog | None:
         """Follows CTAs that compiled code keeps (`GridObserver.keep`)."""
         assert self._accesses is not None  # clusters run inside of `following`
-        return self._accesses.follow(cluster)
+        self._accesses.follow(cluster)
+        return KeptLog(self._accesses, cluster)
 
     def _follow(self, cluster: Cluster, accesses: GlobalAccesses) -> ClusterSanitizer:
         return ClusterSanitizer(cluster, self._reporter, accesses)

@@ -37,8 +37,6 @@ def _of_launch(launch: int, tables: Iterable[Tables], history: History, with_rea
         for kind in _KINDS
     ]
     for each in tables:
-        if each.apart is not None:
-            yield from each.apart.touched(with_reads)
         if each.reads is not None:
             if with_reads:
                 yield from _unwritten(launch, each)
