@@ -198,7 +198,7 @@ static void note(
     if (access->is_store) record[1] |= NOTED_STORE;
     if (access->by_lane) record[1] |= NOTED_LANES;
     if (access->space == GLOBAL && run) record[1] |= NOTED_RUN;
-    memcpy(record + 2, at, sizeof *at * (access->by_lane ? LANES : 1));
+    memcpy(record + 2, at, sizeof *at * (access->by_lane && !(record[1] & NOTED_RUN) ? LANES : 1));
 }
 
 // Returns nonzero if an access to shared memory that is noted reads bytes that nobody has written, or may store

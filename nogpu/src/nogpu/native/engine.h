@@ -148,7 +148,8 @@ struct Context {
     s64 met;             // nonzero if the named barrier for which the group waits is complete
 };
 
-// Log of accesses to global or shared memory (sanitizer/access_log.py): each has 2 words, then the lanes' addresses.
+// Log of accesses to global or shared memory (sanitizer/access_log.py): each has 2 words, then the lanes' addresses, but
+// only the first of them where the others follow from it.
 typedef struct AccessLog {
     s64 used, room;      // accesses
     u64 words[];

@@ -28,11 +28,18 @@ _HEAD = 2  # words (native/engine.h, AccessLog)
 # Second word of a record: masks of flags, and shifts of fields.
 STORE, BY_LANE, RUN = headers.constants("native/engine.h", "NOTED_STORE", "NOTED_LANES", "NOTED_RUN")
 WIDTH, WARP = 3, 32
+_LANE = np.arange(LANES, dtype=np.uint64)
 
 
 def _width(how: int) -> int:
     """Bytes of a lane's access. how: second word of its record."""
     return (how & FULL) >> WIDTH
+
+
+def _fill(records: np.ndarray) -> None:
+    """Adds the addresses of the lanes behind the first to runs."""
+    runs = records[:, 1] & RUN != 0
+    records[runs, 2:] = records[runs, 2, None] + ((records[runs, 1, None] & FULL) >> WIDTH) * _LANE
 
 
 def _are_apart(heads: list[list[int]]) -> bool:
@@ -133,7 +140,10 @@ def check(accesses: GlobalAccesses, state: ClusterState, warp: Warp, records: np
     heads = records[:, :3].tolist()
     groups: dict[tuple[int, int], list[int]] = {}  # (mask, second word) -> records
     are_both = len({how & STORE for _, how, _ in heads}) > 1
-    is_store, in_order = 0, are_both and not _are_apart(heads) and _may_meet(records)
+    is_store, in_order = 0, False
+    if are_both and not _are_apart(heads):
+        _fill(records)
+        in_order = _may_meet(records)
     for i, (head, how, _) in enumerate(heads):
         if in_order and how & STORE != is_store:  # The order among loads does not matter, nor among stores.
             _check(accesses, state, warp, records, heads, groups)
@@ -156,5 +166,6 @@ def _check(
             starts = [heads[i][2] for i in members]
             if accesses.noted_runs(state, warp, kind, _width(how), indices, starts):
                 continue
+            _fill(records)
         noted = Noted(warp, mask, kind, _width(how), indices, records[members, 2:], bool(how & BY_LANE))
         accesses.noted(state, noted)

@@ -133,8 +133,6 @@ def by_warp(notes: np.ndarray) -> Iterator[tuple[int, int, np.ndarray]]:
     """Yields (number of a CTA, index of a warp, its records uint64[n, NOTE] of `access_log`) for runs of notes."""
     records = np.zeros((len(notes), NOTE), np.uint64)
     records[:, : notes.shape[1] - 1] = notes[:, 1:]
-    runs = records[:, 1] & RUN != 0
-    records[runs, 2:] = records[runs, 2, None] + ((records[runs, 1, None] & FULL) >> WIDTH) * _LANE
     owners = np.stack([notes[:, NUMBER], notes[:, HOW] >> np.uint64(WARP)], axis=1).astype(np.int64)
     firsts = np.flatnonzero(np.append(True, (owners[1:] != owners[:-1]).any(axis=1))[: len(notes)])
     for part, (cta, warp) in zip(np.split(records, firsts)[1:], owners[firsts].tolist(), strict=True):

@@ -46,10 +46,15 @@ YOUNG = 50_000  # number of new objects at which Python looks for garbage
 class KeptLog:
     """Log of the accesses to global memory by CTAs that compiled code keeps, one after another in a cluster's place."""
 
-    def __init__(self, accesses: GlobalAccesses, cluster: Cluster) -> None:
-        self._accesses, self._cluster = accesses, cluster
+    def __init__(self, accesses: GlobalAccesses) -> None:
+        self._accesses = accesses
         self._log = log = Log(KEPT_ROOM, 1 + NOTE)
         self.address = log.address
+
+    def begin(self, cluster: Cluster) -> None:
+        """Begins to follow a cluster that is about to be kept."""
+        self._cluster = cluster
+        self._accesses.follow(cluster)
 
     def hear(self, numbers: Sequence[int], current: int, of_all: bool) -> None:
         """Handles what CTAs have done (`Follower.hear`)."""
@@ -176,6 +181,7 @@ class Sanitizer(launch.Sanitizer):
         self._touched: dict[int, list[Touched]] = {}  # by number of the launches that have run last
         self._accesses: GlobalAccesses | None = None  # of the launches that run
         self._has_followed = False
+        self._kept: KeptLog | None = None  # of the launch that runs, once a CTA has been kept
         self._followed: weakref.WeakSet[ClusterSanitizer] = weakref.WeakSet()  # clusters that are resident
 
     def list_waivers(self) -> None:
@@ -205,7 +211,7 @@ class Sanitizer(launch.Sanitizer):
             if self.queues is not None:
                 self._touched = self._accesses.touched(self.queues.are_several)
         finally:
-            self._accesses, memory.observer, memory.notes_only = None, None, False
+            self._accesses, self._kept, memory.observer, memory.notes_only = None, None, None, False
             for cluster in list(self._followed):
                 cluster.end()
 
@@ -223,8 +229,9 @@ class Sanitizer(launch.Sanitizer):
     def keep(self, cluster: Cluster) -> KeptLog | None:
         """Follows CTAs that compiled code keeps (`GridObserver.keep`)."""
         assert self._accesses is not None  # clusters run inside of `following`
-        self._accesses.follow(cluster)
-        return KeptLog(self._accesses, cluster)
+        self._kept = self._kept or KeptLog(self._accesses)
+        self._kept.begin(cluster)
+        return self._kept
 
     def _follow(self, cluster: Cluster, accesses: GlobalAccesses) -> ClusterSanitizer:
         return ClusterSanitizer(cluster, self._reporter, accesses)
