@@ -25,6 +25,8 @@ _LANE = np.arange(LANES, dtype=np.uint64)
 _OF_RUN = LANES  # stands for the lanes of a run in `Ranges.owners`
 _NOBODY = np.iinfo(np.int64).min  # an owner of loads only
 _HALF = np.uint64(32)
+# Marks of a word: accesses that are kept, and others.
+_KEPT_READ, _KEPT_WRITTEN, _READ, _WRITTEN = (np.uint8(1 << bit) for bit in range(4))
 NUMBER, HEAD, HOW, FIRST = range(4)
 """Words of a note: the number of its CTA, then those of a record of `access_log`."""
 
@@ -149,41 +151,31 @@ def _lanes(notes: np.ndarray) -> np.ndarray:
     return (notes[:, HEAD, None] >> _LANE & np.uint64(1)).astype(bool)
 
 
-class _Marks:
-    """The words of an allocation that somebody has read, and those that somebody has written."""
-
-    def __init__(self, tables: Tables) -> None:
-        self._start = tables.start
-        words = -(-(tables.end - tables.start) // GRAIN) + 1
-        self._read, self._written = np.zeros(words, bool), np.zeros(words, bool)
-
-    def _words(self, start: int, end: int) -> slice:
-        """Words of bytes, which are in the allocation."""
-        return slice((start - self._start) // GRAIN, -(-(end - self._start) // GRAIN))
-
-    def conflict(self, ranges: list[list[int]], are_stores: bool) -> bool:
-        """True if an access to one of these bytes may conflict with one that is marked."""
-        tables = (self._written, self._read) if are_stores else (self._written,)
-        return any(bool(table[self._words(*each)].any()) for each in ranges for table in tables)
-
-    def add(self, ranges: list[list[int]], are_stores: bool) -> None:
-        """Marks bytes."""
-        table = self._written if are_stores else self._read
-        for each in ranges:
-            table[self._words(*each)] = True
-
-
 class Apart:
     """Accesses to one allocation that are kept, and marks of them and of those that are recorded."""
 
     def __init__(self, tables: Tables) -> None:
         self._start, self._end = tables.start, tables.end
-        self._kept, self._recorded = _Marks(tables), _Marks(tables)
+        self._marks = np.zeros(-(-(tables.end - tables.start) // GRAIN) + 1, np.uint8)
         self.notes: list[np.ndarray] = []
         """Accesses that are kept, in order."""
-        reached = [] if tables.reached is None else [[*tables.reached]]
-        for is_write in (False, True):
-            self._recorded.add(reached, is_write)
+        if tables.reached is not None:
+            self._mark([[*tables.reached]], _READ | _WRITTEN)
+
+    def _words(self, start: int, end: int) -> np.ndarray:
+        """Marks of bytes, which are in the allocation."""
+        return self._marks[(start - self._start) // GRAIN : -(-(end - self._start) // GRAIN)]
+
+    def _marked(self, ranges: list[list[int]]) -> int:
+        """All marks of some bytes."""
+        found = 0
+        for each in ranges:
+            found |= int(np.bitwise_or.reduce(self._words(*each)))
+        return found
+
+    def _mark(self, ranges: list[list[int]], mark: int) -> None:
+        for each in ranges:
+            self._words(*each)[:] |= mark
 
     def add(self, notes: np.ndarray, read_only: Sequence[int]) -> bool:
         """Keeps accesses, and returns True, if they conflict with no other. notes, read_only: as `Ranges.of` takes
@@ -192,39 +184,47 @@ class Apart:
         ranges = Ranges.of(notes, read_only)
         if ranges.starts.min() < self._start or ranges.ends.max() > self._end:
             return False
-        both = [(is_write, ranges.of_kind(is_write)) for is_write in (False, True)]
-        if not are_apart(both[1][1], both[0][1]):
+        stores, loads = ranges.of_kind(True), ranges.of_kind(False)
+        if not are_apart(stores, loads):
             return False
-        merged = [(is_write, of.merged()) for is_write, of in both]
-        if any(marks.conflict(of, is_write) for is_write, of in merged for marks in (self._kept, self._recorded)):
+        stored, loaded = stores.merged(), loads.merged()
+        if self._marked(stored) or self._marked(loaded) & (_WRITTEN | _KEPT_WRITTEN):
             return False
-        for is_write, of in merged:
-            self._kept.add(of, is_write)
+        self._mark(stored, _KEPT_WRITTEN)
+        self._mark(loaded, _KEPT_READ)
         self.notes.append(notes)
         return True
 
     def meets(self, place: Place, is_write: bool) -> bool:
         """True if an access may conflict with one that is kept. If not, it is marked as recorded."""
         ranges = spans.merged(*place.spans(), spans.UNTAGGED)[:, :2].tolist()
-        if self._kept.conflict(ranges, is_write):
+        if self._marked(ranges) & (_KEPT_WRITTEN | _KEPT_READ * is_write):
             return True
-        self._recorded.add(ranges, is_write)
+        self._mark(ranges, _WRITTEN if is_write else _READ)
         return False
 
     def touched(self, with_reads: bool) -> Iterator[Touched]:
         """The bytes that the accesses that are kept have written and, if wanted, those that they have read."""
-        ranges = Ranges(*map(np.concatenate, zip(*map(Ranges.of, self.notes))))
-        stores = ranges.of_kind(True)
-        last = np.ones(len(stores.starts), bool)
-        last[:-1] = stores.starts[1:] != stores.starts[:-1]
-        yield Touched(
-            self._start, True, False, spans.of_runs(stores.starts[last], stores.ends[last], stores.tags[last])
-        )
+        writes = np.concatenate([_written(Ranges.of(notes).of_kind(True)) for notes in self.notes])
+        yield Touched(self._start, True, False, spans.of_runs(*writes[np.argsort(writes[:, 0])].T))
         if with_reads:
-            loads = ranges.of_kind(False)
-            parts = [
-                spans.merged(loads.starts[chosen], loads.ends[chosen], tag)
-                for tag in np.unique(loads.tags).tolist()
-                for chosen in [loads.tags == tag]
-            ]
-            yield Touched(self._start, False, False, spans.joined(parts))
+            parts: dict[int, list[np.ndarray]] = {}
+            for notes in self.notes:
+                for part in _read(Ranges.of(notes).of_kind(False)):
+                    parts.setdefault(int(part[0, 2]), []).append(part)
+            reads = [spans.merged(*np.concatenate(of).T[:2], tag) for tag, of in parts.items()]
+            yield Touched(self._start, False, False, spans.joined(reads))
+
+
+def _written(stores: Ranges) -> np.ndarray:
+    """Spans of stores, of which none overlap but equal ones: the last of these counts."""
+    last = np.ones(len(stores.starts), bool)
+    last[:-1] = stores.starts[1:] != stores.starts[:-1]
+    return spans.of_runs(stores.starts[last], stores.ends[last], stores.tags[last])
+
+
+def _read(loads: Ranges) -> Iterator[np.ndarray]:
+    """Yields the spans of the loads by each instruction."""
+    for tag in np.unique(loads.tags).tolist():
+        chosen = loads.tags == tag
+        yield spans.merged(loads.starts[chosen], loads.ends[chosen], tag)
