@@ -26,7 +26,7 @@ _OF_RUN = LANES  # stands for the lanes of a run in `Ranges.owners`
 _NOBODY = np.iinfo(np.int64).min  # an owner of loads only
 _HALF = np.uint64(32)
 # Marks of a word: accesses that are kept, and others.
-_KEPT_READ, _KEPT_WRITTEN, _READ, _WRITTEN = (np.uint8(1 << bit) for bit in range(4))
+_KEPT_READ, _KEPT_WRITTEN, _READ, _WRITTEN = (1 << bit for bit in range(4))
 NUMBER, HEAD, HOW, FIRST = range(4)
 """Words of a note: the number of its CTA, then those of a record of `access_log`."""
 
@@ -212,7 +212,10 @@ class Apart:
             for notes in self.notes:
                 for part in _read(Ranges.of(notes).of_kind(False)):
                     parts.setdefault(int(part[0, 2]), []).append(part)
-            reads = [spans.merged(*np.concatenate(of).T[:2], tag) for tag, of in parts.items()]
+            reads = []
+            for tag, of in parts.items():
+                starts, ends, _ = np.concatenate(of).T
+                reads.append(spans.merged(starts, ends, tag))
             yield Touched(self._start, False, False, spans.joined(reads))
 
 
