@@ -9,13 +9,13 @@ import pytest
 from nogpu import commands
 from nogpu.cuda import triton_hooks
 from nogpu.cuda.loader import load_ptx
-from nogpu.cuda.programs import fatbin
 from nogpu.errors import EmulatorError, Fault
 from nogpu.hardware.memory import SHARED_BASE
 from nogpu.hardware.properties import RUBIN, DeviceProperties, LaunchConfig, check_launch
 from nogpu.hardware.shared_memory import SharedMemory
 from nogpu.hardware.tensor.core import Mma, MmaForm, MmaOperands
 from nogpu.hardware.tensor.instruction import decode_instruction
+from nogpu.hardware.tensor.multiply import use_amx
 from nogpu.hardware.tensor.tmem import ColumnAllocator, TensorMemory
 from nogpu.ptx import module as ptx
 from tests.support.emulated import run as command
@@ -117,6 +117,84 @@ def test_products_of_a_doubled_k(kind, k, a_type, b_type, scale, block, group, n
         assert np.array_equal(tmem.words[:, n:], rest)
 
 
+def random_scales(rng, scale, rows, count):
+    low, high = (0x30, 0x48) if scale == "ue4m3" else (120, 134)
+    return rng.integers(low, high, (rows, count), np.uint8)
+
+
+@pytest.mark.parametrize("amx", [True, False])
+@pytest.mark.parametrize("mode", [128, 64, 0])
+@pytest.mark.parametrize(("group", "n"), [(1, 8), (1, 192), (1, 256), (2, 64), (2, 256)])
+@pytest.mark.parametrize(
+    ("scale", "block", "ids"),
+    [("ue4m3", 16, (0, 0)), ("ue4m3", 16, (2, 0)), ("ue8m0", 16, (0, 2)), ("ue8m0", 16, (2, 2))]
+    + [("ue8m0", 32, ids) for ids in ((0, 0), (1, 2), (3, 1))],
+)
+def test_products_of_k_of_96(scale, block, ids, group, n, mode, amx):
+    """D = A B, then D = A B + D, against float64. A row's factors begin at its byte of a word and end in the next."""
+    before = use_amx(amx)
+    rng, factors = np.random.default_rng(6), 96 // block
+    ctas, part = [cta() for _ in range(group)], n // group
+    b_codes, b_values = elements(rng, n, 96, "e2m1")
+    b_scales = random_scales(rng, scale, n, factors)
+    b_values, expected = b_values * scale_values(b_scales, scale, block), []
+    for rank, (shared, tmem) in enumerate(ctas):
+        a_codes, a_values = elements(rng, 128, 96, "e2m1")
+        a_scales = random_scales(rng, scale, 128, factors)
+        a = put_operand(shared, A, packed(a_codes, "mxf4nvf4"), mode, 0x4000 if mode == 0 else None)
+        b = put_operand(shared, B, packed(b_codes[rank * part :][:part], "mxf4nvf4"), mode, 0x4000 if mode == 0 else None)
+        for start, codes, rows, first in ((SFA, a_scales, 128, ids[0]), (SFB, b_scales, n, ids[1])):
+            for number in range(factors):
+                word, byte = divmod(first + number, 4)
+                put_scales(tmem, start + word * 4 * -(-rows // 128), codes[:, number : number + 1], byte)
+        expected.append(a_values * scale_values(a_scales, scale, block))
+    idesc = instruction("mxf4nvf4", 128 * group, n, scale=scale, sfa_id=ids[0], sfb_id=ids[1]) | 1 << 31
+    form = MmaForm("mxf4nvf4", group, block)
+    assert run(ctas, form, a, b, idesc) == 2 * 128 * group * n * 96
+    firsts = [floats(tmem)[:, :n].copy() for _, tmem in ctas]
+    run(ctas, form, a, b, idesc, accumulate=True)
+    use_amx(before)
+    for (_, tmem), first, values in zip(ctas, firsts, expected, strict=True):
+        assert_close(first, values, b_values)
+        assert_close(floats(tmem)[:, :n], values, b_values, first.astype(np.float64))
+
+
+def test_rows_of_k_of_96_end_in_their_span():
+    shared, tmem = cta()
+    a, b = (put_operand(shared, place, np.zeros((rows, 48), np.uint8)) for place, rows in ((A, 128), (B, 64)))
+    idesc = NVFP4 | 1 << 31
+    run([(shared, tmem)], MmaForm("mxf4nvf4", 1, 32), a + (80 >> 4), b, idesc)
+    with pytest.raises(Fault, match="48 adjacent bytes start 96 bytes into the swizzle's span of 128"):
+        run([(shared, tmem)], MmaForm("mxf4nvf4", 1, 32), a + (96 >> 4), b, idesc)
+    with pytest.raises(Fault, match=r"leading address \(bit 52\) .* for sm_107a it is not modelled"):
+        run([(shared, tmem)], MmaForm("mxf4nvf4", 1, 32), a | 1 << 52, b, idesc)
+    with pytest.raises(Fault, match="K of 96 and A in tensor memory is not modelled"):
+        run([(shared, tmem)], MmaForm("mxf4nvf4", 1, 32, True), 64, b, idesc)
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_scale_factors_of_a_in_its_lanes(group):
+    """Row r's eight factors of K of 128 are two words in lane r, with nothing in other lanes."""
+    rng = np.random.default_rng(7)
+    ctas, n = [cta() for _ in range(group)], 64
+    b_codes, b_values = elements(rng, n, 128, "e2m1")
+    b_scales, expected = random_scales(rng, "ue4m3", n, 8), []
+    b_values = b_values * scale_values(b_scales, "ue4m3", 16)
+    for rank, (shared, tmem) in enumerate(ctas):
+        a_codes, a_values = elements(rng, 128, 128, "e2m1")
+        a_scales = random_scales(rng, "ue4m3", 128, 8)
+        a = put_operand(shared, A, packed(a_codes, "mxf4nvf4"))
+        b = put_operand(shared, B, packed(b_codes[rank * n // group :][: n // group], "mxf4nvf4"))
+        tmem.words[:, SFA : SFA + 2] = a_scales.view(np.uint32)
+        for first in (0, 4):
+            put_scales(tmem, SFB + first, b_scales[:, first : first + 4])
+        expected.append(a_values * scale_values(a_scales, "ue4m3", 16))
+    idesc = instruction("mxf4nvf4", 128 * group, n, scale="ue4m3") | WIDE["mxf4nvf4"] | 1 << 26
+    run(ctas, MmaForm("mxf4nvf4", group, 16), a, b, idesc)
+    for (_, tmem), values in zip(ctas, expected, strict=True):
+        assert_close(floats(tmem)[:, :n], values, b_values)
+
+
 @pytest.mark.parametrize("transposed", [(1, 0), (0, 1), (1, 1)])
 def test_transposed_operands_of_a_doubled_k(transposed):
     rng = np.random.default_rng(2)
@@ -157,10 +235,15 @@ NVFP4 = instruction("mxf4nvf4", 128, 64, scale="ue8m0")
         ("f8f6f4", 1, None, instruction("f8f6f4", 128, 64, d="f16") | 1 << 29, "D of type f16 is not modelled"),
         ("f8f6f4", 1, None, instruction("f8f6f4", 128, 64, "e2m3") | 1 << 29, "e2m3 and B of type e4m3; must be e4m3"),
         ("mxf4", 1, 32, instruction("mxf4", 128, 64, scale="ue8m0") | 1 << 3, "reserved bit 3 is set"),
-        ("mxf4nvf4", 1, 32, NVFP4 | 1 << 31, "K of 96"),
+        ("mxf4", 1, 32, instruction("mxf4", 128, 64, scale="ue8m0") | 1 << 31, "K of 96 .* kind::mxf4nvf4 sm_107a"),
         ("mxf4nvf4", 1, 32, NVFP4 | 1 << 3 | 1 << 31, "K of 96"),
+        ("mxf4nvf4", 2, 32, NVFP4 | 1 << 31, "K of 96 .* M of 128; must be 256"),
+        ("mxf4nvf4", 1, 16, NVFP4 | 1 << 31 | 1 << 29, "SFA_ID is 1, must be 0 or 2"),
         ("mxf4nvf4", 1, 32, NVFP4 ^ 3 << 23, r"scale type ue5m3 \(bit 24\) of sm_107, which is not modelled"),
-        ("mxf4nvf4", 1, 32, NVFP4 | 1 << 26, "reserved bit 26 of sm_107"),
+        ("mxf4nvf4", 1, 32, NVFP4 | 1 << 25, "reserved bit 25 of sm_107"),
+        ("mxf4nvf4", 1, 32, NVFP4 | 1 << 3 | 1 << 26, "bit 26, A's scale factors in 128 lanes, with K of 128 and block32"),
+        ("mxf4nvf4", 1, 16, NVFP4 | 1 << 26, "bit 26, A's scale factors in 128 lanes, with K of 64 and block16"),
+        ("mxf8f6f4", 1, 32, instruction("mxf8f6f4", 128, 64, scale="ue8m0") | 1 << 26, "bit 26, A's scale"),
         ("mxf4nvf4", 1, 16, NVFP4 | 1 << 3 | 2 << 29, "SFA_ID is 2, must be 0 for"),
         ("mxf4nvf4", 2, 32, instruction("mxf4nvf4", 128, 64, scale="ue8m0") | 1 << 3, "M of 128; must be 256"),
         (
@@ -365,9 +448,7 @@ def test_device_of_commands():
     assert done.returncode == commands.EXIT_USAGE and "no profile models the times of Rubin" in done.stderr
 
 
-def test_fronts_that_are_not_modelled(monkeypatch):
+def test_a_front_that_is_not_modelled(monkeypatch):
     monkeypatch.setenv("NOGPU", "rubin")
-    with pytest.raises(EmulatorError, match="CUDA C.. on Rubin: CuTe DSL and load_ptx only are modelled there"):
-        fatbin.choose([])
-    with pytest.raises(EmulatorError, match="Triton on Rubin"):
+    with pytest.raises(EmulatorError, match=r"Triton on Rubin: CuTe DSL, CUDA C\+\+ and load_ptx only"):
         triton_hooks._target(None)

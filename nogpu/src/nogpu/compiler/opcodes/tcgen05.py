@@ -147,6 +147,10 @@ _MMA_MODIFIERS = (
     r"(?P<shifts>\.ashift)?(?:\.collector::a::(?P<collector>fill|use|lastuse|discard))?"
     r"(?:\.collector::b::(?P<b_collector>fill|use|lastuse|discard))?"
 )
+_COMMIT = (
+    rf"tcgen05\.commit{_CTA_GROUP}\.mbarrier::arrive::one(?P<restricted>\.sync_restrict::shared::read::mma::a)?"
+)
+
 ROWS: list[Row] = [
     called(
         rf"tcgen05\.alloc(?P<exclusive>\.exclusive)?{_CTA_GROUP}\.sync\.aligned(?:\.shared::cta)?\.b32",
@@ -198,14 +202,14 @@ ROWS: list[Row] = [
         takes="[] . b64 b32 . b64?",
     ),
     called(
-        rf"tcgen05\.commit{_CTA_GROUP}\.mbarrier::arrive::one(?:\.shared::cluster)?\.b64",
-        "tcgen05.commit(g, {m}, {group}, {0:x}, None, {issuer})",
+        rf"{_COMMIT}(?:\.shared::cluster)?\.b64",
+        "tcgen05.commit(g, {m}, {group}, {restricted:b}, {0:x}, None, {issuer})",
         writes=0,
         takes="[]",
     ),
     called(
-        rf"tcgen05\.commit{_CTA_GROUP}\.mbarrier::arrive::one(?:\.shared::cluster)?\.multicast::cluster\.b64",
-        "tcgen05.commit(g, {m}, {group}, {0:x}, {1:i}, {issuer})",
+        rf"{_COMMIT}(?:\.shared::cluster)?\.multicast::cluster\.b64",
+        "tcgen05.commit(g, {m}, {group}, {restricted:b}, {0:x}, {1:i}, {issuer})",
         writes=0,
         takes="[] b16",
     ),

@@ -63,7 +63,7 @@ class SmemDescriptor:
         if value & (0xFF << 53 | 3 << 30):
             raise refuse("reserved bits (30, 31 or 53-60) are set, must be 0")
         if value >> 52 & 1:
-            raise refuse("an absolute leading address (bit 52) needs sm_103a")
+            raise refuse("an absolute leading address (bit 52) needs sm_103a; for sm_107a it is not modelled")
         if mode not in _MODES:
             raise refuse(f"swizzling mode {mode} is invalid, must be one of {', '.join(map(str, _MODES))}")
         span, atom = _MODES[mode]
@@ -115,6 +115,10 @@ class Chunks:
             return self
         places = np.ascontiguousarray(np.split(self.places, parts, axis=0 if transposed else 1)[number])
         return Chunks(places, int(places.min()), int(places.max()))
+
+    def doubled(self) -> Chunks:
+        """The chunks, each twice, of rows with one chunk."""
+        return Chunks(np.repeat(self.places, 2, axis=1), self.lowest, self.highest)
 
     def beyond(self, first: int, axis: int) -> Chunks:
         """Chunks from number `first` along an axis of `places` on."""
