@@ -245,12 +245,16 @@ def test_ptx_for_one_architecture_or_family_runs_there_only(monkeypatch):
 
     found = texts("90a", "80", "100f", "100a", "103f", "107", "107a", "110")
     assert ".target sm_100" in fatbin.choose(found)
-    with pytest.raises(EmulatorError, match="holds PTX for sm_107a, PTX for sm_90a, and the device runs PTX up to sm_100a"):
+    with pytest.raises(
+        EmulatorError, match="holds PTX for sm_107a, PTX for sm_90a, and the device runs PTX up to sm_100a"
+    ):
         fatbin.choose(texts("90a", "107a"))
     monkeypatch.setenv("NOGPU", "rubin")
     assert ".target sm_107" in fatbin.choose(found)
     assert ".target sm_103f" in fatbin.choose(texts("80", "100a", "100f", "103f"))
-    with pytest.raises(EmulatorError, match="holds PTX for sm_100a, and the device runs PTX up to sm_107a.*device rubin nvcc"):
+    with pytest.raises(
+        EmulatorError, match="holds PTX for sm_100a, and the device runs PTX up to sm_107a.*device rubin nvcc"
+    ):
         fatbin.choose(texts("100a"))
 
 

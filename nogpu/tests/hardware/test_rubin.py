@@ -3,6 +3,8 @@
 The forms of opcodes and descriptors are those that nvidia-cutlass-dsl 4.8.1 emits for sm_107a.
 """
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
@@ -142,7 +144,9 @@ def test_products_of_k_of_96(scale, block, ids, group, n, mode, amx):
         a_codes, a_values = elements(rng, 128, 96, "e2m1")
         a_scales = random_scales(rng, scale, 128, factors)
         a = put_operand(shared, A, packed(a_codes, "mxf4nvf4"), mode, 0x4000 if mode == 0 else None)
-        b = put_operand(shared, B, packed(b_codes[rank * part :][:part], "mxf4nvf4"), mode, 0x4000 if mode == 0 else None)
+        b = put_operand(
+            shared, B, packed(b_codes[rank * part :][:part], "mxf4nvf4"), mode, 0x4000 if mode == 0 else None
+        )
         for start, codes, rows, first in ((SFA, a_scales, 128, ids[0]), (SFB, b_scales, n, ids[1])):
             for number in range(factors):
                 word, byte = divmod(first + number, 4)
@@ -166,10 +170,37 @@ def test_rows_of_k_of_96_end_in_their_span():
     run([(shared, tmem)], MmaForm("mxf4nvf4", 1, 32), a + (80 >> 4), b, idesc)
     with pytest.raises(Fault, match="48 adjacent bytes start 96 bytes into the swizzle's span of 128"):
         run([(shared, tmem)], MmaForm("mxf4nvf4", 1, 32), a + (96 >> 4), b, idesc)
-    with pytest.raises(Fault, match=r"leading address \(bit 52\) .* for sm_107a it is not modelled"):
-        run([(shared, tmem)], MmaForm("mxf4nvf4", 1, 32), a | 1 << 52, b, idesc)
+    for wrong, reason in (
+        (a | 1 << 52, None),  # all in one span: the leading address is not used
+        (a + (96 >> 4) | 1 << 52, "the absolute leading address 0x10 is not the start of a span"),
+        (put_operand(shared, A, np.zeros((128, 48), np.uint8), 64) | 1 << 52, "needs 128-byte swizzling"),
+    ):
+        with pytest.raises(Fault, match=reason) if reason else nullcontext():
+            run([(shared, tmem)], MmaForm("mxf4nvf4", 1, 32), wrong, b, idesc)
+    with pytest.raises(Fault, match="absolute leading address .* with rows of 64 bytes"):
+        run([(shared, tmem)], MmaForm("mxf4nvf4", 1, 32), a | 1 << 52, b, NVFP4 | WIDE["mxf4nvf4"])
+    with pytest.raises(Fault, match="needs sm_103a or sm_107a"):
+        Mma.decode(MmaForm("mxf4nvf4", 1, 32), MmaOperands(0, a | 1 << 52, b, NVFP4))
     with pytest.raises(Fault, match="K of 96 and A in tensor memory is not modelled"):
         run([(shared, tmem)], MmaForm("mxf4nvf4", 1, 32, True), 64, b, idesc)
+
+
+@pytest.mark.parametrize("start", [48, 80, 96, 112])
+def test_rows_of_k_of_96_cross_spans(start):
+    """Columns of 128 bytes of A and B lie apart: a row goes on at the absolute leading address."""
+    rng, (shared, tmem) = np.random.default_rng(8), cta()
+    values, places = [], []
+    for place, rows in ((A, 128), (B, 64)):
+        codes, decoded = elements(rng, rows, 512, "e2m1")
+        columns = packed(codes, "mxf4nvf4")
+        first = put_operand(shared, place, columns[:, :128])
+        second = place + 128 * rows + 0x400
+        put_operand(shared, second, columns[:, 128:])
+        values.append(decoded[:, 2 * start :][:, :96])
+        places.append((first & ~(0x3FFF << 16)) + (start >> 4) | second >> 4 << 16 | 1 << 52)
+    tmem.words[:, SFA : SFA + 16] = tmem.words[:, SFB : SFB + 16] = 0x7F7F7F7F  # factors of 1
+    run([(shared, tmem)], MmaForm("mxf4nvf4", 1, 32), *places, NVFP4 | 1 << 31)
+    assert_close(floats(tmem)[:, :64], *values)
 
 
 @pytest.mark.parametrize("group", [1, 2])
@@ -241,7 +272,13 @@ NVFP4 = instruction("mxf4nvf4", 128, 64, scale="ue8m0")
         ("mxf4nvf4", 1, 16, NVFP4 | 1 << 31 | 1 << 29, "SFA_ID is 1, must be 0 or 2"),
         ("mxf4nvf4", 1, 32, NVFP4 ^ 3 << 23, r"scale type ue5m3 \(bit 24\) of sm_107, which is not modelled"),
         ("mxf4nvf4", 1, 32, NVFP4 | 1 << 25, "reserved bit 25 of sm_107"),
-        ("mxf4nvf4", 1, 32, NVFP4 | 1 << 3 | 1 << 26, "bit 26, A's scale factors in 128 lanes, with K of 128 and block32"),
+        (
+            "mxf4nvf4",
+            1,
+            32,
+            NVFP4 | 1 << 3 | 1 << 26,
+            "bit 26, A's scale factors in 128 lanes, with K of 128 and block32",
+        ),
         ("mxf4nvf4", 1, 16, NVFP4 | 1 << 26, "bit 26, A's scale factors in 128 lanes, with K of 64 and block16"),
         ("mxf8f6f4", 1, 32, instruction("mxf8f6f4", 128, 64, scale="ue8m0") | 1 << 26, "bit 26, A's scale"),
         ("mxf4nvf4", 1, 16, NVFP4 | 1 << 3 | 2 << 29, "SFA_ID is 2, must be 0 for"),

@@ -147,9 +147,7 @@ _MMA_MODIFIERS = (
     r"(?P<shifts>\.ashift)?(?:\.collector::a::(?P<collector>fill|use|lastuse|discard))?"
     r"(?:\.collector::b::(?P<b_collector>fill|use|lastuse|discard))?"
 )
-_COMMIT = (
-    rf"tcgen05\.commit{_CTA_GROUP}\.mbarrier::arrive::one(?P<restricted>\.sync_restrict::shared::read::mma::a)?"
-)
+_COMMIT = rf"tcgen05\.commit{_CTA_GROUP}\.mbarrier::arrive::one(?P<restricted>\.sync_restrict::shared::read::mma::a)?"
 
 ROWS: list[Row] = [
     called(

@@ -38,7 +38,7 @@ class Image:
 
     @property
     def suffix(self) -> str:
-        """"a" or "f" of PTX for sm_100a or sm_100f, which the number leaves out; else ""."""
+        """ "a" or "f" of PTX for sm_100a or sm_100f, which the number leaves out; else ""."""
         target = _TARGET.search(self.data[:4096]) if self.kind == PTX else None
         return target[1].decode() if target else ""
 
