@@ -470,6 +470,66 @@ def test_descriptors_of_a_b200_start_in_the_first_256_kib():
         Mma.decode(MmaForm("f8f6f4", 1), operands, rubin=True)
 
 
+def reduction_of(words, op, kind, absolute, nan):
+    """The result of a thread, in plain Python."""
+    if kind != "f32":
+        values = [word - (1 << 32) if kind == "s32" and word >> 31 else word for word in words]
+        return (min if op == "min" else max)(values) & 0xFFFFFFFF
+    words = [word & 0x7FFFFFFF if absolute else word for word in words]
+    numbers = [word for word in words if word & 0x7FFFFFFF <= 0x7F800000]
+    if not numbers or (nan and len(numbers) < len(words)):
+        return 0x7FFFFFFF
+    # By value, -0 before +0.
+    order = sorted(numbers, key=lambda word: (float(np.uint32(word).view(np.float32)), not word >> 31))
+    return order[0 if op == "min" else -1]
+
+
+@pytest.mark.parametrize("schedule", ["late", "eager"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        *(f"{op}{more}.f32" for op in ("min", "max") for more in ("", ".abs", ".NaN", ".abs.NaN")),
+        "min.s32",
+        "max.s32",
+        "min.u32",
+        "max.u32",
+    ],
+)
+@pytest.mark.parametrize("shape", ["32x32b", "16x32bx2"])
+def test_reducing_loads(shape, form, schedule):
+    special = np.array([0, 1 << 31, 0x7FC00000, 0xFFC00001, 0x7F800000, 0xFF800000, 1, 0x80000001], np.uint32)
+    words = np.random.default_rng(9).integers(0, 1 << 32, (128, 4), np.uint32)
+    words[::3] = np.random.default_rng(10).choice(special, words[::3].shape)
+    words[0], words[3] = special[2:4].repeat(2), (0, 1 << 31, 0, 1 << 31)
+    split = ", 2" if shape == "16x32bx2" else ""
+    number = 2 if split else 4
+    registers = ", ".join(f"%r{20 + i}" for i in range(number))
+    body = f"""
+    .reg .b32 %tmem; .reg .b32 %red; mov.u32 %r1, smem; mov.u32 %r3, 32; shr.u32 %r2, %tid, 5; setp.ne.u32 %p1, %r2, 0;
+    @%p1 bra ALLOCATED; tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], %r3;
+ALLOCATED: bar.sync 0; ld.shared.b32 %tmem, [%r1]; mad.wide.u32 %rd1, %tid, 16, %a1;
+    ld.global.v4.b32 {{%r10, %r11, %r12, %r13}}, [%rd1];
+    tcgen05.st.sync.aligned.32x32b.x4.b32 [%tmem], {{%r10, %r11, %r12, %r13}}; tcgen05.wait::st.sync.aligned;
+    tcgen05.ld.red.sync.aligned.{shape}.x{number}.{form} {{{registers}}}, %red, [%tmem]{split};
+    tcgen05.wait::ld.sync.aligned; mad.wide.u32 %rd2, %tid, 4, %a0; st.global.b32 [%rd2], %red;
+    bar.sync 0; @%p1 bra END; tcgen05.dealloc.cta_group::1.sync.aligned.b32 %tmem, %r3;
+END:
+"""
+    text = module(body, 2).replace(".version 8.8\n.target sm_100a", ".version 9.4\n.target sm_107a")
+    out = np.zeros(128, np.uint32)
+    parameters = [array.ctypes.data.to_bytes(8, "little") for array in (out, words)]
+    arguments = ptx.parse(text).entries["k"], parameters, (out, words), (128, 1, 1)
+    launch_entry(*arguments, shared=1024, schedule=schedule, properties=RUBIN)
+    op, *modifiers, kind = form.split(".")
+    for thread in range(128):
+        lane = thread // 32 * 32 + thread % 16 if split else thread
+        columns = slice(thread % 32 // 16 * 2, thread % 32 // 16 * 2 + 2) if split else slice(4)
+        expected = reduction_of(words[lane, columns].tolist(), op, kind, "abs" in modifiers, "NaN" in modifiers)
+        assert out[thread] == expected, thread
+    with pytest.raises(EmulatorError, match="ld.red needs sm_103a or sm_107a"):
+        launch_entry(*arguments, shared=1024, properties=DeviceProperties())
+
+
 def test_device_of_commands():
     body = module(store("%tid"))
     for target, code in (("sm_107a", 0), ("sm_100a", commands.EXIT_CODES["refused"])):

@@ -16,6 +16,14 @@ def _tensor_memory_load(code: Code, instruction: Instruction, match: re.Match) -
     code.line(f"tmem.load(g, {code.mask}, {places}, (g, {code.pc}))")
 
 
+def _reducing_load(code: Code, instruction: Instruction, match: re.Match) -> None:
+    """Emits tcgen05.ld.red {r...}, reduced, [taddr] {, split}."""
+    _, _, taddr, *split = instruction.operands
+    reduction = match.group("op"), match.group("type"), bool(match.group("absolute")), bool(match.group("nan"))
+    places = f"{_form(code, split, match)}, {code.address(taddr)}, destinations[{code.pc}]"
+    code.line(f"tmem.load(g, {code.mask}, {places}, (g, {code.pc}), {reduction})")
+
+
 def _tensor_memory_store(code: Code, instruction: Instruction, match: re.Match) -> None:
     taddr, *split, source = instruction.operands
     items = items_of(source)
@@ -173,6 +181,14 @@ ROWS: list[Row] = [
         _tensor_memory_load,
         kind=always_lanes,
         takes="b32* [] #?",
+    ),
+    row(
+        r"tcgen05\.ld\.red\.sync\.aligned\.(?P<shape>32x32b|16x32bx2)\.x(?P<num>2|4|8|16|32|64|128)(?P<pack>(?!))?"
+        r"\.(?P<op>min|max)(?:(?P<absolute>\.abs)?(?P<nan>\.NaN)?(?=\.f32))?\.(?P<type>f32|u32|s32)",
+        _reducing_load,
+        writes=2,
+        kind=always_lanes,
+        takes="b32* b32 [] #?",
     ),
     row(
         rf"tcgen05\.st\.sync\.aligned\.{_TMEM_SHAPE}(?P<pack>\.unpack::16b)?\.b32",

@@ -8,8 +8,8 @@ examples/.../tcgen05/2cta_mma_blockscale_m128.py).
 
 Rubin's K of 128 with blocks of 16 has eight factors in a row. The words with the upper four of all rows follow those
 with the lower four, rows rounded up to 128, as make_tmem_layout_sfa and _sfb of nvidia-cutlass-dsl 4.8.1 lay them out
-(cutlass/utils/blockscaled_layout.py). So do those of K of 96, six or three factors from the scale factor ID on (PTX ISA,
-"Layout of the Scale Factor A Matrix for block16 with K=96", "for block32 with K=96").
+(cutlass/utils/blockscaled_layout.py). So do those of K of 96, six or three factors from the scale factor ID on (PTX
+ISA, "Layout of the Scale Factor A Matrix for block16 with K=96", "for block32 with K=96").
 
 Bit 26 of the descriptor puts the eight of row r of A into lane r, in two columns.
 """
