@@ -20,6 +20,7 @@ from nogpu.hardware.tensor.instruction import decode_instruction
 from nogpu.hardware.tensor.multiply import use_amx
 from nogpu.hardware.tensor.tmem import ColumnAllocator, TensorMemory
 from nogpu.ptx import module as ptx
+from nogpu.sanitizer.observer import Sanitizer
 from tests.support.emulated import run as command
 from tests.support.small_kernels import launch_entry, module, store
 from tests.support.tensor_kernels import WAIT
@@ -419,7 +420,7 @@ def text():
     )
 
 
-def launch(properties, schedule="late"):
+def launch(properties, schedule="late", body=None):
     """(D of two MMAs in columns 560 to 575, the values of A, whose first 16 rows are B)."""
     codes, values = elements(np.random.default_rng(5), 128, 64, "e4m3")
     # Not swizzled: chunks of 16 bytes 128 bytes apart, groups of eight rows 512.
@@ -427,7 +428,7 @@ def launch(properties, schedule="late"):
     out = np.zeros((128, 16), np.float32)
     arrays = out, tile
     parameters = [array.ctypes.data.to_bytes(8, "little") for array in arrays]
-    entry = ptx.parse(text()).entries["k"]
+    entry = ptx.parse(body or text()).entries["k"]
     shared = RUBIN.shared_memory_per_block_optin
     launch_entry(entry, parameters, arrays, (128, 1, 1), shared=shared, schedule=schedule, properties=properties)
     return out, values
@@ -439,6 +440,30 @@ def test_kernel_of_sm_107a(schedule):
     out, values = launch(RUBIN, schedule)
     bound = 2 * 64 * 2.0**-23 * (np.abs(values) @ np.abs(values[:16]).T)
     assert (np.abs(out - 2 * values @ values[:16].T) <= bound).all()
+
+
+RESTRICTED = "one.sync_restrict::shared::read::mma::a.shared"
+
+
+@pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
+def test_a_commit_behind_reads_of_a_orders_nothing_in_tensor_memory(schedule):
+    with pytest.raises(EmulatorError, match=r"tcgen05.ld.* tensor memory columns of the tcgen05.mma.*"):
+        launch(RUBIN, schedule, text().replace("one.shared", RESTRICTED))
+
+
+def test_a_commit_behind_reads_of_a_that_is_refused():
+    body = f"""
+    mov.u32 %r1, smem; setp.ne.u32 %p1, %tid, 0; @%p1 bra END; mbarrier.init.shared.b64 [%r1], 1;
+    tcgen05.commit.cta_group::1.mbarrier::arrive::{RESTRICTED}::cluster.b64 [%r1];
+END:
+"""
+    entry, out = ptx.parse(module(body)).entries["k"], np.zeros(32, np.uint32)
+    arguments = entry, [out.ctypes.data.to_bytes(8, "little")], (out,)
+    launch_entry(*arguments, properties=RUBIN)
+    with pytest.raises(EmulatorError, match="sync_restrict::shared::read::mma::a needs sm_107"):
+        launch_entry(*arguments, properties=DeviceProperties())
+    with pytest.raises(EmulatorError, match="sync_restrict::shared::read::mma::a is not modelled where accesses"):
+        launch_entry(*arguments, properties=RUBIN, sanitizer=Sanitizer())
 
 
 def test_a_b200_refuses_the_kernel(monkeypatch):
