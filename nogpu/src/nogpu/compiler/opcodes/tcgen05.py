@@ -19,7 +19,8 @@ def _tensor_memory_load(code: Code, instruction: Instruction, match: re.Match) -
 def _reducing_load(code: Code, instruction: Instruction, match: re.Match) -> None:
     """Emits tcgen05.ld.red {r...}, reduced, [taddr] {, split}."""
     _, _, taddr, *split = instruction.operands
-    reduction = match.group("op"), match.group("type"), bool(match.group("absolute")), bool(match.group("nan"))
+    groups = match.groupdict()
+    reduction = groups["op"], groups["type"], bool(groups.get("absolute")), bool(groups.get("nan"))
     places = f"{_form(code, split, match)}, {code.address(taddr)}, destinations[{code.pc}]"
     code.line(f"tmem.load(g, {code.mask}, {places}, (g, {code.pc}), {reduction})")
 
@@ -39,7 +40,7 @@ def _form(code: Code, operands: list, match: re.Match) -> tuple[str, int, bool, 
     if needed != (len(operands) == 1) or (needed and not isinstance(operands[0], Immediate)):
         raise code.fail("an immediate split offset goes with shape 16x32bx2 only")
     split = operands[0].value if needed else 0
-    return match.group("shape"), int(match.group("num")), bool(match.group("pack")), split
+    return match.group("shape"), int(match.group("num")), bool(match.groupdict().get("pack")), split
 
 
 def _mma(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -157,6 +158,13 @@ _MMA_MODIFIERS = (
 )
 _COMMIT = rf"tcgen05\.commit{_CTA_GROUP}\.mbarrier::arrive::one(?P<restricted>\.sync_restrict::shared::read::mma::a)?"
 
+_RED = r"tcgen05\.ld\.red\.sync\.aligned\.(?P<shape>32x32b|16x32bx2)\.x(?P<num>2|4|8|16|32|64|128)\.(?P<op>min|max)"
+
+
+def _reducing(pattern: str) -> Row:
+    return row(pattern, _reducing_load, writes=2, kind=always_lanes, takes="b32* b32 [] #?")
+
+
 ROWS: list[Row] = [
     called(
         rf"tcgen05\.alloc(?P<exclusive>\.exclusive)?{_CTA_GROUP}\.sync\.aligned(?:\.shared::cta)?\.b32",
@@ -182,14 +190,8 @@ ROWS: list[Row] = [
         kind=always_lanes,
         takes="b32* [] #?",
     ),
-    row(
-        r"tcgen05\.ld\.red\.sync\.aligned\.(?P<shape>32x32b|16x32bx2)\.x(?P<num>2|4|8|16|32|64|128)(?P<pack>(?!))?"
-        r"\.(?P<op>min|max)(?:(?P<absolute>\.abs)?(?P<nan>\.NaN)?(?=\.f32))?\.(?P<type>f32|u32|s32)",
-        _reducing_load,
-        writes=2,
-        kind=always_lanes,
-        takes="b32* b32 [] #?",
-    ),
+    _reducing(rf"{_RED}(?P<absolute>\.abs)?(?P<nan>\.NaN)?\.(?P<type>f32)"),
+    _reducing(rf"{_RED}\.(?P<type>u32|s32)"),
     row(
         rf"tcgen05\.st\.sync\.aligned\.{_TMEM_SHAPE}(?P<pack>\.unpack::16b)?\.b32",
         _tensor_memory_store,
