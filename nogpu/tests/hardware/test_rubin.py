@@ -509,19 +509,21 @@ def reduction_of(words, op, kind, absolute, nan):
     return order[0 if op == "min" else -1]
 
 
-@pytest.mark.parametrize("schedule", ["late", "eager"])
-@pytest.mark.parametrize(
-    "form",
-    [
-        *(f"{op}{more}.f32" for op in ("min", "max") for more in ("", ".abs", ".NaN", ".abs.NaN")),
-        "min.s32",
-        "max.s32",
-        "min.u32",
-        "max.u32",
-    ],
+REDUCING = (
+    "tcgen05.ld.red.sync.aligned.32x32b.x4.max.f32",
+    "tcgen05.ld.red.sync.aligned.32x32b.x4.max.abs.f32",
+    "tcgen05.ld.red.sync.aligned.32x32b.x4.max.NaN.f32",
+    "tcgen05.ld.red.sync.aligned.32x32b.x4.max.abs.NaN.f32",
+    "tcgen05.ld.red.sync.aligned.32x32b.x4.max.s32",
+    "tcgen05.ld.red.sync.aligned.32x32b.x4.max.u32",
 )
+
+
+@pytest.mark.parametrize("schedule", ["late", "eager"])
+@pytest.mark.parametrize("opcode", REDUCING)
+@pytest.mark.parametrize("op", ["min", "max"])
 @pytest.mark.parametrize("shape", ["32x32b", "16x32bx2"])
-def test_reducing_loads(shape, form, schedule):
+def test_reducing_loads(shape, op, opcode, schedule):
     special = np.array([0, 1 << 31, 0x7FC00000, 0xFFC00001, 0x7F800000, 0xFF800000, 1, 0x80000001], np.uint32)
     words = np.random.default_rng(9).integers(0, 1 << 32, (128, 4), np.uint32)
     words[::3] = np.random.default_rng(10).choice(special, words[::3].shape)
@@ -529,13 +531,14 @@ def test_reducing_loads(shape, form, schedule):
     split = ", 2" if shape == "16x32bx2" else ""
     number = 2 if split else 4
     registers = ", ".join(f"%r{20 + i}" for i in range(number))
+    opcode = opcode.replace("32x32b.x4.max", f"{shape}.x{number}.{op}")
     body = f"""
     .reg .b32 %tmem; .reg .b32 %red; mov.u32 %r1, smem; mov.u32 %r3, 32; shr.u32 %r2, %tid, 5; setp.ne.u32 %p1, %r2, 0;
     @%p1 bra ALLOCATED; tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], %r3;
 ALLOCATED: bar.sync 0; ld.shared.b32 %tmem, [%r1]; mad.wide.u32 %rd1, %tid, 16, %a1;
     ld.global.v4.b32 {{%r10, %r11, %r12, %r13}}, [%rd1];
     tcgen05.st.sync.aligned.32x32b.x4.b32 [%tmem], {{%r10, %r11, %r12, %r13}}; tcgen05.wait::st.sync.aligned;
-    tcgen05.ld.red.sync.aligned.{shape}.x{number}.{form} {{{registers}}}, %red, [%tmem]{split};
+    {opcode} {{{registers}}}, %red, [%tmem]{split};
     tcgen05.wait::ld.sync.aligned; mad.wide.u32 %rd2, %tid, 4, %a0; st.global.b32 [%rd2], %red;
     bar.sync 0; @%p1 bra END; tcgen05.dealloc.cta_group::1.sync.aligned.b32 %tmem, %r3;
 END:
@@ -545,7 +548,7 @@ END:
     parameters = [array.ctypes.data.to_bytes(8, "little") for array in (out, words)]
     arguments = ptx.parse(text).entries["k"], parameters, (out, words), (128, 1, 1)
     launch_entry(*arguments, shared=1024, schedule=schedule, properties=RUBIN)
-    op, *modifiers, kind = form.split(".")
+    modifiers, kind = opcode.split("."), opcode.rpartition(".")[2]
     for thread in range(128):
         lane = thread // 32 * 32 + thread % 16 if split else thread
         columns = slice(thread % 32 // 16 * 2, thread % 32 // 16 * 2 + 2) if split else slice(4)
