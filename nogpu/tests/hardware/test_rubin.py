@@ -558,6 +558,28 @@ END:
         launch_entry(*arguments, shared=1024, properties=DeviceProperties())
 
 
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_reduction_of_uninitialised_columns(stored):
+    """The sanitizer follows uninitialised bits into the result of the reduction, which the kernel branches on."""
+    body = f"""
+    .reg .b32 %tmem; .reg .b32 %red; mov.u32 %r1, smem; mov.u32 %r3, 32; mov.u32 %r4, 1;
+    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], %r3; ld.shared.b32 %tmem, [%r1];
+    {"tcgen05.st.sync.aligned.32x32b.x2.b32 [%tmem], {%r4, %r4}; tcgen05.wait::st.sync.aligned;" if stored else ""}
+    tcgen05.ld.red.sync.aligned.32x32b.x2.max.u32 {{%r20, %r21}}, %red, [%tmem]; tcgen05.wait::ld.sync.aligned;
+    setp.ne.u32 %p1, %red, 1; @%p1 bra END; st.global.b32 [%a0], %r4;
+END: bar.warp.sync -1; tcgen05.fence::before_thread_sync; bar.sync 0; tcgen05.fence::after_thread_sync;
+    tcgen05.dealloc.cta_group::1.sync.aligned.b32 %tmem, %r3;
+"""
+    text, out = (
+        module(body).replace(".version 8.8\n.target sm_100a", ".version 9.4\n.target sm_107a"),
+        np.zeros(32, np.uint32),
+    )
+    arguments = ptx.parse(text).entries["k"], [out.ctypes.data.to_bytes(8, "little")], (out,)
+    with nullcontext() if stored else pytest.raises(EmulatorError, match="uninitialised"):
+        launch_entry(*arguments, properties=RUBIN, sanitizer=Sanitizer())
+    assert out[0] == stored
+
+
 def test_device_of_commands():
     body = module(store("%tid"))
     for target, code in (("sm_107a", 0), ("sm_100a", commands.EXIT_CODES["refused"])):
