@@ -11,8 +11,9 @@ mxf4nvf4 96, and the field of the scale type has two bits: cute/arch/mma_sm107_d
 kinds with scale factors, and nvidia-cutlass-dsl 4.8.1 sets bit 29 when it compiles SM107MmaFP8Op with K of 64. The
 docstrings of that package's SM107 operations (cute/nvgpu/tcgen05/mma.py) say which types and shapes go with a doubled
 K, those of its SM103 operations which go with K of 96. Bit 26 puts A's scale factors of K of 128 with blocks of 16 into
-128 lanes: kernels that cite PTX ISA 9.4 name the bit, ThunderKittens' tests of SM107 have the layout. What no source says is refused: a 16-bit
-D with K of 64 (how often it is rounded), bit 26 with another K, and scale factors of type ue5m3.
+128 lanes: kernels that cite PTX ISA 9.4 name the bit, ThunderKittens' tests of SM107 have the layout. What no source
+says is refused: a 16-bit D with K of 64 (how often it is rounded), bit 26 with another K, and scale factors of type
+ue5m3.
 """
 
 from __future__ import annotations
