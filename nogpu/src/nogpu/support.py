@@ -107,8 +107,9 @@ def lines() -> list[str]:
     profiles = ", ".join(f"`{name}`" for name in sorted(path.stem for path in chip.PROFILES.glob("*.json")))
     text = [*_HEAD.splitlines(), "", "## PTX", ""]
     text += [
-        "Chips: sm_100a (B200) and sm_107a ([Rubin](manual.md#rubin)); `.exclusive` and `.collector::b` are of the "
-        f"latter. `nogpu time` has profiles of {profiles}.",
+        "Chips: sm_100a (B200) and sm_107a ([Rubin](manual.md#rubin)); `tcgen05.ld.red`, `.exclusive`, "
+        "`.collector::b` and `.sync_restrict::shared::read::mma::a` are of the latter. "
+        f"`nogpu time` has profiles of {profiles}.",
         "",
         "| instruction | forms |",
         "|---|---|",

@@ -34,6 +34,38 @@ def test_the_architecture_is_one_that_the_device_runs(values, chosen):
     assert nvcc.architecture(values) == chosen
 
 
+@pytest.mark.parametrize(
+    "values,chosen",
+    [
+        *(([], "107a"), (["native"], "107a"), (["arch=compute_107f,code=sm_107f"], "107a"), (["sm_100"], "100")),
+        (["arch=compute_100f,code=sm_100f"], "100f"),
+        (["arch=compute_100a,code=sm_100a", "arch=compute_107a,code=sm_107a"], "107a"),
+    ],
+)
+def test_architectures_of_a_rubin(values, chosen, monkeypatch):
+    monkeypatch.setenv("NOGPU", "rubin")
+    assert nvcc.architecture(values) == chosen
+    with pytest.raises(nvcc.Usage, match="a Rubin, runs no code for sm_100a, sm_110f: compile for sm_107a"):
+        nvcc.architecture(["sm_100a", "sm_110f"])
+
+
+def test_an_nvcc_that_is_too_old_for_a_rubin_is_named(monkeypatch, tmp_path):
+    old = tmp_path / "bin" / "nvcc"
+    old.parent.mkdir()
+    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo release 13.0, V13.0.88 || echo compute_100 compute_103\n')
+    old.chmod(0o755)
+    monkeypatch.setattr(toolkit.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", os.defpath)
+    monkeypatch.setattr(toolkit.os, "get_exec_path", lambda: [])
+    assert toolkit.nvcc.__wrapped__() == old
+    monkeypatch.setenv("NOGPU", "rubin")
+    with pytest.raises(toolkit.NoCompiler, match=r"nvcc 13.0 \(.*\) knows no sm_107a: pip install nvidia-cuda-nvcc=="):
+        toolkit.nvcc.__wrapped__()
+    old.write_text(old.read_text().replace("compute_103", "compute_107"))
+    assert toolkit.nvcc.__wrapped__() == old
+
+
 @pytest.mark.parametrize("value", ["sm_90a", "sm_120", "compute_103a"])
 def test_architectures_that_it_does_not_run_are_refused(value):
     with pytest.raises(nvcc.Usage, match=f"runs no code for sm_{value.partition('_')[2]}"):
@@ -202,6 +234,28 @@ def test_the_newest_ptx_that_the_device_runs_is_chosen():
     ):
         with pytest.raises(EmulatorError, match=f"the program holds {held}, and the device runs PTX up to sm_100a"):
             fatbin.choose(list(fatbin.images(block(*images))))
+
+
+def test_ptx_for_one_architecture_or_family_runs_there_only(monkeypatch):
+    def texts(*targets):
+        return [
+            fatbin.Image(fatbin.PTX, int(name.strip("af")), f"//\n.version 9.4\n.target sm_{name}\n".encode())
+            for name in targets
+        ]
+
+    found = texts("90a", "80", "100f", "100a", "103f", "107", "107a", "110")
+    assert ".target sm_100" in fatbin.choose(found)
+    with pytest.raises(
+        EmulatorError, match="holds PTX for sm_107a, PTX for sm_90a, and the device runs PTX up to sm_100a"
+    ):
+        fatbin.choose(texts("90a", "107a"))
+    monkeypatch.setenv("NOGPU", "rubin")
+    assert ".target sm_107" in fatbin.choose(found)
+    assert ".target sm_103f" in fatbin.choose(texts("80", "100a", "100f", "103f"))
+    with pytest.raises(
+        EmulatorError, match="holds PTX for sm_100a, and the device runs PTX up to sm_107a.*device rubin nvcc"
+    ):
+        fatbin.choose(texts("100a"))
 
 
 def lz4_blocks():

@@ -17,7 +17,7 @@ from nogpu.cuda.programs.entries import ENTRIES
 from nogpu.errors import EmulatorError
 from tests.support.commands import ROOT
 from tests.support.emulated import copy_libraries, run
-from tests.support.nvcc import needs_nvcc
+from tests.support.nvcc import needs_nvcc, needs_nvcc_for_rubin
 
 SOURCES = ROOT / "tests" / "cuda" / "programs"
 RUNTIME = toolchain.HERE / "cuda" / "programs" / "runtime"
@@ -100,6 +100,24 @@ def test_a_program_with_the_static_runtime():
     done = run(made, "wrong")
     assert done.returncode == 1 and "an illegal memory access was encountered" in done.stdout
     assert "past the end of cuMemAlloc(1536)" in done.stderr and "PTX      line" in done.stderr
+
+
+@needs_nvcc_for_rubin
+@pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
+def test_a_program_for_rubin(schedule):
+    done = run(SOURCES / "rubin.cu", options=["--device", "rubin", "--schedule", schedule])
+    expected = "10.7, 334848 bytes of shared memory, PTX 107\nright\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, expected, "")
+
+
+@needs_nvcc_for_rubin
+def test_an_executable_for_rubin():
+    """The program has the form that NVIDIA's nvcc makes, without machine code."""
+    codes = ("-gencode", "arch=compute_107a,code=compute_107a")
+    made = compiled("rubin.cu", *codes, compiler=toolkit.nvcc())
+    assert run(made, options=["--device", "rubin"]).stdout.endswith("right\n")
+    done = run(made)
+    assert done.returncode and "holds PTX for sm_107a, and the device runs PTX up to sm_100a" in done.stderr
 
 
 @needs_nvcc

@@ -157,6 +157,29 @@ def test_a_fence_that_is_older_than_the_last_store(others):
             launch(body.format(fence=fence), aligned(64), np.zeros(4, np.uint32), threads=64)
 
 
+@pytest.mark.parametrize("fence", ["", "fence.proxy.async;"])
+def test_a_store_that_compiled_code_numbers_again(fence):
+    """Warp 1's stores take the place of warp 0's store, and its fence frees that: compiled code numbers warp 0's store
+    once more, and warp 0's fence ends both marks.
+    """
+    poll = "W{n}: ld.volatile.global.b32 %r2, [%a1]; setp.ne.u32 %p6, %r2, {n}; @%p6 bra W{n};"
+    tell = "mov.u32 %r1, {n}; st.volatile.global.b32 [%a1], %r1;"
+    between = tell.format(n=1) + poll.format(n=2)
+    body = MARKED + "setp.gt.u32 %p4, %tid, 31; @%p4 bra OTHER;"
+    body += LOOP.format(
+        body=f"st.shared.b32 [%r14], %tid; setp.ne.u32 %p5, %r20, 0; @%p5 bra NEXT; {between} NEXT:", n=2
+    )
+    body += fence + COPY.replace("DONE:", "").format(nbytes=128) + "bra DONE; OTHER:" + poll.format(n=1)
+    body += STORES * "st.shared.b32 [%r14+1024], 0;" + "fence.proxy.async;" + tell.format(n=2) + "DONE:"
+    out = aligned(32)
+    if fence:
+        launch(body, out, np.zeros(4, np.uint32), threads=64)
+        assert out.tolist() == list(range(32))
+    else:
+        with pytest.raises(EmulatorError, match=REFUSED):
+            launch(body, out, np.zeros(4, np.uint32), threads=64)
+
+
 def test_lanes_that_do_not_store_mark_nothing():
     """Lane 0 stores to the first 16 bytes, the others' addresses are of the 128 bytes that are copied."""
     body = MARKED + "setp.eq.u32 %p2, %tid, 0; add.u32 %r14, %r14, 124; @%p2 mov.u32 %r14, %r10;"

@@ -3,21 +3,24 @@
 The forms of opcodes and descriptors are those that nvidia-cutlass-dsl 4.8.1 emits for sm_107a.
 """
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
 from nogpu import commands
 from nogpu.cuda import triton_hooks
 from nogpu.cuda.loader import load_ptx
-from nogpu.cuda.programs import fatbin
 from nogpu.errors import EmulatorError, Fault
 from nogpu.hardware.memory import SHARED_BASE
 from nogpu.hardware.properties import RUBIN, DeviceProperties, LaunchConfig, check_launch
 from nogpu.hardware.shared_memory import SharedMemory
 from nogpu.hardware.tensor.core import Mma, MmaForm, MmaOperands
 from nogpu.hardware.tensor.instruction import decode_instruction
+from nogpu.hardware.tensor.multiply import use_amx
 from nogpu.hardware.tensor.tmem import ColumnAllocator, TensorMemory
 from nogpu.ptx import module as ptx
+from nogpu.sanitizer.observer import Sanitizer
 from tests.support.emulated import run as command
 from tests.support.small_kernels import launch_entry, module, store
 from tests.support.tensor_kernels import WAIT
@@ -117,6 +120,113 @@ def test_products_of_a_doubled_k(kind, k, a_type, b_type, scale, block, group, n
         assert np.array_equal(tmem.words[:, n:], rest)
 
 
+def random_scales(rng, scale, rows, count):
+    low, high = (0x30, 0x48) if scale == "ue4m3" else (120, 134)
+    return rng.integers(low, high, (rows, count), np.uint8)
+
+
+@pytest.mark.parametrize("amx", [True, False])
+@pytest.mark.parametrize("mode", [128, 64, 0])
+@pytest.mark.parametrize(("group", "n"), [(1, 8), (1, 192), (1, 256), (2, 64), (2, 256)])
+@pytest.mark.parametrize(
+    ("scale", "block", "ids"),
+    [("ue4m3", 16, (0, 0)), ("ue4m3", 16, (2, 0)), ("ue8m0", 16, (0, 2)), ("ue8m0", 16, (2, 2))]
+    + [("ue8m0", 32, ids) for ids in ((0, 0), (1, 2), (3, 1))],
+)
+def test_products_of_k_of_96(scale, block, ids, group, n, mode, amx):
+    """D = A B, then D = A B + D, against float64. A row's factors begin at its byte of a word and end in the next."""
+    before = use_amx(amx)
+    rng, factors = np.random.default_rng(6), 96 // block
+    ctas, part = [cta() for _ in range(group)], n // group
+    b_codes, b_values = elements(rng, n, 96, "e2m1")
+    b_scales = random_scales(rng, scale, n, factors)
+    b_values, expected = b_values * scale_values(b_scales, scale, block), []
+    for rank, (shared, tmem) in enumerate(ctas):
+        a_codes, a_values = elements(rng, 128, 96, "e2m1")
+        a_scales = random_scales(rng, scale, 128, factors)
+        a = put_operand(shared, A, packed(a_codes, "mxf4nvf4"), mode, 0x4000 if mode == 0 else None)
+        b = put_operand(
+            shared, B, packed(b_codes[rank * part :][:part], "mxf4nvf4"), mode, 0x4000 if mode == 0 else None
+        )
+        for start, codes, rows, first in ((SFA, a_scales, 128, ids[0]), (SFB, b_scales, n, ids[1])):
+            for number in range(factors):
+                word, byte = divmod(first + number, 4)
+                put_scales(tmem, start + word * 4 * -(-rows // 128), codes[:, number : number + 1], byte)
+        expected.append(a_values * scale_values(a_scales, scale, block))
+    idesc = instruction("mxf4nvf4", 128 * group, n, scale=scale, sfa_id=ids[0], sfb_id=ids[1]) | 1 << 31
+    form = MmaForm("mxf4nvf4", group, block)
+    assert run(ctas, form, a, b, idesc) == 2 * 128 * group * n * 96
+    firsts = [floats(tmem)[:, :n].copy() for _, tmem in ctas]
+    run(ctas, form, a, b, idesc, accumulate=True)
+    use_amx(before)
+    for (_, tmem), first, values in zip(ctas, firsts, expected, strict=True):
+        assert_close(first, values, b_values)
+        assert_close(floats(tmem)[:, :n], values, b_values, first.astype(np.float64))
+
+
+def test_rows_of_k_of_96_end_in_their_span():
+    shared, tmem = cta()
+    a, b = (put_operand(shared, place, np.zeros((rows, 48), np.uint8)) for place, rows in ((A, 128), (B, 64)))
+    idesc = NVFP4 | 1 << 31
+    run([(shared, tmem)], MmaForm("mxf4nvf4", 1, 32), a + (80 >> 4), b, idesc)
+    with pytest.raises(Fault, match="48 adjacent bytes start 96 bytes into the swizzle's span of 128"):
+        run([(shared, tmem)], MmaForm("mxf4nvf4", 1, 32), a + (96 >> 4), b, idesc)
+    for wrong, reason in (
+        (a | 1 << 52, None),  # all in one span: the leading address is not used
+        (a + (96 >> 4) | 1 << 52, "the absolute leading address 0x10 is not the start of a span"),
+        (put_operand(shared, A, np.zeros((128, 48), np.uint8), 64) | 1 << 52, "needs 128-byte swizzling"),
+    ):
+        with pytest.raises(Fault, match=reason) if reason else nullcontext():
+            run([(shared, tmem)], MmaForm("mxf4nvf4", 1, 32), wrong, b, idesc)
+    with pytest.raises(Fault, match="absolute leading address .* with rows of 64 bytes"):
+        run([(shared, tmem)], MmaForm("mxf4nvf4", 1, 32), a | 1 << 52, b, NVFP4 | WIDE["mxf4nvf4"])
+    with pytest.raises(Fault, match="needs sm_103a or sm_107a"):
+        Mma.decode(MmaForm("mxf4nvf4", 1, 32), MmaOperands(0, a | 1 << 52, b, NVFP4))
+    with pytest.raises(Fault, match="K of 96 and A in tensor memory is not modelled"):
+        run([(shared, tmem)], MmaForm("mxf4nvf4", 1, 32, True), 64, b, idesc)
+
+
+@pytest.mark.parametrize("start", [48, 80, 96, 112])
+def test_rows_of_k_of_96_cross_spans(start):
+    """Columns of 128 bytes of A and B lie apart: a row goes on at the absolute leading address."""
+    rng, (shared, tmem) = np.random.default_rng(8), cta()
+    values, places = [], []
+    for place, rows in ((A, 128), (B, 64)):
+        codes, decoded = elements(rng, rows, 512, "e2m1")
+        columns = packed(codes, "mxf4nvf4")
+        first = put_operand(shared, place, columns[:, :128])
+        second = place + 128 * rows + 0x400
+        put_operand(shared, second, columns[:, 128:])
+        values.append(decoded[:, 2 * start :][:, :96])
+        places.append((first & ~(0x3FFF << 16)) + (start >> 4) | second >> 4 << 16 | 1 << 52)
+    tmem.words[:, SFA : SFA + 16] = tmem.words[:, SFB : SFB + 16] = 0x7F7F7F7F  # factors of 1
+    run([(shared, tmem)], MmaForm("mxf4nvf4", 1, 32), *places, NVFP4 | 1 << 31)
+    assert_close(floats(tmem)[:, :64], *values)
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_scale_factors_of_a_in_its_lanes(group):
+    """Row r's eight factors of K of 128 are two words in lane r, with nothing in other lanes."""
+    rng = np.random.default_rng(7)
+    ctas, n = [cta() for _ in range(group)], 64
+    b_codes, b_values = elements(rng, n, 128, "e2m1")
+    b_scales, expected = random_scales(rng, "ue4m3", n, 8), []
+    b_values = b_values * scale_values(b_scales, "ue4m3", 16)
+    for rank, (shared, tmem) in enumerate(ctas):
+        a_codes, a_values = elements(rng, 128, 128, "e2m1")
+        a_scales = random_scales(rng, "ue4m3", 128, 8)
+        a = put_operand(shared, A, packed(a_codes, "mxf4nvf4"))
+        b = put_operand(shared, B, packed(b_codes[rank * n // group :][: n // group], "mxf4nvf4"))
+        tmem.words[:, SFA : SFA + 2] = a_scales.view(np.uint32)
+        for first in (0, 4):
+            put_scales(tmem, SFB + first, b_scales[:, first : first + 4])
+        expected.append(a_values * scale_values(a_scales, "ue4m3", 16))
+    idesc = instruction("mxf4nvf4", 128 * group, n, scale="ue4m3") | WIDE["mxf4nvf4"] | 1 << 26
+    run(ctas, MmaForm("mxf4nvf4", group, 16), a, b, idesc)
+    for (_, tmem), values in zip(ctas, expected, strict=True):
+        assert_close(floats(tmem)[:, :n], values, b_values)
+
+
 @pytest.mark.parametrize("transposed", [(1, 0), (0, 1), (1, 1)])
 def test_transposed_operands_of_a_doubled_k(transposed):
     rng = np.random.default_rng(2)
@@ -157,10 +267,21 @@ NVFP4 = instruction("mxf4nvf4", 128, 64, scale="ue8m0")
         ("f8f6f4", 1, None, instruction("f8f6f4", 128, 64, d="f16") | 1 << 29, "D of type f16 is not modelled"),
         ("f8f6f4", 1, None, instruction("f8f6f4", 128, 64, "e2m3") | 1 << 29, "e2m3 and B of type e4m3; must be e4m3"),
         ("mxf4", 1, 32, instruction("mxf4", 128, 64, scale="ue8m0") | 1 << 3, "reserved bit 3 is set"),
-        ("mxf4nvf4", 1, 32, NVFP4 | 1 << 31, "K of 96"),
+        ("mxf4", 1, 32, instruction("mxf4", 128, 64, scale="ue8m0") | 1 << 31, "K of 96 .* kind::mxf4nvf4 sm_107a"),
         ("mxf4nvf4", 1, 32, NVFP4 | 1 << 3 | 1 << 31, "K of 96"),
+        ("mxf4nvf4", 2, 32, NVFP4 | 1 << 31, "K of 96 .* M of 128; must be 256"),
+        ("mxf4nvf4", 1, 16, NVFP4 | 1 << 31 | 1 << 29, "SFA_ID is 1, must be 0 or 2"),
         ("mxf4nvf4", 1, 32, NVFP4 ^ 3 << 23, r"scale type ue5m3 \(bit 24\) of sm_107, which is not modelled"),
-        ("mxf4nvf4", 1, 32, NVFP4 | 1 << 26, "reserved bit 26 of sm_107"),
+        ("mxf4nvf4", 1, 32, NVFP4 | 1 << 25, "reserved bit 25 of sm_107"),
+        (
+            "mxf4nvf4",
+            1,
+            32,
+            NVFP4 | 1 << 3 | 1 << 26,
+            "bit 26, A's scale factors in 128 lanes, with K of 128 and block32",
+        ),
+        ("mxf4nvf4", 1, 16, NVFP4 | 1 << 26, "bit 26, A's scale factors in 128 lanes, with K of 64 and block16"),
+        ("mxf8f6f4", 1, 32, instruction("mxf8f6f4", 128, 64, scale="ue8m0") | 1 << 26, "bit 26, A's scale"),
         ("mxf4nvf4", 1, 16, NVFP4 | 1 << 3 | 2 << 29, "SFA_ID is 2, must be 0 for"),
         ("mxf4nvf4", 2, 32, instruction("mxf4nvf4", 128, 64, scale="ue8m0") | 1 << 3, "M of 128; must be 256"),
         (
@@ -299,7 +420,7 @@ def text():
     )
 
 
-def launch(properties, schedule="late"):
+def launch(properties, schedule="late", body=None):
     """(D of two MMAs in columns 560 to 575, the values of A, whose first 16 rows are B)."""
     codes, values = elements(np.random.default_rng(5), 128, 64, "e4m3")
     # Not swizzled: chunks of 16 bytes 128 bytes apart, groups of eight rows 512.
@@ -307,7 +428,7 @@ def launch(properties, schedule="late"):
     out = np.zeros((128, 16), np.float32)
     arrays = out, tile
     parameters = [array.ctypes.data.to_bytes(8, "little") for array in arrays]
-    entry = ptx.parse(text()).entries["k"]
+    entry = ptx.parse(body or text()).entries["k"]
     shared = RUBIN.shared_memory_per_block_optin
     launch_entry(entry, parameters, arrays, (128, 1, 1), shared=shared, schedule=schedule, properties=properties)
     return out, values
@@ -319,6 +440,30 @@ def test_kernel_of_sm_107a(schedule):
     out, values = launch(RUBIN, schedule)
     bound = 2 * 64 * 2.0**-23 * (np.abs(values) @ np.abs(values[:16]).T)
     assert (np.abs(out - 2 * values @ values[:16].T) <= bound).all()
+
+
+RESTRICTED = "one.sync_restrict::shared::read::mma::a.shared"
+
+
+@pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
+def test_a_commit_behind_reads_of_a_orders_nothing_in_tensor_memory(schedule):
+    with pytest.raises(EmulatorError, match=r"tcgen05.ld.* tensor memory columns of the tcgen05.mma.*"):
+        launch(RUBIN, schedule, text().replace("one.shared", RESTRICTED))
+
+
+def test_a_commit_behind_reads_of_a_that_is_refused():
+    body = f"""
+    mov.u32 %r1, smem; setp.ne.u32 %p1, %tid, 0; @%p1 bra END; mbarrier.init.shared.b64 [%r1], 1;
+    tcgen05.commit.cta_group::1.mbarrier::arrive::{RESTRICTED}::cluster.b64 [%r1];
+END:
+"""
+    entry, out = ptx.parse(module(body)).entries["k"], np.zeros(32, np.uint32)
+    arguments = entry, [out.ctypes.data.to_bytes(8, "little")], (out,)
+    launch_entry(*arguments, properties=RUBIN)
+    with pytest.raises(EmulatorError, match="sync_restrict::shared::read::mma::a needs sm_107"):
+        launch_entry(*arguments, properties=DeviceProperties())
+    with pytest.raises(EmulatorError, match="sync_restrict::shared::read::mma::a is not modelled where accesses"):
+        launch_entry(*arguments, properties=RUBIN, sanitizer=Sanitizer())
 
 
 def test_a_b200_refuses_the_kernel(monkeypatch):
@@ -350,6 +495,91 @@ def test_descriptors_of_a_b200_start_in_the_first_256_kib():
         Mma.decode(MmaForm("f8f6f4", 1), operands, rubin=True)
 
 
+def reduction_of(words, op, kind, absolute, nan):
+    """The result of a thread, in plain Python."""
+    if kind != "f32":
+        values = [word - (1 << 32) if kind == "s32" and word >> 31 else word for word in words]
+        return (min if op == "min" else max)(values) & 0xFFFFFFFF
+    words = [word & 0x7FFFFFFF if absolute else word for word in words]
+    numbers = [word for word in words if word & 0x7FFFFFFF <= 0x7F800000]
+    if not numbers or (nan and len(numbers) < len(words)):
+        return 0x7FFFFFFF
+    # By value, -0 before +0.
+    order = sorted(numbers, key=lambda word: (float(np.uint32(word).view(np.float32)), not word >> 31))
+    return order[0 if op == "min" else -1]
+
+
+REDUCING = (
+    "tcgen05.ld.red.sync.aligned.32x32b.x4.max.f32",
+    "tcgen05.ld.red.sync.aligned.32x32b.x4.max.abs.f32",
+    "tcgen05.ld.red.sync.aligned.32x32b.x4.max.NaN.f32",
+    "tcgen05.ld.red.sync.aligned.32x32b.x4.max.abs.NaN.f32",
+    "tcgen05.ld.red.sync.aligned.32x32b.x4.max.s32",
+    "tcgen05.ld.red.sync.aligned.32x32b.x4.max.u32",
+)
+
+
+@pytest.mark.parametrize("schedule", ["late", "eager"])
+@pytest.mark.parametrize("opcode", REDUCING)
+@pytest.mark.parametrize("op", ["min", "max"])
+@pytest.mark.parametrize("shape", ["32x32b", "16x32bx2"])
+def test_reducing_loads(shape, op, opcode, schedule):
+    special = np.array([0, 1 << 31, 0x7FC00000, 0xFFC00001, 0x7F800000, 0xFF800000, 1, 0x80000001], np.uint32)
+    words = np.random.default_rng(9).integers(0, 1 << 32, (128, 4), np.uint32)
+    words[::3] = np.random.default_rng(10).choice(special, words[::3].shape)
+    words[0], words[3] = special[2:4].repeat(2), (0, 1 << 31, 0, 1 << 31)
+    split = ", 2" if shape == "16x32bx2" else ""
+    number = 2 if split else 4
+    registers = ", ".join(f"%r{20 + i}" for i in range(number))
+    opcode = opcode.replace("32x32b.x4.max", f"{shape}.x{number}.{op}")
+    body = f"""
+    .reg .b32 %tmem; .reg .b32 %red; mov.u32 %r1, smem; mov.u32 %r3, 32; shr.u32 %r2, %tid, 5; setp.ne.u32 %p1, %r2, 0;
+    @%p1 bra ALLOCATED; tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], %r3;
+ALLOCATED: bar.sync 0; ld.shared.b32 %tmem, [%r1]; mad.wide.u32 %rd1, %tid, 16, %a1;
+    ld.global.v4.b32 {{%r10, %r11, %r12, %r13}}, [%rd1];
+    tcgen05.st.sync.aligned.32x32b.x4.b32 [%tmem], {{%r10, %r11, %r12, %r13}}; tcgen05.wait::st.sync.aligned;
+    {opcode} {{{registers}}}, %red, [%tmem]{split};
+    tcgen05.wait::ld.sync.aligned; mad.wide.u32 %rd2, %tid, 4, %a0; st.global.b32 [%rd2], %red;
+    bar.sync 0; @%p1 bra END; tcgen05.dealloc.cta_group::1.sync.aligned.b32 %tmem, %r3;
+END:
+"""
+    text = module(body, 2).replace(".version 8.8\n.target sm_100a", ".version 9.4\n.target sm_107a")
+    out = np.zeros(128, np.uint32)
+    parameters = [array.ctypes.data.to_bytes(8, "little") for array in (out, words)]
+    arguments = ptx.parse(text).entries["k"], parameters, (out, words), (128, 1, 1)
+    launch_entry(*arguments, shared=1024, schedule=schedule, properties=RUBIN)
+    modifiers, kind = opcode.split("."), opcode.rpartition(".")[2]
+    for thread in range(128):
+        lane = thread // 32 * 32 + thread % 16 if split else thread
+        columns = slice(thread % 32 // 16 * 2, thread % 32 // 16 * 2 + 2) if split else slice(4)
+        expected = reduction_of(words[lane, columns].tolist(), op, kind, "abs" in modifiers, "NaN" in modifiers)
+        assert out[thread] == expected, thread
+    with pytest.raises(EmulatorError, match="ld.red needs sm_103a or sm_107a"):
+        launch_entry(*arguments, shared=1024, properties=DeviceProperties())
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_reduction_of_uninitialised_columns(stored):
+    """The sanitizer follows uninitialised bits into the result of the reduction, which the kernel branches on."""
+    body = f"""
+    .reg .b32 %tmem; .reg .b32 %red; mov.u32 %r1, smem; mov.u32 %r3, 32; mov.u32 %r4, 1;
+    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], %r3; ld.shared.b32 %tmem, [%r1];
+    {"tcgen05.st.sync.aligned.32x32b.x2.b32 [%tmem], {%r4, %r4}; tcgen05.wait::st.sync.aligned;" if stored else ""}
+    tcgen05.ld.red.sync.aligned.32x32b.x2.max.u32 {{%r20, %r21}}, %red, [%tmem]; tcgen05.wait::ld.sync.aligned;
+    setp.ne.u32 %p1, %red, 1; @%p1 bra END; st.global.b32 [%a0], %r4;
+END: bar.warp.sync -1; tcgen05.fence::before_thread_sync; bar.sync 0; tcgen05.fence::after_thread_sync;
+    tcgen05.dealloc.cta_group::1.sync.aligned.b32 %tmem, %r3;
+"""
+    text, out = (
+        module(body).replace(".version 8.8\n.target sm_100a", ".version 9.4\n.target sm_107a"),
+        np.zeros(32, np.uint32),
+    )
+    arguments = ptx.parse(text).entries["k"], [out.ctypes.data.to_bytes(8, "little")], (out,)
+    with nullcontext() if stored else pytest.raises(EmulatorError, match="uninitialised"):
+        launch_entry(*arguments, properties=RUBIN, sanitizer=Sanitizer())
+    assert out[0] == stored
+
+
 def test_device_of_commands():
     body = module(store("%tid"))
     for target, code in (("sm_107a", 0), ("sm_100a", commands.EXIT_CODES["refused"])):
@@ -365,9 +595,7 @@ def test_device_of_commands():
     assert done.returncode == commands.EXIT_USAGE and "no profile models the times of Rubin" in done.stderr
 
 
-def test_fronts_that_are_not_modelled(monkeypatch):
+def test_a_front_that_is_not_modelled(monkeypatch):
     monkeypatch.setenv("NOGPU", "rubin")
-    with pytest.raises(EmulatorError, match="CUDA C.. on Rubin: CuTe DSL and load_ptx only are modelled there"):
-        fatbin.choose([])
-    with pytest.raises(EmulatorError, match="Triton on Rubin"):
+    with pytest.raises(EmulatorError, match=r"Triton on Rubin: CuTe DSL, CUDA C\+\+ and load_ptx only"):
         triton_hooks._target(None)

@@ -33,6 +33,15 @@ needs_nvcc = pytest.mark.skipif(
 )
 
 
+def _knows_sm_107(path):
+    return "sm_107" in subprocess.run([path, "--list-gpu-code"], capture_output=True, text=True).stdout.split()
+
+
+needs_nvcc_for_rubin = pytest.mark.skipif(
+    nvcc() is None or shutil.which("g++") is None or not _knows_sm_107(nvcc()), reason="no nvcc for sm_107, or no g++"
+)
+
+
 @functools.cache
 def ptx(source, *options):
     """PTX for sm_100a of a file in tests/cuda."""

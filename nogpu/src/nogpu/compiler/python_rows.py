@@ -58,8 +58,8 @@ class PythonTexts:
         found = {}
         for index, step in enumerate(self._plan.flow.steps):
             if step.instruction.opcode.startswith("tcgen05.ld"):
-                destination = step.instruction.operands[0]
-                items = items_of(destination)
+                row, _ = self._plan.rows[index]
+                items = [item for operand in step.instruction.operands[: row.writes] for item in items_of(operand)]
                 found[index] = [self._slots[x.name].offset if isinstance(x, Register) else -1 for x in items]
         return found
 

@@ -37,15 +37,13 @@ def load_ptx(text: str, schedule: str | None = None, lenient: bool | None = None
 
 
 def _check_target(target: str, line: int) -> None:
-    """Raise EmulatorError for a target whose PTX does not run on the device (PTX ISA, ".target").
-
-    PTX for sm_NN runs on later devices too, for sm_NNa on no other, for sm_NNf on the family only.
-    """
-    major, minor = of_process().capability
+    """Raise EmulatorError for a target whose PTX does not run on the device."""
+    properties = of_process()
+    major, minor = properties.capability
     name = target.partition(",")[0]
     sm = re.fullmatch(r"sm_(\d+)([af]?)", name)
-    number, own = (int(sm[1]) if sm else 0), 10 * major + minor
-    if sm is None or number > own or (sm[2] and number != own):
+    number = int(sm[1]) if sm else 0
+    if sm is None or not properties.runs(number, sm[2]):
         chip = f" ({_CHIPS[number]})" if number in _CHIPS else ""
         reason = f"PTX for {name}{chip}: a device of compute capability {major}.{minor} does not run it"
         raise EmulatorError(reason, ptx_line=line, ptx_text=f".target {target}")

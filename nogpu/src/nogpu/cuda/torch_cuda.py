@@ -152,7 +152,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "get_device_properties": get_device_properties,
     "get_device_capability": lambda device=None: Device.current().properties.capability,
     "get_device_name": lambda device=None: Device.current().properties.name,
-    "get_arch_list": lambda: ["sm_100"],
+    "get_arch_list": lambda: [f"sm_{Device.current().properties.architecture}"],
     "can_device_access_peer": lambda device, peer: False,
     "empty_cache": lambda: None,
     "ipc_collect": lambda: None,

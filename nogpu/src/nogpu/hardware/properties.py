@@ -55,6 +55,20 @@ class DeviceProperties:
         """True if the device is a Rubin, sm_107."""
         return self.capability == RUBIN.capability
 
+    @property
+    def architecture(self) -> int:
+        """The number of the device's target: 100 of sm_100a."""
+        return 10 * self.capability[0] + self.capability[1]
+
+    def runs(self, number: int, suffix: str) -> bool:
+        """True if the device runs PTX for sm_NUMBER with suffix "a", "f" or "" (PTX ISA, ".target").
+
+        PTX for sm_NN runs on later devices too, for sm_NNa on no other, for sm_NNf on those of the family.
+        """
+        if suffix == "a":
+            return number == self.architecture
+        return number <= self.architecture and (not suffix or number in FAMILIES[self.architecture])
+
 
 RUBIN = DeviceProperties(
     name="NVIDIA Rubin (emulated)",
@@ -79,8 +93,11 @@ def of_process() -> DeviceProperties:
 def refuse_rubin(what: str) -> None:
     """Raises EmulatorError if this process emulates a Rubin, where `what` is not modelled."""
     if of_process().is_rubin:
-        raise EmulatorError(f"{what} on Rubin: CuTe DSL and load_ptx only are modelled there")
+        raise EmulatorError(f"{what} on Rubin: CuTe DSL, CUDA C++ and load_ptx only are modelled there")
 
+
+FAMILIES = {100: (100,), 107: (100, 103, 107)}
+"""Architecture -> those whose family-specific PTX, sm_NNf, it runs (ptxas 13.5 compiles it for sm_107a)."""
 
 WARP_THREADS = DeviceProperties.warp_size
 

@@ -121,7 +121,9 @@ class StoreMarks:
         for number in done:
             stores = self._stores.pop(number)
             group, index = stores.issuer
-            del self._numbers[group.warp, index]
+            # Compiled code gives an instruction a second number if others have had its place meanwhile.
+            if self._numbers.get((group.warp, index)) == number:
+                del self._numbers[group.warp, index]
             if stores.place is not None:
                 self._table[stores.place] = 0
         if done and not self._stores:

@@ -58,6 +58,7 @@ typedef struct {
     s32 scale_rows;       // rows whose factors each part of the lanes holds
     s32 scale_parts;      // parts of the lanes, whose rows follow each other: 1 or 2
     s32 scale_byte;       // first factor's byte in the word
+    s32 scales_in_lanes;  // nonzero if the factors of row r are in lane r, without copies
     s32 row_scales;       // factors of a row
     s32 scale_count;      // factors of a row, or of a half of it, when it is decoded
 } Operand;

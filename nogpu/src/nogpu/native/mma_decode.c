@@ -105,11 +105,16 @@ static u32 of_half(u32 factors, const Operand *operand, int halves, int half) {
 }
 
 // Fetches scale factors. Those of row r are bytes of the word in lane r % 32, column r / 32, of every quadrant of its
-// part. Returns 1 if the quadrants differ.
+// part, or of lane r. Returns 1 if the quadrants differ.
 int fetch_scales(const Operand *operand, const Cta *cta, int halves, u32 *codes) {
     int quadrants = TMEM_LANES / QUADRANT / operand->scale_parts, shift = 8 * operand->scale_byte;
     u32 mask = (operand->row_scales == 4 ? ~0u : (1u << 8 * operand->row_scales) - 1) << shift;
     u32 differing = 0;
+    if (operand->scales_in_lanes) {
+        for (int row = 0; row < operand->scale_rows; row++)
+            codes[row] = (cta->tensor[row * TMEM_COLUMNS + operand->scale_column] & mask) >> shift;
+        return 0;
+    }
     for (int part = 0; part < operand->scale_parts; part++) {
         const u32 *first = cta->tensor + part * quadrants * QUADRANT * TMEM_COLUMNS + operand->scale_column;
         u32 *to = codes + part * operand->scale_rows * halves;

@@ -28,13 +28,22 @@ if TYPE_CHECKING:
 
 
 def _submit(
-    g: ActiveGroup, mask: int, cta_group: int, issuer: Issuer, run: Callable[[], None], ctas: list[Cta] | None = None
+    g: ActiveGroup,
+    mask: int,
+    cta_group: int,
+    issuer: Issuer,
+    run: Callable[[], None],
+    ctas: list[Cta] | None = None,
+    restricted: bool = False,
 ) -> None:
-    """Queues an operation. ctas: those whose tensor memory it accesses; None for a commit."""
+    """Queues an operation. ctas: those whose tensor memory it accesses; None for a commit. restricted: as `commit`."""
     g.cta.use_cta_group(cta_group)
     # One thread's operations run in order, and its commits track no other thread's (PTX ISA, "tcgen05.commit").
     thread = *g.warp.key, mask.bit_length()
-    ordered = commits(g, run) if ctas is None else accesses(g, ctas, run, issuer)
+    if restricted:
+        ordered = run
+    else:
+        ordered = commits(g, run) if ctas is None else accesses(g, ctas, run, issuer)
     g.cta.machine.queues.tensor(thread, AsyncOperation(g, issuer, ordered))
 
 
@@ -117,11 +126,25 @@ def mma(g: ActiveGroup, mask: int, form: MmaForm, operands: MmaOperands, issuer:
     _submit(g, mask, form.cta_group, issuer, run, ctas)
 
 
-def commit(g: ActiveGroup, mask: int, cta_group: int, barrier: Operand, multicast: int | None, issuer: Issuer) -> None:
+def commit(
+    g: ActiveGroup,
+    mask: int,
+    cta_group: int,
+    restricted: bool,
+    barrier: Operand,
+    multicast: int | None,
+    issuer: Issuer,
+) -> None:
     """tcgen05.commit: arrives on the mbarrier when all earlier operations of the thread are complete.
 
-    multicast: a bit per CTA of the cluster with an mbarrier at that offset; None: the barrier's own CTA.
+    restricted: True with .sync_restrict::shared::read::mma::a, which waits for no more than the reads of A in shared
+    memory: it orders nothing in tensor memory. multicast: a bit per CTA of the cluster with an mbarrier at that offset;
+    None: the barrier's own CTA.
     """
+    if restricted and not g.grid.properties.is_rubin:
+        raise Fault("tcgen05.commit.sync_restrict::shared::read::mma::a needs sm_107 (ptxas 13.5)")
+    if restricted and g.cta.cluster.events.is_observed:
+        raise Fault("tcgen05.commit.sync_restrict::shared::read::mma::a is not modelled where accesses are followed")
     cta, offset = shared_target(g, pick(barrier, mask))
     ctas = [cta] if multicast is None else started(g, multicast_ranks(g, multicast))
     targets = [(cta, cta.mbarrier(offset)) for cta in ctas]
@@ -132,4 +155,4 @@ def commit(g: ActiveGroup, mask: int, cta_group: int, barrier: Operand, multicas
             deliver(g, barrier, "tcgen05.commit", issuer, partial(barrier.arrive, 1, "tcgen05.commit", issuer))
 
     one_lane(mask, "tcgen05.commit")
-    _submit(g, mask, cta_group, issuer, run)
+    _submit(g, mask, cta_group, issuer, run, restricted=restricted)

@@ -17,6 +17,7 @@ import numpy as np
 from nogpu.arithmetic.lanes import FULL
 from nogpu.errors import Fault, doubt, ordering_fault
 from nogpu.hardware.tensor.order import IssuedAccess, Release, columns_mask, fence_after, fence_before
+from nogpu.hardware.tensor.reduction import Reduction, reduced
 from nogpu.hardware.tensor.tmem import Form, Place, fragment, touched_columns
 from nogpu.ops.active_lanes import pick, whole_warp
 from nogpu.ops.memory import shared_target
@@ -141,16 +142,34 @@ def load(
     taddr: Operand,
     destinations: np.ndarray,
     issuer: Issuer,
+    reduction: Reduction | None = None,
 ) -> None:
-    """Issues tcgen05.ld. destinations: int32[registers], the slots that it writes at completion (`Registers.fill`)."""
+    """Issues tcgen05.ld. destinations: int32[registers], the slots that it writes at completion (`Registers.fill`).
+
+    reduction: that of .red, whose result goes to the last slot.
+    """
+    if reduction is not None and not g.grid.properties.is_rubin:
+        raise Fault("tcgen05.ld.red needs sm_103a or sm_107a (ptxas 13.5)")
     place = _access(g, mask, "tcgen05.ld", form, taddr, issuer)
     finish_stores(g)
     fill = partial(g.warp.registers.fill, destinations, mask, g.cta.tmem.words, place[0], fragment(form))
+    if reduction is not None:
+        fill = partial(_fill_reduced, g, mask, destinations, place[0], fragment(form), reduction)
     # A warp with exited lanes completes its load without a call of `postpones`, on which later random choices depend.
     if mask != FULL or not g.cta.machine.postpones():
         fill()
     else:
         g.warp.tensor.queue.append(_Pending(issuer[1], False, fill))
+
+
+def _fill_reduced(
+    g: ActiveGroup, mask: int, destinations: np.ndarray, start: int, places: np.ndarray, reduction: Reduction
+) -> None:
+    """Completes a tcgen05.ld.red."""
+    words, fill = g.cta.tmem.words, g.warp.registers.fill
+    fill(destinations[:-1], mask, words, start, places)
+    found = reduced(words.reshape(-1)[start + places], reduction)
+    fill(destinations[-1:], mask, found, 0, np.arange(len(found))[None])
 
 
 def store(

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nogpu.hardware.tensor.elements import NARROW_BITS
-from nogpu.hardware.tensor.instruction import OPERAND_ROW_BYTES
 from nogpu.hardware.tensor.order import COLUMNS
 from nogpu.hardware.tensor.tmem import LANES, TensorMemory, split_address
 from nogpu.hardware.tma.swizzle import CHUNK, CHUNK_TYPE, chunk_view
@@ -50,7 +49,7 @@ def _chosen(invalid: np.ndarray, one: int, two: int, kind: type) -> np.ndarray:
     return np.where(invalid, kind(two), kind(one))
 
 
-def _codes(element: str, k: int, invalid: np.ndarray, in_tensor_memory: bool) -> np.ndarray:
+def _codes(element: str, is_padded: bool, invalid: np.ndarray, in_tensor_memory: bool) -> np.ndarray:
     """uint8, in the shape of `invalid`: bytes of an operand whose elements are 2 where `invalid` is not 0, else 1."""
     one, two = _CODES[element]
     width = _WIDTHS.get(element)
@@ -60,7 +59,7 @@ def _codes(element: str, k: int, invalid: np.ndarray, in_tensor_memory: bool) ->
     bits = NARROW_BITS.get(element, 8)
     if bits == 8:
         return _chosen(invalid != 0, one, two, np.uint8)
-    if k * bits == OPERAND_ROW_BYTES * 8:
+    if not is_padded:
         return _chosen(invalid != 0, one * 17, two * 17, np.uint8)
     if in_tensor_memory:
         return _chosen(invalid != 0, one << _HELD_SHIFT[bits], two << _HELD_SHIFT[bits], np.uint8)
@@ -179,7 +178,6 @@ class Products:
         known: 0 takes all operands as known.
         """
         op = mma.op
-        k = op.k // op.passes // op.halves
         scratch = self._scratch_for(shadows)
         for (shared, tensor), (shadow, words) in zip(scratch, shadows, strict=True):
             for chunks, element in ((mma.a_chunks, op.a_type), (mma.b_chunks, op.b_type)):
@@ -189,7 +187,7 @@ class Products:
                         if known is None
                         else np.zeros((*chunks.places.shape[:-1], chunks.places.shape[-1] * CHUNK), np.uint8)
                     )
-                    codes = _codes(element, k, invalid, False)
+                    codes = _codes(element, op.padded, invalid, False)
                     chunk_view(shared)[chunks.places] = codes.view(CHUNK_TYPE)
             places = [(scales.column, scales.columns, scales.scale_type) for scales in mma.scales]
             if mma.a_chunks is None:
@@ -200,7 +198,7 @@ class Products:
                 if scale_type:
                     codes = _chosen(raw != 0, *_CODES[scale_type], np.uint8)
                 else:
-                    codes = _codes(op.a_type, k, raw, True)
+                    codes = _codes(op.a_type, op.padded, raw, True)
                 tensor.words[:, column : column + columns] = codes.view(np.uint32)
             tensor.words[:, mma.column : mma.column + op.columns] = _SENTINEL
         if mma.metadata is not None:

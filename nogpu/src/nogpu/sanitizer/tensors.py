@@ -55,6 +55,9 @@ class Tensors:
                 origin = shadow.origin(column, issuer)
                 for item, bits in zip(items_of(instruction.operands[0]), values, strict=False):
                     self._files.set(g.warp, item, chosen(g.warp.live), bits.astype(np.uint64), origin)
+                if instruction.opcode.startswith("tcgen05.ld.red"):
+                    of_any = np.bitwise_or.reduce(values).astype(np.uint64)
+                    self._files.set(g.warp, instruction.operands[1], chosen(g.warp.live), of_any, origin)
             return
         items = items_of(instruction.operands[1])
         values = np.array([registers.bits(item) for item in items], np.uint32)

@@ -16,6 +16,15 @@ def _tensor_memory_load(code: Code, instruction: Instruction, match: re.Match) -
     code.line(f"tmem.load(g, {code.mask}, {places}, (g, {code.pc}))")
 
 
+def _reducing_load(code: Code, instruction: Instruction, match: re.Match) -> None:
+    """Emits tcgen05.ld.red {r...}, reduced, [taddr] {, split}."""
+    _, _, taddr, *split = instruction.operands
+    groups = match.groupdict()
+    reduction = groups["op"], groups["type"], bool(groups.get("absolute")), bool(groups.get("nan"))
+    places = f"{_form(code, split, match)}, {code.address(taddr)}, destinations[{code.pc}]"
+    code.line(f"tmem.load(g, {code.mask}, {places}, (g, {code.pc}), {reduction})")
+
+
 def _tensor_memory_store(code: Code, instruction: Instruction, match: re.Match) -> None:
     taddr, *split, source = instruction.operands
     items = items_of(source)
@@ -31,7 +40,7 @@ def _form(code: Code, operands: list, match: re.Match) -> tuple[str, int, bool, 
     if needed != (len(operands) == 1) or (needed and not isinstance(operands[0], Immediate)):
         raise code.fail("an immediate split offset goes with shape 16x32bx2 only")
     split = operands[0].value if needed else 0
-    return match.group("shape"), int(match.group("num")), bool(match.group("pack")), split
+    return match.group("shape"), int(match.group("num")), bool(match.groupdict().get("pack")), split
 
 
 def _mma(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -147,6 +156,15 @@ _MMA_MODIFIERS = (
     r"(?P<shifts>\.ashift)?(?:\.collector::a::(?P<collector>fill|use|lastuse|discard))?"
     r"(?:\.collector::b::(?P<b_collector>fill|use|lastuse|discard))?"
 )
+_COMMIT = rf"tcgen05\.commit{_CTA_GROUP}\.mbarrier::arrive::one(?P<restricted>\.sync_restrict::shared::read::mma::a)?"
+
+_RED = r"tcgen05\.ld\.red\.sync\.aligned\.(?P<shape>32x32b|16x32bx2)\.x(?P<num>2|4|8|16|32|64|128)\.(?P<op>min|max)"
+
+
+def _reducing(pattern: str) -> Row:
+    return row(pattern, _reducing_load, writes=2, kind=always_lanes, takes="b32* b32 [] #?")
+
+
 ROWS: list[Row] = [
     called(
         rf"tcgen05\.alloc(?P<exclusive>\.exclusive)?{_CTA_GROUP}\.sync\.aligned(?:\.shared::cta)?\.b32",
@@ -172,6 +190,8 @@ ROWS: list[Row] = [
         kind=always_lanes,
         takes="b32* [] #?",
     ),
+    _reducing(rf"{_RED}(?P<absolute>\.abs)?(?P<nan>\.NaN)?\.(?P<type>f32)"),
+    _reducing(rf"{_RED}\.(?P<type>u32|s32)"),
     row(
         rf"tcgen05\.st\.sync\.aligned\.{_TMEM_SHAPE}(?P<pack>\.unpack::16b)?\.b32",
         _tensor_memory_store,
@@ -198,14 +218,14 @@ ROWS: list[Row] = [
         takes="[] . b64 b32 . b64?",
     ),
     called(
-        rf"tcgen05\.commit{_CTA_GROUP}\.mbarrier::arrive::one(?:\.shared::cluster)?\.b64",
-        "tcgen05.commit(g, {m}, {group}, {0:x}, None, {issuer})",
+        rf"{_COMMIT}(?:\.shared::cluster)?\.b64",
+        "tcgen05.commit(g, {m}, {group}, {restricted:b}, {0:x}, None, {issuer})",
         writes=0,
         takes="[]",
     ),
     called(
-        rf"tcgen05\.commit{_CTA_GROUP}\.mbarrier::arrive::one(?:\.shared::cluster)?\.multicast::cluster\.b64",
-        "tcgen05.commit(g, {m}, {group}, {0:x}, {1:i}, {issuer})",
+        rf"{_COMMIT}(?:\.shared::cluster)?\.multicast::cluster\.b64",
+        "tcgen05.commit(g, {m}, {group}, {restricted:b}, {0:x}, {1:i}, {issuer})",
         writes=0,
         takes="[] b16",
     ),

@@ -23,6 +23,7 @@ from typing import Any
 from nogpu import store, toolchain
 from nogpu.cuda.programs import toolkit
 from nogpu.errors import EmulatorError
+from nogpu.hardware.properties import of_process
 
 _SEAL = "libraries.sealed"
 _QUIET = ("build_directory", "verbose")  # arguments that the result does not depend on
@@ -34,6 +35,8 @@ def install() -> None:
 
     module: Any = cpp_extension
     os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(store.root() / "extensions"))
+    if of_process().is_rubin and not os.environ.get("TORCH_CUDA_ARCH_LIST"):
+        module._get_cuda_arch_flags = lambda cflags=None: []  # torch 2.13 knows no 10.7; without a name nvcc takes it
     os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "10.0a")
     with contextlib.suppress(EmulatorError, RuntimeError):  # raised where something is built
         module.CUDA_HOME = str(toolkit.home())
@@ -49,7 +52,7 @@ def install() -> None:
 
 def install_environment() -> None:
     """Make TVM-FFI and programs that look for nvcc themselves find our toolkit; ours finds NVIDIA's at PATH's end."""
-    os.environ.setdefault("TVM_FFI_CUDA_ARCH_LIST", "10.0a")
+    os.environ.setdefault("TVM_FFI_CUDA_ARCH_LIST", "{}.{}a".format(*of_process().capability))
     with contextlib.suppress(EmulatorError, RuntimeError):  # raised where something is built
         home, nvcc = toolkit.home(), toolkit.nvcc()
         libraries = [str(home / "lib64"), *filter(None, [os.environ.get("LIBRARY_PATH")])]
@@ -83,7 +86,7 @@ def _apart(original: Callable[..., Any]) -> Callable[..., Any]:
     def load(*arguments: Any, **keywords: Any) -> Any:
         given = signature.bind(*arguments, **keywords).arguments
         if given.get("build_directory") is None:
-            what = [str(toolkit.home())]
+            what = [str(toolkit.home()), str(of_process().architecture)]
             what += [f"{name}={value!r}" for name, value in given.items() if name not in _QUIET]
             key = hashlib.sha256(repr(what).encode()).hexdigest()[:16]
             folder = Path(os.environ["TORCH_EXTENSIONS_DIR"]) / f"{given['name']}-{key}"

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nogpu.errors import EmulatorError
-from nogpu.hardware.properties import refuse_rubin
+from nogpu.hardware.properties import of_process
 
 WRAPPER_MAGIC, BLOCK_MAGIC = 0x466243B1, 0xBA55ED50
 _BLOCK = struct.Struct("<IHHQ")
@@ -24,7 +25,7 @@ _IMAGE = struct.Struct("<HHIQI8xI8xQ8xQ")
 PTX, MACHINE_CODE = 1, 2
 _LZ4, _ZSTD = 0x2000, 0x8000  # flags
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-BEST = 100  # sm_100: the newest architecture whose PTX the device runs
+_TARGET = re.compile(rb"^\.target\s+sm_\d+([af]?)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,12 @@ class Image:
     kind: int
     architecture: int  # 100 for sm_100, sm_100a and sm_100f
     data: bytes  # decompressed
+
+    @property
+    def suffix(self) -> str:
+        """ "a" or "f" of PTX for sm_100a or sm_100f, which the number leaves out; else ""."""
+        target = _TARGET.search(self.data[:4096]) if self.kind == PTX else None
+        return target[1].decode() if target else ""
 
 
 def ptx(wrapper: int) -> str:
@@ -72,13 +79,15 @@ def images(block: bytes) -> Iterator[Image]:
 
 def choose(found: list[Image]) -> str:
     """The PTX for the newest architecture that the device runs. Raises EmulatorError where there is none."""
-    refuse_rubin("CUDA C++")
-    texts = [image for image in found if image.kind == PTX and image.architecture <= BEST]
+    properties = of_process()
+    texts = [image for image in found if image.kind == PTX and properties.runs(image.architecture, image.suffix)]
     if not texts:
-        held = sorted({f"{'PTX' if i.kind == PTX else 'machine code'} for sm_{i.architecture}" for i in found})
+        kinds = {PTX: "PTX"}
+        held = sorted({f"{kinds.get(i.kind, 'machine code')} for sm_{i.architecture}{i.suffix}" for i in found})
+        own, device = f"{properties.architecture}a", " --device rubin" if properties.is_rubin else ""
         raise EmulatorError(
-            f"the program holds {', '.join(held) or 'nothing'}, and the device runs PTX up to sm_100a: compile it with "
-            "-gencode arch=compute_100a,code=compute_100a, or by `nogpu run nvcc`"
+            f"the program holds {', '.join(held) or 'nothing'}, and the device runs PTX up to sm_{own}: compile it "
+            f"with -gencode arch=compute_{own},code=compute_{own}, or by `nogpu run{device} nvcc`"
         )
     best = max(texts, key=lambda image: image.architecture)
     return best.data.partition(b"\0")[0].decode()

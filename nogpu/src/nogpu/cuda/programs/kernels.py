@@ -16,7 +16,6 @@ MAX_THREADS, STATIC_SHARED, CONSTANT, LOCAL, REGISTERS, PTX_VERSION, BINARY_VERS
 MAX_DYNAMIC_SHARED, CARVEOUT, CLUSTER_WIDTH, CLUSTER_HEIGHT, CLUSTER_DEPTH = 8, 9, 11, 12, 13
 NONPORTABLE_CLUSTER, CLUSTER_POLICY = 14, 15
 SHARED_MEMORY_MODE, MOST_MODE = 16, 4  # cudaFuncAttribute only, since CUDA 13.4; cudaSharedMemoryMode
-_VERSION = 100  # of PTX and machine code: 10 * major + minor of the compute capability
 
 
 class Attributes(ctypes.Structure):
@@ -50,8 +49,8 @@ def attribute(kernel: Kernel, number: int) -> int:
         CONSTANT: lambda kernel: 0,
         LOCAL: lambda kernel: 0,
         REGISTERS: lambda kernel: kernel.registers,
-        PTX_VERSION: lambda kernel: _VERSION,
-        BINARY_VERSION: lambda kernel: _VERSION,
+        PTX_VERSION: lambda kernel: current().properties().architecture,
+        BINARY_VERSION: lambda kernel: current().properties().architecture,
         MAX_DYNAMIC_SHARED: lambda kernel: kernel.dynamic_shared_limit,
         CARVEOUT: lambda kernel: -1,
         CLUSTER_WIDTH: lambda kernel: cluster[0],
@@ -102,8 +101,8 @@ def get_attributes(result: int, handle: int) -> None:
         shared_bytes=kernel.static_shared_bytes,
         max_threads=kernel.max_threads,
         registers=kernel.registers,
-        ptx_version=_VERSION,
-        binary_version=_VERSION,
+        ptx_version=current().properties().architecture,
+        binary_version=current().properties().architecture,
         max_dynamic_shared=kernel.dynamic_shared_limit,
         carveout=-1,
         cluster_required=int(kernel.entry.cluster is not None),

@@ -20,11 +20,11 @@ from pathlib import Path
 
 if __name__ == "__main__":  # run as a file, to start fast: the package has to be found from here
     sys.path[0] = str(Path(__file__).resolve().parents[3])
-    os.environ.pop("NOGPU", None)
 
 from nogpu import store
 from nogpu.cuda.programs import toolkit
 from nogpu.errors import EmulatorError
+from nogpu.hardware.properties import of_process
 
 _WITH_VALUE = (
     "-gencode",
@@ -41,7 +41,6 @@ _OPTIONS_FILES = ("-optf", "--options-file")
 _VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")
 _PARTS = re.compile(r"(?:compute|sm|lto)_(\d+)([af]?)")
 _SUFFIXES = (".cu", ".cpp", ".cc", ".cxx", ".c", ".C")
-BEST = 100
 MAX_ENTRIES = 16  # per command and source, one for each version of headers
 
 
@@ -55,17 +54,18 @@ def architecture(values: list[str]) -> str:
     Raises Usage if the device runs none of them (PTX ISA, ".target").
     """
     found = {(int(number), suffix) for value in values for number, suffix in _PARTS.findall(value)}
+    properties = of_process()
+    own = properties.architecture
     if not found or any(value in ("native", "all", "all-major") for value in values):
-        found.add((BEST, "a"))
-    # "f" is for the family, which ends in "a" here, since PTX for it runs nowhere else.
-    runs = [
-        (number, "a" if suffix else "") for number, suffix in found if number <= BEST and (not suffix or number == BEST)
-    ]
+        found.add((own, "a"))
+    runs = [(number, suffix) for number, suffix in found if properties.runs(number, suffix)]
     if not runs:
         names = ", ".join(sorted(f"sm_{number}{suffix}" for number, suffix in found))
-        raise Usage(f"the device, a B200, runs no code for {names}: compile for sm_100a")
+        chip = "a Rubin" if properties.is_rubin else "a B200"
+        raise Usage(f"the device, {chip}, runs no code for {names}: compile for sm_{own}a")
     number, suffix = max(runs)
-    return f"{number}{suffix}"
+    # "f" of the device's own architecture is the same to it as "a".
+    return f"{number}{'a' if suffix and number == own else suffix}"
 
 
 def rewritten(arguments: list[str]) -> list[str]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from nogpu import store, toolchain
 from nogpu.cuda.programs.libraries import PROGRAM, library
 from nogpu.errors import EmulatorError
+from nogpu.hardware.properties import of_process
 
 NVCC = "nvcc"
 _ELF = b"\x7fELF"
@@ -40,6 +41,7 @@ def command(program: list[str], variables: dict[str, str]) -> tuple[list[str], d
 
     Raises EmulatorError for a program that cannot run, and for a .cu file that does not compile.
     """
+    os.environ["NOGPU"] = variables["NOGPU"]  # nvcc compiles for that device
     if program[0] == NVCC:
         from nogpu.cuda.programs import toolkit
 
@@ -120,7 +122,8 @@ def compiled(source: Path, shared: bool = False) -> Path:
     toolkit.nvcc()
     home = toolkit.home()
     options = ["-std=c++17", "-O2", "-lineinfo", "-lcuda"] + (["-shared", "-Xcompiler", "-fPIC"] if shared else [])
-    key = hashlib.sha256(repr((str(source), source.read_bytes(), options, str(home))).encode()).hexdigest()[:16]
+    decides = str(source), source.read_bytes(), options, str(home), of_process().architecture
+    key = hashlib.sha256(repr(decides).encode()).hexdigest()[:16]
     folder = store.root() / "executables"
     folder.mkdir(exist_ok=True)
     result = folder / f"{source.stem}-{key}{'.so' if shared else ''}"

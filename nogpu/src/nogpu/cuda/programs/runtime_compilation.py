@@ -13,6 +13,7 @@ import torch.cuda._utils
 from nogpu import store, toolchain
 from nogpu.cuda.programs import status
 from nogpu.errors import EmulatorError
+from nogpu.hardware.properties import of_process
 
 MAX_KERNELS = 256  # kernels that the cache keeps
 # A pointer to the kernel, whose value in the PTX is the kernel's name there, also that of a template's instance.
@@ -37,7 +38,7 @@ def compiled(
     from nogpu.cuda.programs import toolkit  # needed where kernels are compiled
 
     source = f'#line 1 "{kernel_name}.cu"\n{kernel_source}' + _NAMED.format(name=kernel_name)
-    options = [f"-arch=sm_{compute_capability or '100a'}", "-std=c++17", "-lineinfo"]
+    options = [f"-arch=sm_{compute_capability or f'{of_process().architecture}a'}", "-std=c++17", "-lineinfo"]
     options += [*(f"-I{folder}" for folder in cuda_include_dirs or ()), *(nvcc_options or ())]
     key = hashlib.sha256(repr((source, options, str(toolkit.home()), toolkit.version())).encode()).hexdigest()[:16]
     folder = store.root() / "kernels"

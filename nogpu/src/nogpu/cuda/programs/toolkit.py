@@ -17,6 +17,7 @@ import functools
 import hashlib
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -28,6 +29,7 @@ from nogpu import store, toolchain
 from nogpu.cuda.programs import tensor_headers
 from nogpu.cuda.programs.libraries import LINKED, LINKED_NAME, PROGRAM, library
 from nogpu.errors import EmulatorError
+from nogpu.hardware.properties import of_process
 
 
 class NoCompiler(EmulatorError, store.SetupError):
@@ -38,31 +40,56 @@ MISSING = (
     "CUDA C++ needs NVIDIA's compiler: pip install 'nogpu[cuda]' (nvidia-cuda-nvcc, nvidia-nvvm, nvidia-cuda-crt, "
     "nvidia-cuda-runtime and nvidia-cuda-cccl of PyPI), or set CUDA_HOME to a CUDA toolkit of version 13"
 )
+RECENT = "pip install nvidia-cuda-nvcc==13.5.37 nvidia-nvvm nvidia-cuda-crt nvidia-cuda-runtime nvidia-cuda-cccl"
 HEADERS = toolchain.HERE / "cuda" / "programs" / "cuda_headers"
 TORCH_HEADERS = toolchain.HERE / "cuda" / "programs" / "torch_headers"
 
 
 @functools.cache
 def nvcc() -> Path:
-    """NVIDIA's nvcc. Raises NoCompiler, which names the extra, if there is none of CUDA 13."""
+    """NVIDIA's nvcc. Raises NoCompiler, which names the extra, if there is none of CUDA 13 for the device."""
     namespace = importlib.util.find_spec("nvidia")
     folders = [Path(place) / "cu13" for place in (namespace.submodule_search_locations or () if namespace else ())]
     folders += [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     found = [folder / "bin" / "nvcc" for folder in folders]
     found += [Path(folder) / "nvcc" for folder in os.get_exec_path()]
+    old = None
     for path in found:
         if os.access(path, os.X_OK) and not _is_ours(path) and _fits(path):
-            return path
-    raise NoCompiler(MISSING)
+            if _knows_device(path):
+                return path
+            old = old or path
+    raise NoCompiler(f"{_release(old)} ({old}) knows no {_target()}: {RECENT}" if old else MISSING)
 
 
 def _is_ours(path: Path) -> bool:
     return b"programs/nvcc.py" in path.read_bytes()[:1000]
 
 
+def _printed(path: Path, option: str) -> str:
+    return subprocess.run([path, option], capture_output=True, text=True, check=False).stdout
+
+
+def _release(path: Path) -> str:
+    """ "nvcc 13.0" for a compiler of that release."""
+    found = re.search(r"release (\d+\.\d+)", _printed(path, "--version"))
+    return f"nvcc {found[1]}" if found else "nvcc"
+
+
 def _fits(path: Path) -> bool:
     """True for an nvcc of CUDA 13, whose structures runtime/ fills in."""
-    return "release 13." in subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+    return _release(path).startswith("nvcc 13.")
+
+
+def _target() -> str:
+    return f"sm_{of_process().architecture}a"
+
+
+def _knows_device(path: Path) -> bool:
+    """True for an nvcc that compiles for the device. All of CUDA 13 do for a B200."""
+    properties = of_process()
+    known = _printed(path, "--list-gpu-arch").split() if properties.is_rubin else ()
+    return not properties.is_rubin or f"compute_{properties.architecture}" in known
 
 
 @functools.cache

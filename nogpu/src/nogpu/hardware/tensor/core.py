@@ -11,7 +11,7 @@ of the exact sum, K being the elements of a row (8 to 128); it is exact where ev
 significant bits. A 16-bit D is rounded once more. kind::i8 is exact. The order depends on whether the CPU has AMX.
 
 A sparse A (tcgen05.mma.sp) is expanded by its metadata (`sparsity.py`), and multiplied as a dense one. A doubled K
-(Rubin) is two products, the second of which is added to the first.
+(Rubin) is two products, the second of which is added to the first. K of 96 is three, each of a chunk of 16 bytes a row.
 
 A pair of CTAs (cta_group::2) is given as (even, odd), and one call does the work of both.
 
@@ -34,7 +34,7 @@ from nogpu.errors import Fault
 from nogpu.hardware.tensor.copy import check_chunks, observe_chunks
 from nogpu.hardware.tensor.descriptors import Chunks, SmemDescriptor, k_major, mn_major
 from nogpu.hardware.tensor.elements import WIDTHS
-from nogpu.hardware.tensor.instruction import OPERAND_ROW_BYTES, MmaInstruction, decode_instruction
+from nogpu.hardware.tensor.instruction import MIDDLE_K, OPERAND_ROW_BYTES, MmaInstruction, decode_instruction
 from nogpu.hardware.tensor.multiply import ILLEGAL_INDEX, ROW_CHUNKS, Multiplication, Place, Result
 from nogpu.hardware.tensor.order import COLUMNS, columns_mask
 from nogpu.hardware.tensor.scale_factors import ScaleFactors
@@ -164,6 +164,8 @@ class Mma:
             )
         a_chunks = None
         if form.a_in_tmem:
+            if op.k == MIDDLE_K:
+                raise Fault("tcgen05.mma with K of 96 and A in tensor memory is not modelled")
             _check_a_in_tmem(op, a, lane)
         else:
             row = op.k // op.halves, op.row_bytes
@@ -243,6 +245,8 @@ class Mma:
         op, passes = self.op, self.op.passes
         a_chunks = self.a_chunks and self.a_chunks.part(number, passes, op.a_transposed)
         b_chunks = self.b_chunks.part(number, passes, op.b_transposed)
+        if op.k == MIDDLE_K:  # rows of the call have two chunks, of which it decodes the first
+            a_chunks, b_chunks = a_chunks and a_chunks.doubled(), b_chunks.doubled()
         a_column = split_address(self.a)[1] + number * OPERAND_ROW_BYTES // 4
         a = Place(a_chunks, op.a_transposed, WIDTHS.get(op.a_type, 1), op.rows, a_column, op.sparse)
         b = Place(b_chunks, op.b_transposed, WIDTHS.get(op.b_type, 1), op.n // op.cta_group, 0)
@@ -349,7 +353,7 @@ def _scales(op: MmaInstruction, sfa: int, sfb: int) -> tuple[ScaleFactors, ...]:
         factors
         for number in range(op.passes)
         for factors in (
-            ScaleFactors.at(op, "tcgen05.mma SFA", sfa, op.rows, 1, op.sfa_id, number),
+            ScaleFactors.at(op, "tcgen05.mma SFA", sfa, op.rows, 1, op.sfa_id, number, op.sfa_in_lanes),
             ScaleFactors.at(op, "tcgen05.mma SFB", sfb, op.n, halves, op.sfb_id, number),
         )
     )

@@ -24,6 +24,8 @@ _MODES = {0: (0, CHUNK), 1: (128, 2 * CHUNK), 2: (128, CHUNK), 4: (64, CHUNK), 6
 """Swizzling mode (bits 61-63) -> (span, atom) in bytes: atoms trade places within a span."""
 
 _CORE_ROWS = 8
+MIDDLE_ROW_BYTES = 48
+"""Bytes of a row of mxf4nvf4's K of 96."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class SmemDescriptor:
     swizzle: int  # span in bytes, 0: none
     atom: int  # bytes that the swizzle keeps together, 16 or 32
     base: int  # 128-byte units by which the swizzle's pattern starts after its natural boundary
+    absolute: bool = False  # `leading` is the offset in the CTA's window at which rows go on that cross a span
 
     @staticmethod
     @lru_cache(maxsize=4096)
@@ -60,18 +63,21 @@ class SmemDescriptor:
                 f"reserved bits {start_bits}-15 are {reserved}, must be 0: the start address has {start_bits + 4} "
                 f"bits, of which bits 0-{start_bits - 1} hold the upper {start_bits}"
             )
-        if value & (0xFF << 53 | 3 << 30):
+        absolute = bool(value >> 52 & 1)
+        if absolute and not rubin:
+            raise refuse("an absolute leading address (bit 52) needs sm_103a or sm_107a")
+        if value & (0xFF << 53 | 3 << 30) & ~(absolute << 30):
             raise refuse("reserved bits (30, 31 or 53-60) are set, must be 0")
-        if value >> 52 & 1:
-            raise refuse("an absolute leading address (bit 52) needs sm_103a")
         if mode not in _MODES:
             raise refuse(f"swizzling mode {mode} is invalid, must be one of {', '.join(map(str, _MODES))}")
         span, atom = _MODES[mode]
         # The base offset says where a swizzling mode's repeating pattern starts (PTX ISA, "Shared Memory Descriptor",
         # table of starting addresses). Without swizzling there is none; Triton sets it by the address in all modes.
         base = value >> 49 & 7 if span else 0
-        leading, stride = (value >> 16 & 0x3FFF) << 4, (value >> 32 & 0x3FFF) << 4
-        return SmemDescriptor(value, (value & 0xFFFF) << 4, leading, stride, span, atom, base)
+        if absolute and (mode != 2 or base):
+            raise refuse("an absolute leading address (bit 52) needs 128-byte swizzling (mode 2) and base offset 0")
+        leading, stride = (value >> 16 & (0x7FFF if absolute else 0x3FFF)) << 4, (value >> 32 & 0x3FFF) << 4
+        return SmemDescriptor(value, (value & 0xFFFF) << 4, leading, stride, span, atom, base, absolute)
 
     def refuse(self, what: str, section: str) -> Fault:
         """Fault that names this descriptor, the reason and a section of the PTX ISA."""
@@ -116,6 +122,10 @@ class Chunks:
         places = np.ascontiguousarray(np.split(self.places, parts, axis=0 if transposed else 1)[number])
         return Chunks(places, int(places.min()), int(places.max()))
 
+    def doubled(self) -> Chunks:
+        """The chunks, each twice, of rows with one chunk."""
+        return Chunks(np.repeat(self.places, 2, axis=1), self.lowest, self.highest)
+
     def beyond(self, first: int, axis: int) -> Chunks:
         """Chunks from number `first` along an axis of `places` on."""
         if not first:
@@ -141,6 +151,8 @@ def k_major(descriptor: int, rows: int, row_chunks: int, rubin: bool = False) ->
 
     Groups of eight rows are `stride` apart. With swizzling a group's rows are a span apart and a row's chunks adjacent;
     `leading` is not used. Without swizzling a group's rows are 16 bytes apart and a row's chunks `leading`.
+
+    Rows of 48 bytes (K of 96) may go on in another span, where the first row does at the absolute leading address.
     """
     matrix = SmemDescriptor.decode(descriptor, rubin)
     span = matrix.swizzle
@@ -148,11 +160,26 @@ def k_major(descriptor: int, rows: int, row_chunks: int, rubin: bool = False) ->
         matrix.require_stride("stride dimension byte offset", matrix.stride)
     row, chunk = np.arange(rows)[:, None], np.arange(row_chunks)
     starts = matrix.start + row // _CORE_ROWS * matrix.stride + row % _CORE_ROWS * (span or CHUNK)
+    if matrix.absolute:
+        return _chunks(matrix, _crossing(matrix, starts, chunk))
     if span:
         matrix.require_span(starts, row_chunks * CHUNK)
     elif row_chunks > 1:
         matrix.require_stride("leading dimension byte offset", matrix.leading)
     return _chunks(matrix, starts + chunk * (CHUNK if span else matrix.leading))
+
+
+def _crossing(matrix: SmemDescriptor, starts: np.ndarray, chunk: np.ndarray) -> np.ndarray:
+    """Byte offsets of the chunks of rows of 48 bytes that may cross their span (PTX ISA, tcgen05: "Leading dimension
+    absolute address").
+    """
+    if len(chunk) * CHUNK != MIDDLE_ROW_BYTES:
+        raise matrix.refuse(f"an absolute leading address (bit 52) with rows of {len(chunk) * CHUNK} bytes", STRIDES)
+    before = (matrix.swizzle - matrix.start % matrix.swizzle) // CHUNK  # chunks in front of the span's end
+    if before < len(chunk) and matrix.leading % matrix.swizzle:
+        raise matrix.refuse(f"the absolute leading address {matrix.leading:#x} is not the start of a span", STRIDES)
+    beyond = starts - matrix.start + matrix.leading + (chunk - before) * CHUNK
+    return np.where(chunk < before, starts + chunk * CHUNK, beyond)
 
 
 @lru_cache(maxsize=4096)
@@ -164,6 +191,8 @@ def mn_major(descriptor: int, k: int, row_chunks: int, rubin: bool = False) -> C
     elements of K, which are 16 bytes apart; atoms are `stride` apart along M or N and `leading` along K.
     """
     matrix = SmemDescriptor.decode(descriptor, rubin)
+    if matrix.absolute:
+        raise matrix.refuse("an absolute leading address (bit 52) of an M- or N-major matrix", STRIDES)
     row, chunk = np.arange(k)[:, None], np.arange(row_chunks)
     span = matrix.swizzle
     leading, stride = ("leading dimension byte offset", matrix.leading), ("stride dimension byte offset", matrix.stride)

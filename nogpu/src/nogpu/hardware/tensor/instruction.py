@@ -6,12 +6,14 @@ ISA (release 9.2: "Matrix Shape", "Instruction Descriptor", "Block Scaling", "Tr
 CUTLASS's static assertions require larger steps of N than the PTX ISA's table of shapes (f16 with M = 128, A in tensor
 memory), the table decides.
 
-On Rubin (sm_107) a bit of the descriptor doubles K for kinds f8f6f4, mxf8f6f4 and mxf4nvf4, and the field of the scale
-type has two bits: cute/arch/mma_sm107_desc.hpp of CUTLASS has the bits of both kinds with scale factors, and
-nvidia-cutlass-dsl 4.8.1 sets bit 29 when it compiles SM107MmaFP8Op with K of 64. The docstrings of that package's SM107
-operations (cute/nvgpu/tcgen05/mma.py) say which types and shapes go with a doubled K. What neither source says is
-refused: a 16-bit D with K of 64 (how often it is rounded), K of 96, scale factors of type ue5m3, and CUTLASS's reserved
-bit 26.
+On Rubin (sm_107) a bit of the descriptor doubles K for kinds f8f6f4, mxf8f6f4 and mxf4nvf4, bit 31 makes K of
+mxf4nvf4 96, and the field of the scale type has two bits: cute/arch/mma_sm107_desc.hpp of CUTLASS has the bits of both
+kinds with scale factors, and nvidia-cutlass-dsl 4.8.1 sets bit 29 when it compiles SM107MmaFP8Op with K of 64. The
+docstrings of that package's SM107 operations (cute/nvgpu/tcgen05/mma.py) say which types and shapes go with a doubled
+K, those of its SM103 operations which go with K of 96. Bit 26 puts A's scale factors of K of 128 with blocks of 16 into
+128 lanes: kernels that cite PTX ISA 9.4 name the bit, ThunderKittens' tests of SM107 have the layout. What no source
+says is refused: a 16-bit D with K of 64 (how often it is rounded), bit 26 with another K, and scale factors of type
+ue5m3.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ SCALE_FACTOR_ID = "PTX ISA, Scale Factor A ID and Scale Factor B ID"
 
 SPARSITY = "PTX ISA, tcgen05: Sparse Matrices, Sparsity selector"
 
+MIDDLE_K = 96  # of mxf4nvf4 on Rubin
 OPERAND_ROW_BYTES = 32
 """Bytes of a row of A or B in one instruction without a doubled K (padding of 4- and 6-bit elements included).
 
@@ -156,6 +159,7 @@ class MmaInstruction:
     selector: int = 0  # sparsity selector: the column of the metadata's two that counts, of kinds that need one
     stationary: bool = False  # .ws
     max_shift: int = 0  # largest shift of B's columns, with .ws
+    sfa_in_lanes: bool = False  # A's scale factors are in the lanes of its rows
 
     @cached_property
     def rows(self) -> int:
@@ -192,8 +196,8 @@ class MmaInstruction:
 
     @cached_property
     def passes(self) -> int:
-        """Parts of K with 32 bytes of a row each: 2 if a dense K is doubled, else 1."""
-        return self.k // self.halves // KINDS[self.kind].k
+        """Parts of K that are multiplied one after the other: 2 if a dense K is doubled, 3 of a K of 96, else 1."""
+        return 3 if self.k == MIDDLE_K else self.k // self.halves // KINDS[self.kind].k
 
     @cached_property
     def halves(self) -> int:
@@ -203,7 +207,7 @@ class MmaInstruction:
     @cached_property
     def row_bytes(self) -> int:
         """Bytes of a stored row of A, padding of 4- and 6-bit elements included."""
-        return OPERAND_ROW_BYTES * self.passes
+        return OPERAND_ROW_BYTES * self.k // self.halves // KINDS[self.kind].k
 
     @cached_property
     def flops(self) -> int:
@@ -244,10 +248,15 @@ def decode_instruction(
         raise _refuse(idesc, f"sparsity bits 0-2 are {idesc & 7}, must be 0 without .sp")
     if idesc >> 6 & 1:
         raise _refuse(idesc, "reserved bit 6 is set, must be 0")
-    if rubin and rules.scales and idesc >> 24 & 7:
-        fields = {1: "scale type ue5m3 (bit 24)", 2: "reserved bit 25", 4: "reserved bit 26"}
-        raise _refuse(idesc, f"{fields[(idesc >> 24 & 7) & -(idesc >> 24 & 7)]} of sm_107, which is not modelled")
+    if rubin and rules.scales and idesc >> 24 & 3:
+        field = "scale type ue5m3 (bit 24)" if idesc >> 24 & 1 else "reserved bit 25"
+        raise _refuse(idesc, f"{field} of sm_107, which is not modelled")
     k = 2 * rules.k if wide else rules.k
+    if rubin and kind == "mxf4nvf4" and not (wide or sparse) and idesc >> 31:
+        k = MIDDLE_K
+    sfa_in_lanes = rubin and bool(rules.scales) and bool(idesc >> 26 & 1)
+    if sfa_in_lanes and not (kind == "mxf4nvf4" and wide and block == 16):
+        raise _refuse(idesc, f"bit 26, A's scale factors in 128 lanes, with K of {k} and block{block}: not modelled")
     # A sparse A has as many scale factors as a dense one, of twice as many elements.
     if rules.scales:
         own = _block_scaled_fields(idesc, kind, rules, block, k)
@@ -260,12 +269,12 @@ def decode_instruction(
     if not rules.negates and (negate_a or negate_b):
         raise _refuse(idesc, f"negated A or B (bits 13, 14), not supported by kind::{kind}", TRANSPOSE)
     b_transposed = bool(idesc >> 16 & 1)
-    m, n = _shape(idesc, kind, cta_group, rules, b_transposed, b_type, stationary)
+    m, n = _shape(idesc ^ sfa_in_lanes << 26, kind, cta_group, rules, b_transposed, b_type, stationary)
     if sparse and rules.scales and m != 128 * cta_group:
         raise _refuse(idesc, f"M is {m}, must be {128 * cta_group} for sparse kind::{kind} of a pair", MATRIX_SHAPE)
     if wide and stationary:
         raise _refuse(idesc, f"K of {k} with .ws on sm_107, which is not modelled: no source has it", WIDE)
-    if wide:
+    if wide or k == MIDDLE_K:
         _check_wide(idesc, kind, cta_group, k, m, (a_type, b_type, own.d_type))
     return MmaInstruction(
         kind=kind,
@@ -288,6 +297,7 @@ def decode_instruction(
         selector=selector,
         stationary=stationary,
         max_shift=_SHIFTS[idesc >> 30] if stationary else 0,
+        sfa_in_lanes=sfa_in_lanes,
     )
 
 
@@ -378,7 +388,9 @@ class _Fields(NamedTuple):
 
 
 def _wide_mask(rules: Kind, k: int) -> int:
-    """Mask of the bit that doubles K, 0 if K is not doubled."""
+    """Mask of the bit that makes K larger, 0 if it is not."""
+    if k == MIDDLE_K:
+        return 1 << 31
     return 0 if rules.wide_bit is None or k == rules.k else 1 << rules.wide_bit
 
 
@@ -404,12 +416,16 @@ def _block_scaled_fields(idesc: int, kind: str, rules: Kind, block: int, k: int)
         raise _refuse(idesc, f"reserved bit 3 is set for kind::{kind}")
     if others >> 31:
         raise _refuse(
-            idesc, "K of 96 (bit 31) needs sm_103a" if rules.k == 64 else f"reserved bit 31 is set for kind::{kind}"
+            idesc,
+            "K of 96 (bit 31) needs sm_103a, or of dense kind::mxf4nvf4 sm_107a"
+            if rules.k == 64
+            else f"reserved bit 31 is set for kind::{kind}",
         )
     scale_type = ("ue4m3", "ue8m0")[idesc >> 23 & 1]
     if scale_type not in rules.scales[block]:
         raise _refuse(idesc, f"scale type {scale_type} with kind::{kind} and block{block}", BLOCK_SCALING)
-    legal = range(0, 4, k // block)
+    # A row of K of 96 may begin in the middle of a word and end in the next.
+    legal = range(0, 4, 2 if k // block == 6 else 1 if k // block == 3 else k // block)
     ids = {"sfa_id": idesc >> 29 & 3, "sfb_id": idesc >> 4 & 3}
     for name, value in ids.items():
         if value not in legal:

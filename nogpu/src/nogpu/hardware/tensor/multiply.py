@@ -15,7 +15,6 @@ from nogpu import headers
 from nogpu.arithmetic.numerics import DECODED, E2M1, E2M1_PAIRS, UE4M3, UE8M0
 from nogpu.hardware.native import library
 from nogpu.hardware.tensor.elements import NARROW_BITS
-from nogpu.hardware.tensor.instruction import OPERAND_ROW_BYTES
 
 if TYPE_CHECKING:
     from nogpu.hardware.shared_memory import SharedMemory
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 _Operand = headers.structure("native/mma.h", "Operand")
 _PAIRS, _BYTES, _PADDED, _HELD = headers.constants("native/mma.h", "PAIRS", "BYTES", "PADDED", "HELD")
-ILLEGAL_INDEX, ROW_CHUNKS = headers.constants("native/mma.h", "ILLEGAL_INDEX", "ROW_CHUNKS")
+ILLEGAL_INDEX, ROW_CHUNKS, PART_K = headers.constants("native/mma.h", "ILLEGAL_INDEX", "ROW_CHUNKS", "PART_K")
 _WHOLE = dict(zip(("f16", "bf16", "tf32"), headers.constants("native/mma.h", "F16", "BF16", "TF32")))
 _D_TYPES = dict(zip(("f32", "f16", "s32"), headers.constants("native/mma.h", "D_F32", "D_F16", "D_S32")))
 _SCALES = {"ue4m3": UE4M3, "ue8m0": UE8M0}
@@ -161,7 +160,7 @@ def _operand(element: str, op: MmaInstruction, place: Place, scales: ScaleFactor
     operand.values = values.ctypes.data
     operand.low, operand.high = _exponents(values)
     operand.bits = NARROW_BITS.get(element, 8)
-    if op.k // op.halves * operand.bits == OPERAND_ROW_BYTES * 8:
+    if operand.bits == 8 or not op.padded:
         operand.format = _BYTES if operand.bits == 8 else _PAIRS
     elif place.chunks is None:
         operand.format = _HELD
@@ -171,9 +170,11 @@ def _operand(element: str, op: MmaInstruction, place: Place, scales: ScaleFactor
         operand.scales = _SCALES[scales.scale_type].ctypes.data
         if operand.format == _PAIRS:
             operand.values = E2M1_PAIRS.ctypes.data
-            operand.products = _PRODUCTS[scales.scale_type].ctypes.data
+            if op.k // op.halves == PART_K:  # products are looked up by whole rows
+                operand.products = _PRODUCTS[scales.scale_type].ctypes.data
         operand.scale_column, operand.scale_byte, operand.row_scales = scales.column, scales.first_byte, scales.count
         # Each half of a row has the table's two blocks, even if all of it has one factor (`pairs_to_bf16`).
         operand.scale_count = min(scales.count, 2) if op.sparse else scales.count
         operand.scale_rows, operand.scale_parts = scales.rows // scales.halves, scales.halves
+        operand.scales_in_lanes = scales.in_lanes
     return operand

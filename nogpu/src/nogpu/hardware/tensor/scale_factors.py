@@ -8,7 +8,10 @@ examples/.../tcgen05/2cta_mma_blockscale_m128.py).
 
 Rubin's K of 128 with blocks of 16 has eight factors in a row. The words with the upper four of all rows follow those
 with the lower four, rows rounded up to 128, as make_tmem_layout_sfa and _sfb of nvidia-cutlass-dsl 4.8.1 lay them out
-(cutlass/utils/blockscaled_layout.py).
+(cutlass/utils/blockscaled_layout.py). So do those of K of 96, six or three factors from the scale factor ID on (PTX
+ISA, "Layout of the Scale Factor A Matrix for block16 with K=96", "for block32 with K=96").
+
+Bit 26 of the descriptor puts the eight of row r of A into lane r, in two columns.
 """
 
 from __future__ import annotations
@@ -39,14 +42,22 @@ class ScaleFactors:
     scale_type: str  # ue4m3 or ue8m0
     block: int  # elements per factor
     user: str  # name in messages
+    in_lanes: bool = False  # the factors of row r are in lane r
 
     @staticmethod
     def at(
-        op: MmaInstruction, user: str, taddr: int, rows: int, halves: int, first_byte: int, number: int = 0
+        op: MmaInstruction,
+        user: str,
+        taddr: int,
+        rows: int,
+        halves: int,
+        first_byte: int,
+        number: int = 0,
+        in_lanes: bool = False,
     ) -> ScaleFactors:
         """Scale factors of an MMA at tensor memory address `taddr`, for part `number` of K.
 
-        Raises Fault for a lane other than 0.
+        in_lanes: True if those of row r are in lane r. Raises Fault for a lane other than 0.
         """
         lane, column = split_address(taddr & _ID_BITS)
         if lane:
@@ -55,6 +66,10 @@ class ScaleFactors:
         columns = -(-rows // halves // QUADRANT)
         count = op.k // op.passes // op.block
         words, first_byte = divmod(first_byte + number * count, 4)
+        if in_lanes:
+            return ScaleFactors(
+                column + words, 1, rows, halves, first_byte, count, op.scale_type, op.block, user, in_lanes=True
+            )
         column += words * -(-rows // _ATOM_ROWS) * (_ATOM_ROWS // QUADRANT)
         return ScaleFactors(column, columns, rows, halves, first_byte, count, op.scale_type, op.block, user)
 
@@ -64,6 +79,8 @@ class ScaleFactors:
 
     def check_copies(self, tmem: TensorMemory) -> None:
         """Raises Fault where the copies in the quadrants differ for a row that is in use."""
+        if self.in_lanes:
+            return
         words = np.ascontiguousarray(tmem.words[:, self.column : self.column + self.columns])
         codes = words.view(np.uint8).reshape(_QUADRANTS, QUADRANT, self.columns, 4)
         for half, part in enumerate(np.split(codes[..., self.first_byte : self.first_byte + self.count], self.halves)):
