@@ -174,7 +174,8 @@ def test_counts_by_lane():
     """The lanes of a warp arrive with counts and bytes of their own: 0 + 1 + ... + 31 bytes, CUB's one lane of many."""
     body = """
         add.u32 %r2, %tid, 1; mbarrier.arrive.shared.b64 _, [%r10], %r2;
-        mbarrier.arrive.expect_tx.shared.b64 _, [%r10], %tid; mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r10], %tid;
+        mbarrier.arrive.expect_tx.shared.b64 _, [%r10], %tid;
+        mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r10], %tid;
         mbarrier.test_wait.parity.shared.b64 %p3, [%r10], 0;
         mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r10], %tid;
         mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r10], %tid;
