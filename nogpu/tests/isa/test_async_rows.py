@@ -275,6 +275,21 @@ def test_stores_with_a_byte_mask(hint):
     assert np.array_equal(out, np.where(kept, data, 0xEE))
 
 
+@pytest.mark.parametrize("mask,refused", [(0x7FE0, False), (0xFFE0, True), (0x7FF0, True)])
+def test_a_byte_mask_may_end_a_store_outside_of_memory(mask, refused):
+    """The 16 bytes from 5 before out to 1 behind it, as CUB ends a tile."""
+    memory, data = aligned(np.full(16, 0xEE, np.uint8)), aligned(np.arange(128, dtype=np.uint8))
+    body = f"""{SETUP} {STAGED} mov.b16 %h1, {mask}; sub.u64 %rd1, %a0, 5; @%p1 bra A;
+        cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%rd1], [%r10], 16, %h1; {DRAIN}
+    A:"""
+    if refused:
+        with pytest.raises(EmulatorError, match="the (first|last) 1 bytes are"):
+            launch(body, memory[5:15], data, shared=16384)
+    else:
+        launch(body, memory[5:15], data, shared=16384)
+        assert memory.tolist() == [0xEE] * 5 + list(range(5, 15)) + [0xEE]
+
+
 PARTIAL = "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes.ignore_oob"
 
 

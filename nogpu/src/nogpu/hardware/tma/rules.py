@@ -165,8 +165,8 @@ def check_bulk(
 ) -> None:
     """Raises Fault unless a bulk copy between these places is legal.
 
-    kind: "store" into shared memory, or "load". ignored: bytes at the start and at the end of global memory that
-    nothing need be allocated at (PTX ISA, cp.async.bulk, .ignore_oob).
+    kind: "store" into shared memory, or "load". ignored: bytes at the start and at the end that the copy does not
+    touch in global memory (PTX ISA, cp.async.bulk, .ignore_oob, .cp_mask).
     """
     for count in ignored:
         if count >= CHUNK:
