@@ -17,13 +17,16 @@ from itertools import chain
 from nogpu.compiler.opcodes.order import orders
 from nogpu.ptx.ir import Address, Immediate, Register, Special, Vector, items_of
 
-PATTERN = (
-    r"wmma\.(?:(?P<access>load|store)\.(?P<matrix>a|b|c|d)\.sync\.aligned\.(?P<order>row|col)\.(?P<place>{shape})"
-    r"(?P<space>\.global|\.shared(?:::cta)?)?\.(?P<type>{types})"
-    r"|mma\.sync\.aligned\.(?P<a_order>row|col)\.(?P<b_order>row|col)\.(?P<shape>{shape})(?:\.rn)?\.(?P<d>{results})"
-    r"(?:\.(?P<a>{types})\.(?P<b>{types}))?\.(?P<c>{results})(?:\.rn|(?P<sat>\.satfinite))?)"
-).format(shape=r"m\d+n\d+k\d+", types="f16|bf16|tf32|f32|f64|[su]8|[su]4|s32", results="f16|f32|f64|s32")
-_OPCODE = re.compile(PATTERN)
+_SHAPE, _TYPE = r"m\d+n\d+k\d+", r"f16|bf16|tf32|f32|f64|[su]8|[su]4|s32"
+ACCESS = (
+    rf"wmma\.(?P<access>load|store)\.(?P<matrix>a|b|c|d)\.sync\.aligned\.(?P<order>row|col)\.(?P<shape>{_SHAPE})"
+    rf"(?P<space>\.global|\.shared(?:::cta)?)?\.(?P<type>{_TYPE})"
+)
+PRODUCT = (
+    rf"wmma\.mma\.sync\.aligned\.(?P<a_order>row|col)\.(?P<b_order>row|col)\.(?P<shape>{_SHAPE})(?:\.rn)?"
+    rf"\.(?P<d>{_TYPE})(?:\.(?P<a>{_TYPE})\.(?P<b>{_TYPE}))?\.(?P<c>{_TYPE})(?:\.rn|(?P<sat>\.satfinite))?"
+)
+_ACCESS, _PRODUCT = re.compile(ACCESS), re.compile(PRODUCT)
 _SQUARE = ("m16n16k16", "m8n32k16", "m32n8k16")
 # Type of A and B -> (types of C and D, shapes, bits of an element).
 _FORMS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int]] = {
@@ -107,13 +110,12 @@ def expanded(opcode: str, operands: tuple, new: NewRegister) -> Iterator[Part]:
 
     Raises ValueError for what the PTX ISA does not have and for operands that do not fit.
     """
-    match = next(filter(None, map(_OPCODE.fullmatch, chain((opcode,), orders(opcode)))), None)
-    if match is None:
-        raise ValueError(f"{opcode} is not modelled")
-    if match["access"]:
-        yield from _access(match, operands, new)
-    else:
-        yield from _multiply(match, operands, new)
+    for pattern, parts in ((_ACCESS, _access), (_PRODUCT, _multiply)):
+        match = next(filter(None, map(pattern.fullmatch, chain((opcode,), orders(opcode)))), None)
+        if match is not None:
+            yield from parts(match, operands, new)
+            return
+    raise ValueError(f"{opcode} is not modelled")
 
 
 def _registers(operand: object, fragment: _Fragment, name: str) -> tuple:
@@ -127,7 +129,7 @@ def _registers(operand: object, fragment: _Fragment, name: str) -> tuple:
 
 
 def _access(match: re.Match, operands: tuple, new: NewRegister) -> Iterator[Part]:
-    matrix, shape, type_name = match["matrix"], match["place"], match["type"]
+    matrix, shape, type_name = match["matrix"], match["shape"], match["type"]
     is_store = match["access"] == "store"
     if is_store != (matrix == "d"):
         raise ValueError(f"wmma.{match['access']}.{matrix} (PTX ISA, wmma)")

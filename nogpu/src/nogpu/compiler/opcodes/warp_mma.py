@@ -102,12 +102,13 @@ def _same_in_all_lanes(code: Assembler, instruction: Instruction, match: re.Matc
 
 ROWS: list[Row] = [
     called(
-        wmma.PATTERN,
+        wmma.ACCESS,
         "active_lanes.same_in_all_lanes(g, {m}, ({0:x}, {1:v}), 'wmma')",
-        (0, 1, 2),
+        (1, 2),
         writes=0,
         kernels=_same_in_all_lanes,
     ),
+    called(wmma.PRODUCT, "active_lanes.all_lanes(g, {m}, 'wmma')", 0, writes=0, kernels=_same_in_all_lanes),
     refused(r"wmma\..+", "single-bit wmma, or a shape and types that the PTX ISA does not have (PTX ISA, wmma)"),
     refused(r"wgmma\..+", "wgmma is of sm_90a only, sm_100a has tcgen05.mma (PTX ISA, wgmma)"),
     called(
