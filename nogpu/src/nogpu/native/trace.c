@@ -28,7 +28,6 @@ enum { GENERIC, GLOBAL, SHARED, LOCAL, CONSTANT };  // forms of ACCESS: the stat
 enum { INIT, INVAL, ARRIVE, COMPLETE };                  // forms of BARRIER
 enum { PARITY, STATE };                        // forms of WAIT
 enum { IS_GLOBAL, IS_SHARED, IS_REMOTE, IS_LOCAL, IS_CONSTANT };  // spaces in records
-enum { SHARED_TAG = 1, LOCAL_TAG = 2, TAG_SHIFT = 56 };           // tags of generic addresses (ops/memory.py)
 
 // clock/recipes.py packs it.
 typedef struct {
