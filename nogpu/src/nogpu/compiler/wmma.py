@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from nogpu.compiler.opcodes.order import orders
+from nogpu.compiler.order import orders
 from nogpu.ptx.ir import Address, Immediate, Register, Special, Vector, items_of
 
 _SHAPE, _TYPE = r"m\d+n\d+k\d+", r"f16|bf16|tf32|f32|f64|[su]8|[su]4|s32"
@@ -48,7 +48,7 @@ NewRegister = Callable[[int], Register]
 
 @dataclass(frozen=True)
 class _Fragment:
-    """Where the registers of a fragment are: (index by lane / 4, index by lane % 4) of each, both without the lane."""
+    """The places of a fragment's registers: (index by lane / 4, index by lane % 4) of each, both without the lane."""
 
     places: tuple[tuple[int, int], ...]
     per: int
