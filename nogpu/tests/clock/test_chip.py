@@ -158,7 +158,7 @@ def test_writes_back_take_dram_from_reads():
 
 def test_an_l2_that_rests_before_the_first_read_writes_nothing_back():
     trace = recorded(OWN_WORD + WORK * 1000 + reads(64), lines_of(64))
-    rested, busy = (replay([trace], tiny(l2_clean_share=share), dirty_l2=True).ends[0] for share in (1, 0))
+    rested, busy = (replay([trace], tiny(dram_idle_clean_share=share), dirty_l2=True).ends[0] for share in (1, 0))
     assert rested == busy
 
 

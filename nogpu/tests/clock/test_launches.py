@@ -218,7 +218,7 @@ def test_l2_writes_back_what_it_can_while_dram_is_idle():
     def cycles(pause, share, dirty=True):
         first = f"ld.global.cg.b32 %r3, [%rd1+{128 * 64}]; and.b32 %r3, %r3, 0;"
         trace = recorded(address + first + WORK * pause + loads, data)
-        return replay([trace], tiny(l2_clean_share=share, lsu_in_flight=128), dirty_l2=dirty).ends[0]
+        return replay([trace], tiny(dram_idle_clean_share=share, lsu_in_flight=128), dirty_l2=dirty).ends[0]
 
     clean = cycles(0, 0, dirty=False)
     assert cycles(0, 0) == pytest.approx(clean + 64 * 128 / 64, abs=16)  # half an interval

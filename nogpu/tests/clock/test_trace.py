@@ -317,7 +317,8 @@ def test_mbarrier_operations():
         mbarrier.arrive.shared.b64 %rd1, [%r71]; @%p10 mbarrier.arrive.shared.b64 _, [%r71], %r3;
         @%p10 mbarrier.arrive.expect_tx.shared.b64 _, [%r71], 48; mbarrier.expect_tx.relaxed.cta.shared.b64 [%r71], 16;
         @%p10 mbarrier.complete_tx.shared.b64 [%r71], 48;
-        mbarrier.complete_tx.shared.b64 [%r71], 16;
+        mbarrier.complete_tx.shared.b64 [%r71], 16; mbarrier.expect_tx.relaxed.cta.shared.b64 [%r71], %tid;
+        mbarrier.complete_tx.shared.b64 [%r71], %tid;
         @%p10 mbarrier.arrive_drop.shared.b64 _, [%r71];
         and.b32 %r4, %tid, 1; mad.lo.u32 %r4, %r4, 8, %r71; add.u32 %r4, %r4, 8; mbarrier.arrive.shared.b64 _, [%r4];
         bar.sync 0; @%p1 mbarrier.inval.shared.b64 [%r71];"""
@@ -331,8 +332,9 @@ def test_mbarrier_operations():
         *((BARRIER, 32, 0), (BARRIER, 2, 0), (BARRIER, 1, 48), (BARRIER, 1, 0)),
         (BARRIER + 8, 16, 0, BARRIER + 16, 16, 0),
     ]
-    assert words(trace, "mbarrier.expect_tx") == [(BARRIER, 0, 512)]
-    assert words(trace, "mbarrier.complete_tx") == [(BARRIER, 0, 2**32 - 48), (BARRIER, 0, 2**32 - 512)]
+    assert words(trace, "mbarrier.expect_tx") == [(BARRIER, 0, 512), (BARRIER, 0, 496)]
+    completed = [48, 512, 496]
+    assert words(trace, "mbarrier.complete_tx") == [(BARRIER, 0, 2**32 - nbytes) for nbytes in completed]
     assert words(trace, "mbarrier.inval") == [(BARRIER,)]
 
 

@@ -136,3 +136,34 @@ def test_queries():
     assert int(value(driver.cuDeviceGet(np.int64(0)))) == 0
     assert value(driver.cuOccupancyAvailableDynamicSMemPerBlock(1, 1, 32)) == 232448
     assert value(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(1, 1024, 0)) == 2
+
+
+@pytest.mark.parametrize("module,prefix", [(driver, "cu"), (runtime, "cuda")])
+def test_graphs(module, prefix, memory):
+    def call(name, *arguments):
+        status, *results = getattr(module, prefix + name)(*arguments)
+        assert int(status) == 0
+        return results
+
+    (queue,) = call("StreamCreate", *((0,) if prefix == "cu" else ()))
+    call("StreamBeginCapture", queue, 1)
+    if prefix == "cu":
+        call("MemsetD8Async", memory, 7, SIZE, queue)
+    else:
+        call("MemsetAsync", memory, 7, SIZE, queue)
+    refused(lambda f: f(queue, 1), "captured already", f"{prefix}StreamBeginCapture")
+    (graph,) = call("StreamEndCapture", queue)
+    assert call("GraphGetNodes", graph) == [[], 1] and len(call("GraphGetNodes", graph, 2)[0]) == 1
+    (executable,) = call("GraphInstantiate", graph, 0)
+    call("GraphDestroy", graph)
+    value(driver.cuMemsetD8(memory, 0, SIZE))
+    call("GraphLaunch", executable, queue)
+    host = np.zeros(SIZE, np.uint8)
+    value(runtime.cudaMemcpy(host.ctypes.data, memory, SIZE, TO_HOST))
+    assert (host == 7).all()
+    call("GraphExecDestroy", executable)
+    refused(lambda f: f(graph), "is no graph", f"{prefix}GraphDestroy", f"{prefix}GraphGetNodes")
+    refused(lambda f: f(executable, queue), "is no executable graph", f"{prefix}GraphLaunch")
+    refused(lambda f: f(queue), "is not captured", f"{prefix}StreamEndCapture")
+    refused(lambda f: f(0, 1), "legacy default queue", f"{prefix}StreamBeginCapture")
+    call("StreamDestroy", queue)

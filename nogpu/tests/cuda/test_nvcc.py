@@ -227,3 +227,29 @@ def test_mathematical_functions(language):
     np.testing.assert_allclose(doubles, np.exp(x) / 3 + np.sqrt(np.abs(x)), rtol=1e-15)
     expected = np.exp(x) + np.sin(x) * np.tanh(x) + 1 / np.sqrt(np.abs(x) + 1)
     np.testing.assert_allclose(floats, expected, rtol=2e-6)
+
+
+@pytest.mark.parametrize(
+    "name,m,n,of_ab,of_d",
+    [
+        *(("bf16", 16, 16, ml_dtypes.bfloat16, np.float32), ("bf16_wide", 8, 32, ml_dtypes.bfloat16, np.float32)),
+        *(("f16", 32, 8, np.float16, np.float16), ("tf32", 16, 16, np.float32, np.float32)),
+        *(("s8", 16, 16, np.int8, np.int32), ("f64", 8, 8, np.float64, np.float64)),
+    ],
+)
+def test_warp_matrices(name, m, n, of_ab, of_d):
+    random, k = np.random.default_rng(7), 64
+    a, b, c = (random.integers(-4, 5, size) for size in ((m, k), (n, k), (m, n)))
+    d = nogpu.array(np.zeros((m, n), of_d))
+    arrays = [nogpu.array(x.astype(t)) for x, t in ((a, of_ab), (b, of_ab), (c, of_d))]
+    nogpu.load_ptx(ptx("wmma.cu"))[name].launch(1, 32, [*arrays, d, k])
+    assert np.array_equal(d, (2 * a @ b.T + c).astype(of_d))
+
+
+def test_warp_matrices_through_shared_memory():
+    random = np.random.default_rng(8)
+    a, b = (random.integers(-4, 5, (16, 16)) for _ in range(2))
+    arrays = [nogpu.array(x.astype(ml_dtypes.bfloat16)) for x in (a, b)]
+    d = nogpu.array(np.zeros((16, 16), np.float32))
+    nogpu.load_ptx(ptx("wmma.cu"))["through_shared"].launch(1, 32, [*arrays, d])
+    assert np.array_equal(d, (a @ b).astype(np.float32))

@@ -91,6 +91,17 @@ def test_a_source_file():
 
 
 @needs_nvcc
+def test_a_program_without_kernels(tmp_path):
+    source = tmp_path / "query.cpp"
+    source.write_text(
+        "#include <cuda_runtime.h>\n#include <stdio.h>\n"
+        'int main() { cudaDeviceProp p; cudaGetDeviceProperties(&p, 0); printf("%d SMs\\n", p.multiProcessorCount); }\n'
+    )
+    done = run(compiled(source))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "148 SMs\n", "")
+
+
+@needs_nvcc
 def test_a_program_with_the_static_runtime():
     """The program has the form that NVIDIA's nvcc makes: machine code beside compressed PTX."""
     codes = ("-gencode", "arch=compute_100a,code=[sm_100a,compute_100a]")

@@ -5,6 +5,7 @@ import pytest
 
 from nogpu.compiler import translate
 from nogpu.errors import EmulatorError
+from nogpu.ops import memory
 from nogpu.ptx import module as ptx
 from tests.support.small_kernels import aligned, launch, module, store
 
@@ -127,6 +128,18 @@ def test_local_memory():
     """
     expected = np.where(LANE % 4 == 2, 1000 * 2 + LANE, 1000 * (LANE % 4) + 5 * LANE)
     assert lanes(body) == expected.tolist()
+
+
+def test_generic_accesses_need_no_python(monkeypatch):
+    """nvcuda::wmma has generic addresses only."""
+    monkeypatch.setattr(memory, "load_lanes", None)
+    monkeypatch.setattr(memory, "store_lanes", None)
+    out = np.zeros(32, np.uint32)
+    body = """mad.wide.u32 %rd1, %tid, 4, %a0; mov.u64 %rd2, smem; cvta.shared.u64 %rd3, %rd2;
+        mad.wide.u32 %rd4, %tid, 4, %rd3; st.b32 [%rd4], %tid; bar.warp.sync -1; ld.b32 %r1, [%rd4];
+        add.u32 %r1, %r1, 1; st.b32 [%rd1], %r1; ld.b32 %r2, [%rd1]; add.u32 %r2, %r2, %r1; st.b32 [%rd1], %r2;"""
+    launch(body, out)
+    assert out.tolist() == [2 * (lane + 1) for lane in range(32)]
 
 
 def test_address_spaces():

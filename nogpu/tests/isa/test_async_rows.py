@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from nogpu.errors import EmulatorError
 from tests.support.encoding import tensor_map
 from tests.support.small_kernels import aligned, launch
 
@@ -272,6 +273,57 @@ def test_stores_with_a_byte_mask(hint):
     launch(body, out, data, shared=16384)
     kept = np.array([i % 16 in (0, 4, 5, 6, 7) for i in range(128)])
     assert np.array_equal(out, np.where(kept, data, 0xEE))
+
+
+@pytest.mark.parametrize("mask,refused", [(0x7FE0, False), (0xFFE0, True), (0x7FF0, True)])
+def test_a_byte_mask_may_end_a_store_outside_of_memory(mask, refused):
+    """The 16 bytes from 5 before out to 1 behind it, as CUB ends a tile."""
+    memory, data = aligned(np.full(16, 0xEE, np.uint8)), aligned(np.arange(128, dtype=np.uint8))
+    body = f"""{SETUP} {STAGED} mov.b16 %h1, {mask}; sub.u64 %rd1, %a0, 5; @%p1 bra A;
+        cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%rd1], [%r10], 16, %h1; {DRAIN}
+    A:"""
+    if refused:
+        with pytest.raises(EmulatorError, match="the (first|last) 1 bytes are"):
+            launch(body, memory[5:15], data, shared=16384)
+    else:
+        launch(body, memory[5:15], data, shared=16384)
+        assert memory.tolist() == [0xEE] * 5 + list(range(5, 15)) + [0xEE]
+
+
+PARTIAL = "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes.ignore_oob"
+
+
+def partial_load(left, right, hint=""):
+    """PTX that loads 128 bytes, of which all but those ignored are those of %a0, and stores them to %a1."""
+    operand = ", %rd9" if hint else ""
+    return f"""{SETUP} @%p1 bra A; mov.u64 %rd9, 0; mbarrier.arrive.expect_tx.shared.b64 _, [%r11], 128;
+        sub.u64 %rd1, %a0, 5; mov.u32 %r5, {left};
+        {PARTIAL.replace(".ignore_oob", f"{hint}.ignore_oob")} [%r10], [%rd1], 128, %r5,
+        {right}, [%r11]{operand}; {WAIT.format(n=0, place="%r11", parity=0)}
+        cp.async.bulk.global.shared::cta.bulk_group [%a1], [%r10], 128; {DRAIN}
+    A:"""
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("hint", ["", ".L2::cache_hint"])
+def test_bulk_loads_that_ignore_bytes_at_their_ends(hint, schedule):
+    """Nothing is allocated at these bytes; in shared memory they are poison."""
+    data = aligned(np.random.default_rng(0).integers(0, 255, 128, dtype=np.uint8))
+    out = aligned(np.zeros(128, np.uint8))
+    launch(partial_load(5, 15, hint), data[5:113], out, shared=16384, schedule=schedule)
+    expected = np.full(128, 0xFF, np.uint8)
+    expected[5:113] = data[5:113]
+    assert np.array_equal(out, expected)
+
+
+@pytest.mark.parametrize(
+    "left,right,reason",
+    [(4, 15, "the first 1 bytes are before"), (5, 14, "past the end"), (16, 15, "16 bytes are ignored")],
+)
+def test_bulk_loads_that_ignore_too_few_or_too_many_bytes(left, right, reason):
+    data, out = aligned(np.zeros(128, np.uint8)), aligned(np.zeros(128, np.uint8))
+    with pytest.raises(EmulatorError, match=reason):
+        launch(partial_load(left, right), data[5:113], out, shared=16384)
 
 
 def test_prefetches_have_no_effect():

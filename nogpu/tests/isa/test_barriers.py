@@ -170,6 +170,21 @@ def test_arrivals_by_lane_on_different_barriers():
     assert lanes(body, count=16) == [1] * 32
 
 
+def test_counts_by_lane():
+    """The lanes of a warp arrive with counts and bytes of their own: 0 + 1 + ... + 31 bytes, CUB's one lane of many."""
+    body = """
+        add.u32 %r2, %tid, 1; mbarrier.arrive.shared.b64 _, [%r10], %r2;
+        mbarrier.arrive.expect_tx.shared.b64 _, [%r10], %tid;
+        mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r10], %tid;
+        mbarrier.test_wait.parity.shared.b64 %p3, [%r10], 0;
+        mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r10], %tid;
+        mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r10], %tid;
+        mbarrier.test_wait.parity.shared.b64 %p4, [%r10], 0; selp.b32 %r1, 1, 0, %p3; selp.b32 %r2, 2, 0, %p4;
+        add.u32 %r1, %r1, %r2;
+    """
+    assert lanes(body, count=32 * 33 // 2 + 32) == [2] * 32
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_initialised_by_several_lanes(schedule):
     """The whole warp initialises one barrier, then each of four lanes one of its own."""

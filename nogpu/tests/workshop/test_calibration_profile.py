@@ -17,7 +17,7 @@ from workshop.calibration.profile import Measured, derived, measured_of
 from workshop.calibration.rules import RATES
 
 RESULTS, H200 = CHECKOUT / "docs/results", CHECKOUT / "nogpu/src/nogpu/clock/profiles/h200.json"
-REPLAYED = (*RATES, "l2_clean_share")  # found by replays that take recordings
+REPLAYED = (*RATES, "dram_idle_clean_share")  # found by replays that take recordings
 
 
 def measured_on_the_h200():

@@ -14,14 +14,30 @@ def get_kernel(name):
 
 
 @pytest.mark.parametrize("named, standard", [([], "-std=c++17"), (["-std=c++20"], "-std=c++20")])
-def test_nvcc_takes_one_standard(monkeypatch, tmp_path, named, standard):
+def test_nvcc_takes_one_standard(monkeypatch, named, standard):
     calls = []
-    monkeypatch.setattr(nvcc_run.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(nvcc_run.subprocess, "call", lambda words: calls.append(words) or 0)
     assert nvcc_run.main(["eager", *named, "a.cu", "--", "7"]) == 0
     *compiled, run = calls
     assert [[word for word in words if word.startswith("-std")] for words in compiled] == [[standard]] * 2
-    assert run[-3:] == ["eager", str(next(tmp_path.iterdir()) / "a"), "7"]
+    *_, schedule, program, argument = run
+    assert (schedule, argument) == ("eager", "7") and program == compiled[-1][compiled[-1].index("-o") + 1]
+
+
+def test_runs_of_one_program_at_once_share_no_file(monkeypatch):
+    """While one run links, the other must not read or write what it links."""
+    written = []
+
+    def call(words):
+        if "-o" in words:
+            written.append(words[words.index("-o") + 1])
+        if len(written) == 1:
+            assert nvcc_run.main(["late", "a.cu"]) == 0
+        return 0
+
+    monkeypatch.setattr(nvcc_run.subprocess, "call", call)
+    assert nvcc_run.main(["eager", "a.cu"]) == 0
+    assert len(written) == len(set(written)) == 4
 
 
 @pytest.mark.slow  # imports torch

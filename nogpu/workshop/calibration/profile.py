@@ -9,7 +9,7 @@ Each constant has a value, a unit and a source: the names of the measured consta
 Rates of L2 and DRAM are set so that the model's replay of a microbenchmark gives the measured rate. --recordings holds
 those microbenchmarks, recorded with as many SMs as the chip has, each in a folder of its name with a file for each
 launch. Without it the measured rates stand.
-l2_clean_share is the measured one in any case; the committed one of the H200 was found by replays of such bursts.
+dram_idle_clean_share is the measured one in any case; the H200's committed one was found by replays of such bursts.
 Other entries of the profile's file (a chip's tensor core) are kept.
 """
 

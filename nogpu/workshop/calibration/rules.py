@@ -105,7 +105,7 @@ RULES: tuple[tuple[Any, ...], ...] = (
     ("launch_fetch", "ns", less, "launch.reads_in_turn.late_gap", "launch.reads_in_turn.early_gap"),
     ("launch_cold", "ns", less, "launch.reads_in_turn.early_gap", "starts.in_turn.after_last_ns"),
     ("tma_map_edited", "cycles", less, "tensormap.edit_load", "tensormap.edit", "tensormap.load"),
-    ("l2_clean_share", "count", saved, *BURSTS, READ, COPY),
+    ("dram_idle_clean_share", "count", saved, *BURSTS, READ, COPY),
 )
 SOURCES = {
     "tma_map_miss": "assumed: a tensor map comes from DRAM in each launch",

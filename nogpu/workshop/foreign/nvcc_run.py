@@ -1,4 +1,4 @@
-"""Compiles a CUDA C++ program with the emulator's nvcc, keeps it, and runs it on the emulator.
+"""Compiles a CUDA C++ program with the emulator's nvcc and runs it on the emulator.
 
     python workshop/foreign/nvcc_run.py SCHEDULE NVCC-ARGUMENTS... [-- PROGRAM-ARGUMENTS...]
 
@@ -8,8 +8,6 @@ code is nvcc's if it fails, else the program's.
 
 from __future__ import annotations
 
-import hashlib
-import os
 import subprocess
 import sys
 import tempfile
@@ -28,20 +26,19 @@ def main(arguments: Sequence[str]) -> int:
     compiler, program = rest[:split], rest[split + 1 :]
     sources = [Path(word).resolve() for word in compiler if word.endswith(SOURCES)]
     options = [word for word in compiler if not word.endswith(SOURCES)]
-    place = hashlib.sha256(repr((os.getcwd(), sources, options)).encode()).hexdigest()[:16]
-    folder = Path(tempfile.gettempdir()) / f"nvcc-run-{place}"
-    folder.mkdir(exist_ok=True)
     standard = [] if any(word.startswith("-std=") for word in options) else [STANDARD]
     nvcc = [sys.executable, "-m", "nogpu", "nvcc", *OPTIONS, *standard, *options]
-    objects = [str(folder / f"{number}-{source.stem}.o") for number, source in enumerate(sources)]
-    result = str(folder / sources[0].stem)
-    # One object file after the other: those that have not changed come from the emulator's cache.
-    for source, object_ in zip(sources, objects, strict=True):
-        if code := subprocess.call([*nvcc, "-c", "-o", object_, str(source)]):
+    # A folder of its own, since the same program may be compiled for another schedule meanwhile. Object files that have
+    # not changed come from the emulator's cache.
+    with tempfile.TemporaryDirectory(prefix="nvcc-run-") as folder:
+        objects = [f"{folder}/{number}-{source.stem}.o" for number, source in enumerate(sources)]
+        result = f"{folder}/{sources[0].stem}"
+        for source, object_ in zip(sources, objects, strict=True):
+            if code := subprocess.call([*nvcc, "-c", "-o", object_, str(source)]):
+                return code
+        if code := subprocess.call([*nvcc, "-o", result, *objects]):
             return code
-    if code := subprocess.call([*nvcc, "-o", result, *objects]):
-        return code
-    return subprocess.call([sys.executable, "-m", "nogpu", "--schedule", schedule, result, *program])
+        return subprocess.call([sys.executable, "-m", "nogpu", "--schedule", schedule, result, *program])
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ _FAMILIES = [
     (r"(tex|tld4|suld|sust|txq|suq)\b", "plain", "memory"),
     (r"setmaxnreg|prefetch|discard|applypriority|pragma|mapa|createpolicy|isspacep|getctarank", "plain", "alu"),
     (r"mma\.sync", "plain", "mma_sync"),
-    (r"(mov|cvta)\b", "plain", "none"),
+    (r"(mov|cvta|wmma)\b", "plain", "none"),  # of wmma only the check that all lanes execute it is left
     (r"(shfl|match|movmatrix)\b", "plain", "shuffle"),
     (r"(redux)\b", "plain", "redux"),
     (r"(vote|elect|activemask)\b", "plain", "vote"),

@@ -104,7 +104,7 @@ def _to_shared(destination: int, barrier: int, multicast: int | None) -> Words:
 def _load_bulk(o: Any) -> list[Words]:
     return [
         [*_to_shared(dst, mbar, targets), 0, 1, *_flat(address, size)]
-        for dst, address, size, mbar, targets in issues(o.mask, LOAD, o.operands)
+        for dst, address, size, mbar, targets, *_ in issues(o.mask, LOAD, o.operands)
     ]
 
 

@@ -109,6 +109,6 @@ RESOURCES = (
 KEPT = (
     *("sms", "tensor_core", "l1_lines", "dram_channels", "launch_ahead"),
     *("l2_bytes", "l2_storage", "l2_dirty", "l2_ways", "l2_slices", "l2_halves", "l2_coalesces"),
-    *("l2_write_cost", "l2_outside_cost", "l2_clean_share"),
+    *("l2_write_cost", "l2_outside_cost", "dram_idle_clean_share"),
 )
 """Constants that no resource frees: sizes, counts, and costs relative to a rate that a resource frees."""

@@ -1,7 +1,8 @@
 """Entry -> entry without calls: device functions are expanded where they are called.
 
 A `.param` variable of a call is a place in local memory that caller and callee share, so that nothing is copied.
-`brx.idx` becomes a check of its index and a chain of branches, and a 128-bit register becomes two of 64 bits (`wide`).
+`brx.idx` becomes a check of its index and a chain of branches, a 128-bit register becomes two of 64 bits (`wide`), and
+wmma becomes loads, mma.sync and stores (`wmma`).
 Calls of functions that a driver provides (`ops.system_calls`) stay. New instructions have the line and the text of the
 instruction that they replace.
 """
@@ -13,7 +14,7 @@ import itertools
 import re
 from dataclasses import dataclass
 
-from nogpu.compiler import wide
+from nogpu.compiler import wide, wmma
 from nogpu.errors import EmulatorError
 from nogpu.hardware.variables import function_addresses
 from nogpu.ops.system_calls import SYSTEM_CALLS
@@ -177,7 +178,7 @@ class _Linker:
         if guard is not None:
             predicate = Predicate(self._renamed_register(frame, guard.register), guard.negated)
         name = instruction.opcode.partition(".")[0]
-        if name in ("call", "brx"):
+        if name in ("call", "brx", "wmma"):
             self._guarded(frame, instruction, predicate)
         elif name == "ret" and frame.callers:
             self._emit(instruction, "bra", Symbol(frame.end), predicate=predicate)
@@ -198,12 +199,14 @@ class _Linker:
         return f"{match[1]}.local{instruction.opcode[match.end() :]}"
 
     def _guarded(self, frame: _Frame, instruction: Instruction, predicate: Predicate | None) -> None:
-        """Expands call or brx; the new instructions are skipped together if the guard does not hold."""
+        """Expands call, brx or wmma; the new instructions are skipped together if the guard does not hold."""
         skip = f"skip#{next(self._numbers)}"
         if predicate is not None:
             self._emit(instruction, "bra", Symbol(skip), predicate=Predicate(predicate.register, not predicate.negated))
         if instruction.opcode.startswith("brx"):
             self._branch_indexed(frame, instruction)
+        elif instruction.opcode.startswith("wmma"):
+            self._warp_matrix(frame, instruction)
         else:
             self._call(frame, instruction)
         if predicate is not None:
@@ -224,6 +227,19 @@ class _Linker:
             label = Symbol(self._symbol(frame, target))
             self._emit(instruction, "bra", label, predicate=Predicate(chosen, False))
         self._emit(instruction, "bra", Symbol(self._symbol(frame, targets[-1])))
+
+    def _warp_matrix(self, frame: _Frame, instruction: Instruction) -> None:
+        """Expands wmma.load, wmma.mma or wmma.store."""
+
+        def new(width: int) -> Register:
+            return self._register(f"%wmma#{next(self._numbers)}", width)
+
+        operands = tuple(self._renamed(frame, operand) for operand in instruction.operands)
+        try:
+            for opcode, parts in wmma.expanded(instruction.opcode, operands, new):
+                self._emit(instruction, opcode, *parts)
+        except ValueError as error:
+            raise self._fail(frame, instruction, str(error)) from None
 
     def _register(self, name: str, width: int) -> Register:
         self.linked.registers[name] = register = Register(name, width)

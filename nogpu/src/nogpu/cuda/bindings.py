@@ -1,17 +1,18 @@
 """cuda.bindings for the emulated device: the calls that programs make around their launches.
 
-Covered: initialisation, device queries, the occupancy queries of the DSL's HardwareInfo, memory, events and
-synchronisation. Every other function of cuda.bindings still looks for a driver and raises where there is none. Times of
-events are the host's clock (events.py).
+Covered: initialisation, device queries, the occupancy queries of the DSL's HardwareInfo, memory, events,
+synchronisation and captured graphs (graph_bindings.py). Every other function of cuda.bindings still looks for a driver
+and raises where there is none. Times of events are the host's clock (events.py).
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, SupportsInt
 
-from nogpu.cuda import events, queues
+from nogpu.cuda import events, graph_bindings, graphs, queues
 from nogpu.cuda.backends import emulated, integer
 from nogpu.errors import EmulatorError, Fault
 from nogpu.execution.device import Device, run_pending
@@ -54,9 +55,14 @@ def _destroy_queue(queue: object) -> None:
     queues.destroy(integer(queue, "queue"))
 
 
-def _in_queue(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that takes the queue as its last argument, however many come before."""
-    return lambda *arguments: function(*arguments[:-1], queue=_queue(arguments[-1]))
+def _in_queue(function: Callable[..., None], kind: int) -> Callable[..., None]:
+    """A function that takes the queue as its last argument, however many come before. kind: that of a graph's node."""
+
+    def submit(*arguments: Any) -> None:
+        queue = _queue(arguments[-1])
+        graphs.submit(functools.partial(function, *arguments[:-1], queue=queue), queue, kind)
+
+    return submit
 
 
 def _record(event: object, queue: object = 0) -> None:
@@ -96,8 +102,8 @@ def _query_event(event: object) -> int | None:
     return None if emulated().is_over(event=_event(event)) else _NOT_READY
 
 
-def _of_queues_and_events(prefix: str) -> dict[str, Callable[..., Any]]:
-    """The functions of queues and events that the driver ("cu") and the runtime ("cuda") have alike."""
+def _of_queues(module: ModuleType, prefix: str) -> dict[str, Callable[..., Any]]:
+    """The functions of queues, events and graphs that the driver ("cu") and the runtime ("cuda") have alike."""
     functions: dict[str, Callable[..., Any]] = {
         "StreamDestroy": _destroy_queue,
         "StreamSynchronize": _synchronize_queue,
@@ -108,12 +114,13 @@ def _of_queues_and_events(prefix: str) -> dict[str, Callable[..., Any]]:
         "EventElapsedTime": _elapsed,
         "EventDestroy": lambda event: events.destroy(_event(event)),
     }
+    functions |= graph_bindings.functions(module, prefix == "cu", _queue)
     return {prefix + name: function for name, function in functions.items()}
 
 
 def _replace(module: ModuleType, success: Any, functions: dict[str, Callable[..., Any]]) -> None:
-    """Give a module of cuda.bindings functions in its convention: they return a tuple of the status and the result, if
-    there is one. Where CUDA returns another status they raise EmulatorError, which says what is wrong.
+    """Give a module of cuda.bindings functions in its convention: they return a tuple of the status and the result, or
+    the results, if there are any. Where CUDA returns another status they raise EmulatorError, which says what is wrong.
     """
 
     def answering(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -124,7 +131,8 @@ def _replace(module: ModuleType, success: Any, functions: dict[str, Callable[...
                 raise EmulatorError(f"{name}: {fault.reason}") from None
             if function is _query_event and result is not None:
                 return (type(success)(result),)
-            return (success,) if result is None else (success, result)
+            results = result if isinstance(result, tuple) else () if result is None else (result,)
+            return success, *results
 
         return answer
 
@@ -187,9 +195,9 @@ def install_driver() -> None:
         "cuMemAlloc": lambda nbytes: driver.CUdeviceptr(device.allocate(nbytes)),
         "cuMemFree": device.free,
         "cuMemsetD8": _filling(1),
-        "cuMemsetD8Async": _in_queue(_filling(1)),
+        "cuMemsetD8Async": _in_queue(_filling(1), graphs.FILL),
         "cuMemsetD32": _filling(4),
-        "cuMemsetD32Async": _in_queue(_filling(4)),
+        "cuMemsetD32Async": _in_queue(_filling(4), graphs.FILL),
         # A library from here serves HardwareInfo's occupancy queries only: cubins hold no PTX to run.
         "cuLibraryLoadData": lambda *arguments: driver.CUlibrary(1),
         "cuLibraryEnumerateKernels": lambda count, library: [driver.CUkernel(1)],
@@ -202,7 +210,7 @@ def install_driver() -> None:
         ),
         "cuOccupancyMaxActiveClusters": _max_active_clusters,
     }
-    _replace(driver, driver.CUresult.CUDA_SUCCESS, {**functions, **_of_queues_and_events("cu")})
+    _replace(driver, driver.CUresult.CUDA_SUCCESS, {**functions, **_of_queues(driver, "cu")})
 
 
 def install_runtime() -> None:
@@ -225,10 +233,10 @@ def install_runtime() -> None:
         "cudaMalloc": lambda nbytes: 0 if nbytes == 0 else device.allocate(nbytes),
         "cudaFree": device.free,
         "cudaMemset": _fill_low_byte,
-        "cudaMemsetAsync": _in_queue(_fill_low_byte),
+        "cudaMemsetAsync": _in_queue(_fill_low_byte, graphs.FILL),
         "cudaMemcpy": device.copy,
-        "cudaMemcpyAsync": _in_queue(device.copy),
+        "cudaMemcpyAsync": _in_queue(device.copy, graphs.COPY),
         "cudaLibraryUnload": _nothing,
         "cudaGetLastError": lambda: None,
     }
-    _replace(runtime, runtime.cudaError_t.cudaSuccess, {**functions, **_of_queues_and_events("cuda")})
+    _replace(runtime, runtime.cudaError_t.cudaSuccess, {**functions, **_of_queues(runtime, "cuda")})

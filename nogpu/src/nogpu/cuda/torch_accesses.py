@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from nogpu.cuda import current_queue, queues, torch_methods, torch_pinned
+from nogpu.cuda import current_queue, queues, torch_answers, torch_pinned
 from nogpu.cuda.torch_memory import Tensor, on_device, storage_of, tensors
 from nogpu.execution.device import queue_order
 from nogpu.hardware.allocations import Allocation
@@ -135,7 +135,7 @@ def _index_waits(tensor: Tensor, index: Any) -> bool:
 
 
 def _is_non_blocking(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return func in _MOVES and torch_methods.non_blocking(args[1:], kwargs)
+    return func in _MOVES and torch_answers.non_blocking(args[1:], kwargs)
 
 
 def _accessed(

@@ -35,6 +35,7 @@ from nogpu.cuda import (
     torch_profiler,
     torch_queues,
 )
+from nogpu.cuda.torch_answers import ANSWERS, STORAGE_USES, may_use_data
 from nogpu.cuda.torch_memory import (
     Tensor,
     call_on_cpu,
@@ -48,7 +49,6 @@ from nogpu.cuda.torch_memory import (
     tensors,
     update_allocation,
 )
-from nogpu.cuda.torch_methods import ANSWERS, STORAGE_USES, may_use_data
 from nogpu.execution.device import queue_order, run_pending
 
 ALIGNMENT = 512  # bytes; torch's CUDA caching allocator rounds every block to them

@@ -6,7 +6,7 @@
 
 #include "copies.h"
 
-enum { GLOBAL, SHARED, CLUSTER };
+enum { GLOBAL, SHARED, CLUSTER, GENERIC };
 #define UNWRITTEN 0x7fb1a5edu  // value of hardware/memory.py
 enum { NOTHING, ROW, ONE, CONSTANT };  // kinds of items
 enum { MOST_ITEMS = 8 };
@@ -197,8 +197,8 @@ static void note(
     record[1] = (u64)ctx->warp << 32 | width << 3;
     if (access->is_store) record[1] |= NOTED_STORE;
     if (access->by_lane) record[1] |= NOTED_LANES;
-    if (access->space == GLOBAL && run) record[1] |= NOTED_RUN;
-    memcpy(record + 2, at, sizeof *at * (access->by_lane && !(record[1] & NOTED_RUN) ? LANES : 1));
+    if (run) record[1] |= NOTED_RUN;
+    memcpy(record + 2, at, sizeof *at * (access->by_lane && !run ? LANES : 1));
 }
 
 // Returns nonzero if an access to shared memory that is noted reads bytes that nobody has written, or may store
@@ -335,14 +335,19 @@ KERNEL(access) {
     u64 run = is_run(ctx, access, at, width);
     if (run) low = bits = at[0], high = at[LANES - 1];
     else span(at, access->by_lane ? mask : 1, &low, &high, &bits);
-    int plain = !(bits & (width - 1)) && (access->space != GLOBAL
-                    ? shared_is_plain(ctx, op, at, low, high, width)
-                    : !(ctx->log && refuses(ctx, ctx->log, access, at, mask)) &&
-                          global_is_plain(ctx, access, at, mask, low, high, width, run));
-    if (plain && ctx->uninitialised && access->space == GLOBAL && !access->is_store)
+    int is_global = access->space == GLOBAL || (access->space == GENERIC && !(high >> TAG_SHIFT));
+    if (access->space == GENERIC && low >> TAG_SHIFT == SHARED_TAG && high >> TAG_SHIFT == SHARED_TAG) {
+        low = (u32)low, high = (u32)high;
+        for (int l = 0; l < LANES; l++) at[l] = (u32)at[l];
+    }
+    int plain = !(bits & (width - 1)) && (is_global
+                    ? !(ctx->log && refuses(ctx, ctx->log, access, at, mask)) &&
+                          global_is_plain(ctx, access, at, mask, low, high, width, run)
+                    : shared_is_plain(ctx, op, at, low, high, width));
+    if (plain && ctx->uninitialised && is_global && !access->is_store)
         plain = !reads_unwritten(ctx, access, at, mask, width);
     if (!plain) return to_python(ctx, op);
-    if (ctx->log && access->space == GLOBAL && ctx->allocations[ctx->recent].writable)
+    if (ctx->log && is_global && ctx->allocations[ctx->recent].writable)
         note(ctx, ctx->log, op, access, at, width, run);
     run &= (u64)is_plain_row(access);
     u8 *row = ctx->file + access->items[0].place;

@@ -13,6 +13,7 @@
 enum { LANES = 32, WARPS = 32 };  // lanes of a warp; warps of a CTA, at most
 
 enum { SHARED_BASE = 0x400, RANK_SHIFT = 24 };  // layout of shared addresses (hardware/memory.py)
+enum { SHARED_TAG = 1, LOCAL_TAG = 2, TAG_SHIFT = 56 };  // tags of generic addresses (ops/memory.py)
 
 // A live allocation of global memory; arrays of them are in order of the addresses and end with an empty one.
 typedef struct {

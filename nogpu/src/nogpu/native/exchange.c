@@ -88,3 +88,15 @@ REDUCTION(or_u32, u32, 0, x | y)
 REDUCTION(xor_u32, u32, 0, x ^ y)
 
 KERNEL(activemask) { write_word(ctx, op, ctx->mask); return op + 1; }
+
+// wmma: the whole warp executes it, and an operand is the same in all lanes.
+KERNEL(whole_warp) { return ctx->mask == FULL ? op + 1 : to_python(ctx, op); }
+#define SAME(T, BITS)                                                                                              \
+    KERNEL(same_##BITS) {                                                                                          \
+        const T *row = AT(T, a);                                                                                   \
+        for (int l = 1; l < LANES; l++)                                                                            \
+            if (row[l] != row[0]) return to_python(ctx, op);                                                       \
+        return op + 1;                                                                                             \
+    }
+SAME(u32, 32)
+SAME(u64, 64)

@@ -28,7 +28,6 @@ enum { GENERIC, GLOBAL, SHARED, LOCAL, CONSTANT };  // forms of ACCESS: the stat
 enum { INIT, INVAL, ARRIVE, COMPLETE };                  // forms of BARRIER
 enum { PARITY, STATE };                        // forms of WAIT
 enum { IS_GLOBAL, IS_SHARED, IS_REMOTE, IS_LOCAL, IS_CONSTANT };  // spaces in records
-enum { SHARED_TAG = 1, LOCAL_TAG = 2, TAG_SHIFT = 56 };           // tags of generic addresses (ops/memory.py)
 
 // clock/recipes.py packs it.
 typedef struct {
@@ -157,6 +156,13 @@ static void put_access(const Recorder *recorder, const Context *ctx, const Recip
     }
 }
 
+// The sum of a value over lanes.
+static u32 total(const Context *ctx, const Value *value, u32 lanes) {
+    u32 sum = 0;
+    for (; lanes; lanes &= lanes - 1) sum += (u32)value_of(ctx, value, __builtin_ctz(lanes));
+    return sum;
+}
+
 // Appends an operation on mbarriers: a group of words for each mbarrier that lanes name.
 static void put_barrier(const Context *ctx, const Recipe *recipe, Trace *trace, u32 mask) {
     while (mask) {
@@ -166,10 +172,10 @@ static void put_barrier(const Context *ctx, const Recipe *recipe, Trace *trace, 
         if (recipe->address.form & BY_LANE)
             for (int l = first; l < LANES; l++)
                 if (mask >> l & 1 && value_of(ctx, &recipe->address, l) != address) alike &= ~(1u << l);
-        u32 lanes = recipe->form == INIT ? 1 : (u32)__builtin_popcount(alike);
+        u32 lanes = recipe->form == INIT ? 1u << first : alike;
         put(trace, place_of(address));
-        if (recipe->form != INVAL) put(trace, lanes * (u32)value_of(ctx, &recipe->values[0], first));
-        u32 bytes = lanes * (u32)value_of(ctx, &recipe->values[1], first);
+        if (recipe->form != INVAL) put(trace, total(ctx, &recipe->values[0], lanes));
+        u32 bytes = total(ctx, &recipe->values[1], lanes);
         if (recipe->form >= ARRIVE) put(trace, recipe->form == COMPLETE ? -bytes : bytes);
         mask &= ~alike;
     }

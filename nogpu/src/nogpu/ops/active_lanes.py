@@ -66,6 +66,14 @@ def _parted(g: ActiveGroup, mask: int, instruction: str) -> str:
     )
 
 
+def same_in_all_lanes(g: ActiveGroup, mask: int, operands: Operands, instruction: str) -> None:
+    """Does as `all_lanes`, and raises Fault for an operand that is not the same in all of them."""
+    all_lanes(g, mask, instruction)
+    for operand in operands:
+        if operand is not None:
+            pick(operand, mask)
+
+
 def aligned_or_lenient(issuer: Issuer, mask: int, instruction: str) -> None:
     """Does as `whole_warp`, but warns in a lenient run: on hardware the lanes of a warp wait for each other there."""
     g, pc = issuer

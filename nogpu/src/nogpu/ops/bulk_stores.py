@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from nogpu.arithmetic.lanes import lane_list
 from nogpu.hardware.async_operations import AsyncOperation
 from nogpu.hardware.tma import boxes, rules
+from nogpu.hardware.tma.swizzle import CHUNK
 from nogpu.ops.copy_operands import REDUCTION, STORE, MapReader, issues, own_source, signed_coordinates
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def store_bulk(
     """
     for address, src, size, kept in issues(mask, STORE if reduction is None else REDUCTION, operands):
         offset, shared, memory = own_source(g, src), g.cta.shared, g.grid.memory
-        rules.check_bulk(memory, address, shared, offset, size, "load")
+        rules.check_bulk(memory, address, shared, offset, size, "load", _unwritten(kept))
 
         def read(
             shared: SharedMemory = shared, offset: int = offset, size: int = size, kept: int | None = kept
@@ -115,6 +116,13 @@ def store_bulk(
             boxes.write_bulk(memory, address, data, issuer, kept, reduction)
 
         _submit(g, mask, _Store("a bulk store", issuer, read, write), issuer)
+
+
+def _unwritten(kept: int | None) -> tuple[int, int]:
+    """Bytes at the start and at the end of a store that a byte mask leaves out."""
+    if not kept:
+        return 0, 0
+    return (kept & -kept).bit_length() - 1, CHUNK - kept.bit_length()
 
 
 def commit_group(g: ActiveGroup, mask: int, issuer: Issuer) -> None:

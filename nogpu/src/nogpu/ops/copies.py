@@ -135,16 +135,24 @@ def _spread(places: list[Destination], nbytes: int, what: str, issuer: Issuer) -
 
 
 def load_bulk(g: ActiveGroup, mask: int, operands: Operands, own_only: bool, issuer: Issuer) -> None:
-    """Issues cp.async.bulk from global memory. operands: destination, source, bytes, mbarrier, multicast mask."""
-    for dst, address, size, mbar, targets in issues(mask, LOAD, operands):
+    """Issues cp.async.bulk from global memory.
+
+    operands: destination, source, bytes, mbarrier, multicast mask, bytes ignored at the start and at the end.
+    """
+    for dst, address, size, mbar, targets, *ignored in issues(mask, LOAD, operands):
         places = destinations(g, dst, mbar, targets, False, own_only)
         for (cta, offset), _ in places:
-            rules.check_bulk(g.grid.memory, address, cta.shared, offset, size, "store")
+            rules.check_bulk(g.grid.memory, address, cta.shared, offset, size, "store", ignored)
 
-        def run(address: int = address, size: int = size, places: list[Destination] = places) -> None:
+        def run(
+            address: int = address,
+            size: int = size,
+            ignored: list[int] = ignored,
+            places: list[Destination] = places,
+        ) -> None:
             (first, offset), _ = places[0]
             first.alive("a bulk copy", issuer)
-            boxes.load_bulk(g.grid.memory, address, first.shared, offset, size, issuer)
+            boxes.load_bulk(g.grid.memory, address, first.shared, offset, size, issuer, ignored)
             _spread(places, size, "a bulk copy", issuer)
             for _, notified in places:
                 notified.complete(size, "bulk copy", issuer)

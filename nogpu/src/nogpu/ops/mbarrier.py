@@ -113,15 +113,13 @@ def _remove(cta: Cta, offset: int) -> None:
 
 
 def _targets(g: ActiveGroup, mask: int, space: str | None, address: Operand) -> list[tuple[MBarrier, int]]:
-    """(mbarrier, number of active lanes that name it) for each that they name."""
-    return [(barrier_at(g, space, place), lanes.bit_count()) for place, lanes in sharers(mask, address).items()]
+    """(mbarrier, active lanes that name it) for each that they name."""
+    return [(barrier_at(g, space, place), lanes) for place, lanes in sharers(mask, address).items()]
 
 
-def _per_lane(value: Operand, mask: int) -> int:
-    first, *others = sharers(mask, value)
-    if others:
-        raise Fault(f"a count that differs between lanes is not modelled: {sorted((first, *others))}")
-    return first
+def _total(counts: Operand, lanes: int) -> int:
+    """The sum of the counts that lanes have."""
+    return sum(count * holders.bit_count() for count, holders in sharers(lanes, counts).items())
 
 
 def deliver(g: ActiveGroup, barrier: MBarrier, how: str, issuer: Issuer, action: Callable[[], None]) -> None:
@@ -157,16 +155,16 @@ def arrive(
     amounts: arrivals of each lane, None for 1, and bytes that it expects, None for none.
     """
     count, nbytes = amounts
-    count = 1 if count is None else _per_lane(count, mask)
+    count = 1 if count is None else count
     state = 0
     g.cta.machine.progress += 1
     if g.warp.tensor.touched:
         arrives(g)
     for barrier, lanes in _targets(g, mask, space, address):
         state = barrier.pending << STATE_BITS | barrier.phase
-        expected = 0 if nbytes is None else _per_lane(nbytes, mask) * lanes
+        expected = 0 if nbytes is None else _total(nbytes, lanes)
 
-        def act(barrier: MBarrier = barrier, arrivals: int = count * lanes, expected: int = expected) -> None:
+        def act(barrier: MBarrier = barrier, arrivals: int = _total(count, lanes), expected: int = expected) -> None:
             if expected:
                 barrier.expect(expected)
             barrier.arrive(arrivals, ARRIVAL, issuer, drop)
@@ -180,7 +178,7 @@ def arrive_without_completing(
 ) -> int:
     """Executes mbarrier.arrive{_drop}.noComplete, as `arrive`. Raises Fault if it would complete the phase."""
     for barrier, lanes in _targets(g, mask, space, address):
-        if _per_lane(count, mask) * lanes >= barrier.pending:
+        if _total(count, lanes) >= barrier.pending:
             raise Fault(f"mbarrier.arrive.noComplete would complete the phase: {barrier} (PTX ISA, mbarrier.arrive)")
     return arrive(g, mask, space, address, (count, None), drop, issuer)
 
@@ -194,7 +192,7 @@ def expect_tx(g: ActiveGroup, mask: int, space: str | None, address: Operand, nb
     """Executes mbarrier.expect_tx in every active lane."""
     g.cta.machine.progress += 1
     for barrier, lanes in _targets(g, mask, space, address):
-        deliver(g, barrier, "expect_tx", issuer, partial(barrier.expect, _per_lane(nbytes, mask) * lanes))
+        deliver(g, barrier, "expect_tx", issuer, partial(barrier.expect, _total(nbytes, lanes)))
 
 
 def complete_tx(
@@ -203,7 +201,7 @@ def complete_tx(
     """Executes mbarrier.complete_tx in every active lane."""
     g.cta.machine.progress += 1
     for barrier, lanes in _targets(g, mask, space, address):
-        action = partial(barrier.complete, _per_lane(nbytes, mask) * lanes, COMPLETION, issuer)
+        action = partial(barrier.complete, _total(nbytes, lanes), COMPLETION, issuer)
         deliver(g, barrier, COMPLETION, issuer, action)
 
 

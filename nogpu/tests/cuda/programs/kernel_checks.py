@@ -356,6 +356,22 @@ def check_benchmarks_are_one_run():
     del os.environ["NOGPU_CLOCK"]
 
 
+def check_benchmarks_on_a_queue_and_by_graphs():
+    """The DSL captures a launch to see if it is on the queue; with graphs it captures those that it times."""
+    testing = importlib.import_module("cutlass.cute.testing")
+    _, queue = cuda_driver.cuStreamCreate(0)
+    _, other = cuda_driver.cuStreamCreate(0)
+    compiled = cute.compile(queued, queue)
+    for options in ({}, {"use_cuda_graphs": True}):
+        nogpu.reset_counters()
+        arguments = testing.JitArguments(queue)
+        assert testing.benchmark(compiled, kernel_arguments=arguments, stream=queue, **options) > 0
+        assert len(nogpu.counters()) == 1  # nothing runs while it is captured
+    arguments = testing.JitArguments(other)
+    error = caught(lambda: testing.benchmark(compiled, kernel_arguments=arguments, stream=queue))
+    assert "does not match the stream" in str(error), error
+
+
 def check_hardware_info():
     info = HardwareInfo()
     assert info.get_max_active_clusters(1) == 148 and info.get_max_active_clusters(2) == 74

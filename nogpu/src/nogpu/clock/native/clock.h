@@ -16,7 +16,7 @@
     X(sms) X(sm_shared_bytes) X(sm_threads) X(sm_registers) X(sm_ctas)                                                \
     X(l2_bytes) X(l2_storage) X(l2_dirty) X(l2_ways) X(l2_slices) X(l2_rate) X(l2_write_cost) X(l2_outside_cost)      \
     X(l2_latency) X(l2_far) X(l2_coalesces) X(l2_halves) X(l2_link_rate)                                              \
-    X(dram_channels) X(dram_rate) X(dram_latency) X(dram_spread) X(dram_write_cost) X(l2_clean_share)                 \
+    X(dram_channels) X(dram_rate) X(dram_latency) X(dram_spread) X(dram_write_cost) X(dram_idle_clean_share)          \
     X(sm_in_rate) X(sm_out_rate) X(l1_lines) X(l1_latency) X(lsu_line) X(lsu_in_flight)                               \
     X(tma_issue) X(tma_box) X(tma_line) X(tma_latency) X(tma_store_latency) X(tma_store_line)                         \
     X(tma_map_miss) X(tma_map_edited) X(parameter_miss)                                                               \

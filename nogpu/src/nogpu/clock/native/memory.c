@@ -53,7 +53,7 @@ static Cleaner *cleaned(Sim *sim, s64 channel, f64 time) {
         f64 rate = chip->dram_rate / chip->dram_channels, idle = (time - cleaner->at) * rate - cleaner->work;
         if (idle > 0) {
             f64 most = sim->dirty / chip->dram_channels;
-            cleaner->bytes += idle * chip->l2_clean_share;
+            cleaner->bytes += idle * chip->dram_idle_clean_share;
             if (cleaner->bytes > most) cleaner->bytes = most;
             cleaner->work = 0;
         } else {

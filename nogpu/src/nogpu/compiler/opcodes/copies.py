@@ -122,13 +122,16 @@ def _tile_prefetch(code: Code, instruction: Instruction, match: re.Match) -> Non
 
 
 def _bulk_load(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """Emits the load [dst], [src], size, [mbar]{, mask}{, cache hint}."""
-    destination, source, size, barrier, *options = instruction.operands
+    """Emits the load [dst], [src], size{, bytes ignored left and right}, [mbar]{, mask}{, cache hint}."""
+    destination, source, size, *between = instruction.operands
+    ignored = [code.value(between.pop(0)) for _ in range(2)] if match.groupdict().get("ignores") else ["0", "0"]
+    barrier, *options = between
     options = _options(code, options, match)
-    multicast = code.single(options[0], 16) if match.group("multicast") else "None"
+    multicast = code.single(options[0], 16) if match.groupdict().get("multicast") else "None"
     places = f"{code.address(destination)}, {code.address(source)}, {code.value(size)}, {code.address(barrier)}"
+    operands = ", ".join((places, multicast, *ignored))
     own = match.group("space") == "shared::cta"
-    code.line(f"copies.load_bulk(g, {code.mask}, ({places}, {multicast}), {own}, (g, {code.pc}))")
+    code.line(f"copies.load_bulk(g, {code.mask}, ({operands}), {own}, (g, {code.pc}))")
 
 
 def _bulk_store(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -202,6 +205,12 @@ ROWS: list[Row] = [
         _bulk_load,
         writes=0,
         takes="[] [] u32 [] .? .?",
+    ),
+    row(
+        rf"cp\.async\.bulk\.(?P<space>shared::cta)\.global\.mbarrier::complete_tx::bytes{_HINT}(?P<ignores>\.ignore_oob)",
+        _bulk_load,
+        writes=0,
+        takes="[] [] u32 u32 u32 [] .?",
     ),
     row(
         r"cp\.async\.bulk\.shared::cluster\.shared::cta\.mbarrier::complete_tx::bytes",

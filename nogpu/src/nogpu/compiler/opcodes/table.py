@@ -26,8 +26,8 @@ from nogpu.compiler.opcodes import (
     textures,
     warp_mma,
 )
-from nogpu.compiler.opcodes.order import orders
 from nogpu.compiler.opcodes.rows import Row
+from nogpu.compiler.order import orders
 
 TABLE: list[Row] = [
     *integers.ROWS,

@@ -1,4 +1,5 @@
-"""Rows of the opcode table: mma.sync (PTX ISA, "Warp-level Matrix Instructions: mma").
+"""Rows of the opcode table: mma.sync (PTX ISA, "Warp-level Matrix Instructions: mma"), and what is left of wmma where
+`compiler.wmma` has expanded it.
 
 Block scaling and .kind::f8f6f4, which other chips have, are not modelled, nor are forms that nobody compiles for this
 chip: single-bit operands, m8n8k4 of f16.
@@ -10,9 +11,10 @@ import re
 
 from nogpu import headers
 from nogpu.arithmetic.numerics import DECODED
+from nogpu.compiler import wmma
 from nogpu.compiler.opcodes.rows import Row, always_lanes, called, refused
 from nogpu.compiler.rowcode.assembler import Assembler
-from nogpu.ptx.ir import Instruction, Register, items_of
+from nogpu.ptx.ir import Address, Instruction, Register, items_of
 
 # Type of A -> (types of B, types of D and C, shapes).
 _BYTES, _NIBBLES, _FP8 = ("s8", "u8"), ("s4", "u4"), ("e4m3", "e5m2")
@@ -88,7 +90,26 @@ def _kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None
     code.emit_described("warp_mma", description)
 
 
+def _same_in_all_lanes(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    """Checks that all lanes execute wmma, with one address and one stride."""
+    code.emit("whole_warp")
+    for operand in instruction.operands:
+        register = operand.base if isinstance(operand, Address) else operand
+        if code.is_row(register):
+            assert isinstance(register, Register)
+            code.emit(f"same_{register.width}", a=code.slots[register.name].offset)
+
+
 ROWS: list[Row] = [
+    called(
+        wmma.ACCESS,
+        "active_lanes.same_in_all_lanes(g, {m}, ({0:x}, {1:v}), 'wmma')",
+        (1, 2),
+        writes=0,
+        kernels=_same_in_all_lanes,
+    ),
+    called(wmma.PRODUCT, "active_lanes.all_lanes(g, {m}, 'wmma')", 0, writes=0, kernels=_same_in_all_lanes),
+    refused(r"wmma\..+", "single-bit wmma, or a shape and types that the PTX ISA does not have (PTX ISA, wmma)"),
     refused(r"wgmma\..+", "wgmma is of sm_90a only, sm_100a has tcgen05.mma (PTX ISA, wgmma)"),
     called(
         r"mma\.sync\.aligned\.(?P<shape>m(?P<m>8|16)n8k(?P<k>4|8|16|32|64))\.row\.col(?P<sat>\.satfinite)?"

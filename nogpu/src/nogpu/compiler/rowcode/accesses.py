@@ -10,7 +10,7 @@ from nogpu.ptx.ir import SINK, Address, Immediate, Register
 from nogpu.ptx.literals import literal_bits
 from nogpu.ptx.types import type_width
 
-SPACES = {"global": 0, "shared": 1, "shared::cluster": 2}
+SPACES = {"global": 0, "shared": 1, "shared::cluster": 2, "generic": 3}  # in the order of native/access.c
 (_MOST_ITEMS,) = headers.constants("native/access.c", "MOST_ITEMS")
 NOTHING, ROW, ONE, CONSTANT = headers.constants("native/access.c", "NOTHING", "ROW", "ONE", "CONSTANT")
 _ACCESS = headers.packer("native/access.c", "Access")
@@ -27,7 +27,7 @@ def access(code: Assembler, store: bool, space: str, address: Address, items: tu
         raise Unsupported
     base = address.base
     bits = base.width if isinstance(base, Register) else 64
-    uniform = not by_lane and all(kind != ROW for kind, *_ in described)
+    uniform = space != "generic" and not by_lane and all(kind != ROW for kind, *_ in described)
     signed = type_name[0] == "s"
     head = (SPACES[space], store, by_lane, uniform, bits, width // 8, len(items), signed, slot, 0)
     described += [(NOTHING, 0, 0)] * (_MOST_ITEMS - len(items))

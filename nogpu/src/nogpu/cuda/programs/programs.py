@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from nogpu.hardware.properties import of_process
 NVCC = "nvcc"
 _ELF = b"\x7fELF"
 _SYMBOLS, _DYNAMIC_SYMBOLS = 2, 11  # types of sections
+_CALL = re.compile(rb"cu(?:da)?[A-Z]\w+")
 _INSIDE = "from nogpu.cuda.programs import programs; programs.run_library()"
 
 
@@ -70,7 +72,8 @@ def _check(path: Path) -> None:
                 f"{path.name} is linked with {runtime.decode()}: compile it with CUDA 13 (extra `cuda`)"
             )
     names = _symbol_names(contents)
-    if b"__cudaRegisterFatBinary" not in names and (b".nv_fatbin\0" in contents or b"cuInit" not in names):
+    calls = any(map(_CALL.fullmatch, names))  # of a program without kernels
+    if b"__cudaRegisterFatBinary" not in names and (b".nv_fatbin\0" in contents or not calls):
         raise EmulatorError(
             f"{path.name} is no CUDA program, or its symbols are gone and the CUDA runtime is in it: compile it with "
             "-cudart shared, or do not strip it"

@@ -266,13 +266,20 @@ def _places(tensor_map: TensorMap, offset: int, mode: Mode) -> tuple[int, np.nda
 
 
 def load_bulk(
-    memory: GlobalMemory, address: int, shared: SharedMemory, dst_offset: int, nbytes: int, issuer: Issuer | None = None
+    memory: GlobalMemory,
+    address: int,
+    shared: SharedMemory,
+    dst_offset: int,
+    nbytes: int,
+    issuer: Issuer | None = None,
+    ignored: Sequence[int] = (0, 0),
 ) -> int:
     """Copies by cp.async.bulk from global to shared memory. Returns the number of bytes.
 
-    address, dst_offset, nbytes: multiples of 16.
+    address, dst_offset, nbytes: multiples of 16. ignored: bytes at the start and at the end that are not read; those in
+    shared memory become poison, since the PTX ISA leaves their value open.
     """
-    if nbytes and not shared.refuses_copies:
+    if nbytes and not any(ignored) and not shared.refuses_copies:
         loads = memory.counted("load", address)
         if loads is not None:
             copied = library().load_bulk(loads.address, shared.window, address, dst_offset, nbytes)
@@ -280,9 +287,13 @@ def load_bulk(
                 _observe(shared, "store", dst_offset, nbytes, issuer)
                 memory.note("load", "async", address, nbytes, issuer)
                 return nbytes
-    check_bulk(memory, address, shared, dst_offset, nbytes, "store")
+    check_bulk(memory, address, shared, dst_offset, nbytes, "store", ignored)
+    left, read = ignored[0], max(nbytes - sum(ignored), 0)
+    data = np.full(nbytes, 0xFF, np.uint8)
+    if read:
+        data[left : left + read] = memory.read(address + left, read, issuer)
     if nbytes:
-        shared.write(dst_offset, memory.read(address, nbytes, issuer), issuer)
+        shared.write(dst_offset, data, issuer)
     return nbytes
 
 

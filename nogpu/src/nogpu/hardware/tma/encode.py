@@ -31,20 +31,44 @@ def _limit(what: str, values: Sequence[int], low: int, high: int, first: int = 0
             raise Fault(f"tensor map {what} {value} of dimension {i}; limit {low} to {high} ({RULES})")
 
 
+# Dataclasses take the fields of the last base first: the maps' arguments are in the driver's order.
 @dataclass(frozen=True)
-class TiledMap:
-    """Arguments of cuTensorMapEncodeTiled: the driver's enumerators, and sizes, dimension 0 (contiguous) first."""
+class _Tensor:
+    """The driver's enumerator of the type, and sizes, dimension 0 (contiguous) first."""
 
     data_type: int
     address: int
     dims: Sequence[int]  # elements
     strides: Sequence[int]  # bytes, of dimensions 1 and up
+
+
+@dataclass(frozen=True)
+class _Box:
     box: Sequence[int]  # elements
+
+
+@dataclass(frozen=True)
+class _Pixels:
+    lower: Sequence[int]  # corner of the bounding box, W first
+    upper: Sequence[int]
+    channels: int  # channels of a pixel
+    pixels: int
+
+
+@dataclass(frozen=True)
+class _Options:
+    """Steps of the traversal by dimension, and the driver's enumerators."""
+
     element_strides: Sequence[int]
     interleave: int = 0
     swizzle: int = 0
     l2_promotion: int = 0
     fill_nan: int = 0
+
+
+@dataclass(frozen=True)
+class TiledMap(_Options, _Box, _Tensor):
+    """Arguments of cuTensorMapEncodeTiled."""
 
     def encode(self) -> bytes:
         """The 128 bytes of the tensor map; the last 64 are zero. Raises Fault, naming the field, for arguments that the
@@ -55,22 +79,8 @@ class TiledMap:
 
 
 @dataclass(frozen=True)
-class Im2colMap:
-    """Arguments of cuTensorMapEncodeIm2col: the driver's enumerators, and sizes, dimension 0 (contiguous) first."""
-
-    data_type: int
-    address: int
-    dims: Sequence[int]  # elements
-    strides: Sequence[int]  # bytes, of dimensions 1 and up
-    lower: Sequence[int]  # corner of the bounding box, W first
-    upper: Sequence[int]
-    channels: int  # channels of a pixel
-    pixels: int
-    element_strides: Sequence[int]
-    interleave: int = 0
-    swizzle: int = 0
-    l2_promotion: int = 0
-    fill_nan: int = 0
+class Im2colMap(_Options, _Pixels, _Tensor):
+    """Arguments of cuTensorMapEncodeIm2col."""
 
     def encode(self) -> bytes:
         """The 128 bytes of the tensor map, in nogpu's own bits (im2col.py). Raises Fault, naming the field, for

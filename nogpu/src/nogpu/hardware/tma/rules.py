@@ -154,11 +154,27 @@ def check_reduction(tensor_map: TensorMap, operation: str) -> None:
         )
 
 
-def check_bulk(memory: GlobalMemory, address: int, shared: SharedMemory, offset: int, nbytes: int, kind: str) -> None:
-    """Raises Fault unless a bulk copy between these places is legal. kind: "store" into shared memory, or "load"."""
+def check_bulk(
+    memory: GlobalMemory,
+    address: int,
+    shared: SharedMemory,
+    offset: int,
+    nbytes: int,
+    kind: str,
+    ignored: Sequence[int] = (0, 0),
+) -> None:
+    """Raises Fault unless a bulk copy between these places is legal.
+
+    kind: "store" into shared memory, or "load". ignored: bytes at the start and at the end that the copy does not
+    touch in global memory (PTX ISA, cp.async.bulk, .ignore_oob, .cp_mask).
+    """
+    for count in ignored:
+        if count >= CHUNK:
+            raise Fault(f"cp.async.bulk.ignore_oob: {count} bytes are ignored; limit 0 to 15 (PTX ISA, cp.async.bulk)")
     for what, value in (("global address", address), ("shared memory offset", offset), ("size", nbytes)):
         if value % CHUNK:
             raise Fault(f"cp.async.bulk: {what} {value:#x} is not a multiple of {CHUNK} (PTX ISA, cp.async.bulk)")
+    if nbytes > sum(ignored):
+        memory.at(address + ignored[0], nbytes - sum(ignored), "load" if kind == "store" else "store")
     if nbytes:
-        memory.at(address, nbytes, "load" if kind == "store" else "store")
         shared.check(offset, nbytes, kind)

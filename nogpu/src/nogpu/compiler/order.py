@@ -34,6 +34,7 @@ _NAMES = {
     "shf": "l r",
     "st": "async bulk",
     "tensormap": "replace cp_fenceproxy",
+    "wmma": "load store mma a b c d",
 }
 """First part of an opcode -> the parts that belong to the instruction's name if they follow it."""
 _CLASSES = {
