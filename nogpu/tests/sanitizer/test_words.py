@@ -71,7 +71,7 @@ LOADS: ld.acquire.cta.shared.b32 %r5, [%r10+1024]; setp.ne.u32 %p9, %r5, 2; @%p9
 FIRST: {before} st.release.cta.shared.b32 [%r10+1024], 1; {behind} st.relaxed.cta.shared.b32 [%r10+1024], 2;
 END:
 """
-# Lanes of warp 0 draw tickets by one instruction. The lane with one of them releases a flag; then warp 1 loads the word.
+# Lanes of warp 0 draw tickets by one instruction; the lane with one of them releases a flag. Warp 1 loads the word.
 TICKETS = """
     @%p1 st.shared.b32 [%r10], 0; @%p1 st.shared.b32 [%r10+1024], 0; bar.sync 0; @!%p2 bra LOADS;
     atom.shared.add.u32 %r5, [%r10], 1; setp.eq.u32 %p4, %r5, {ticket};

@@ -289,8 +289,8 @@ class Barriers:
             self._acquire_of_others(issuer, mask, key)
 
     def _observe(self, warp: Warp, mask: int, word: ObservedWord, is_atomic: bool) -> None:
-        """Notes what lanes observe by a strong read of a word. An atomic reads what was there ahead of it: of what other
-        lanes write by the same instruction, only the last lane observes all, since they go lowest first.
+        """Notes what lanes observe by a strong read of a word. An atomic reads what was there ahead of it: of what
+        others write to the word by the same instruction, only the last lane observes all, since the lowest goes first.
         """
         clock, found = self._warps[warp], self._state.words.observed(word)
         before = clock.ahead.get(word) if is_atomic else found
