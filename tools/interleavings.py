@@ -309,8 +309,8 @@ def _counted(record: dict[str, Any]) -> list[str]:
 
 
 def verdicts_table(results: Path, name: str) -> str:
-    """The table of saved runs. name: "configurations" for the rows of interleavings.json, "benchmark" for the problems
-    of interleavings-benchmark.json, "counts" for all files.
+    """The table of saved runs. name: "configurations" for the rows of interleavings.json, "benchmark" for those of
+    interleavings-benchmark.json, "counts" for all files.
     """
     from workshop.tables import command_text, markdown, missing
 
@@ -325,8 +325,6 @@ def verdicts_table(results: Path, name: str) -> str:
         return markdown(["command", "done", "schedules run", "verdicts", "CPU s"], rows)
     (record,) = saved
     table = markdown([*LEFT[:3], "left", *RIGHT], sorted(map(_cells, record["rows"])))
-    if name == "benchmark":
-        table = markdown(["problem", "verdict", "left", "configurations", *RIGHT], _by_problem(record["rows"]))
     return f"{table}\n\n{commands[0]}: {counts(record)}"
 
 
@@ -338,18 +336,6 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 def _seconds(rows: Sequence[dict[str, Any]]) -> str:
     return f"{sum(row['seconds'] for row in rows):,.0f}"
-
-
-def _by_problem(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """A line for the configurations of a problem with one verdict: the most orders, runs and turns; all seconds."""
-    parts: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for row in rows:
-        parts.setdefault((row["program"].partition(", ")[2], row["verdict"], row["left"] or "nothing"), []).append(row)
-    found = []
-    for named, of in sorted(parts.items()):
-        most = [f"{max(row[key] for row in of):,}" for key in ("orders", "runs", "turns", "random")]
-        found.append([*named, str(len(of)), *most, _seconds(of)])
-    return found
 
 
 def _show(rows: Sequence[dict[str, Any]], console: Any) -> None:
