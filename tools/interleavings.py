@@ -18,9 +18,9 @@ where a launch fails, a verdict of a small case is not clean, or a fault is acce
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -136,7 +136,7 @@ def explored(
     from workshop.mutants import tape, trial
 
     recorded = record()
-    began = time.process_time()
+    began = _cpu_seconds()
     if not recorded.expected:
         tape.settle(recorded)
     found = earlier or _searched(recorded, runs, ptx or recorded.ptx)
@@ -145,7 +145,12 @@ def explored(
             break
         outcome = trial.once(recorded, recorded.ptx, f"random:{seed}", False)
         found = _failed(found._replace(random=seed), outcome)
-    return found._replace(seconds=round(found.seconds + time.process_time() - began, 2))
+    return found._replace(seconds=round(found.seconds + _cpu_seconds() - began, 2))
+
+
+def _cpu_seconds() -> float:
+    """CPU time of this process and of its children, in which a launch's runs may be, that have ended."""
+    return sum(os.times()[:4])
 
 
 def _searched(recorded: Any, runs: int, ptx: str) -> Explored:

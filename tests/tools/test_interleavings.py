@@ -1,6 +1,8 @@
 """Saved runs of tools.interleavings, which a later run continues."""
 
 import json
+import subprocess
+import sys
 import types
 
 import pytest
@@ -57,6 +59,12 @@ def test_random_schedules_are_added_to_earlier_ones(monkeypatch):
     found = interleavings.explored(lambda: tape, 1, 4, earlier=Explored(CLEAN, runs=5, random=2))
     assert schedules == ["random:3", "random:4"]
     assert (found.verdict, found.runs, found.random) == (CLEAN, 5, 4)
+
+
+def test_seconds_include_those_of_children():
+    before = interleavings._cpu_seconds()
+    subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.3: pass"], check=True)
+    assert interleavings._cpu_seconds() - before > 0.25
 
 
 def test_tables_of_saved_runs(run, tmp_path):
