@@ -18,9 +18,9 @@ where a launch fails, a verdict of a small case is not clean, or a fault is acce
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -136,7 +136,7 @@ def explored(
     from workshop.mutants import tape, trial
 
     recorded = record()
-    began = time.process_time()
+    began = _cpu_seconds()
     if not recorded.expected:
         tape.settle(recorded)
     found = earlier or _searched(recorded, runs, ptx or recorded.ptx)
@@ -145,7 +145,12 @@ def explored(
             break
         outcome = trial.once(recorded, recorded.ptx, f"random:{seed}", False)
         found = _failed(found._replace(random=seed), outcome)
-    return found._replace(seconds=round(found.seconds + time.process_time() - began, 2))
+    return found._replace(seconds=round(found.seconds + _cpu_seconds() - began, 2))
+
+
+def _cpu_seconds() -> float:
+    """CPU time of this process and of its children, in which a launch's runs may be, that have ended."""
+    return sum(os.times()[:4])
 
 
 def _searched(recorded: Any, runs: int, ptx: str) -> Explored:
@@ -309,8 +314,8 @@ def _counted(record: dict[str, Any]) -> list[str]:
 
 
 def verdicts_table(results: Path, name: str) -> str:
-    """The table of saved runs. name: "configurations" for the rows of interleavings.json, "benchmark" for the problems
-    of interleavings-benchmark.json, "counts" for all files.
+    """The table of saved runs. name: "configurations" for the rows of interleavings.json, "benchmark" for those of
+    interleavings-benchmark.json, "counts" for all files.
     """
     from workshop.tables import command_text, markdown, missing
 
@@ -325,8 +330,6 @@ def verdicts_table(results: Path, name: str) -> str:
         return markdown(["command", "done", "schedules run", "verdicts", "CPU s"], rows)
     (record,) = saved
     table = markdown([*LEFT[:3], "left", *RIGHT], sorted(map(_cells, record["rows"])))
-    if name == "benchmark":
-        table = markdown(["problem", "verdict", "left", "configurations", *RIGHT], _by_problem(record["rows"]))
     return f"{table}\n\n{commands[0]}: {counts(record)}"
 
 
@@ -338,18 +341,6 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 def _seconds(rows: Sequence[dict[str, Any]]) -> str:
     return f"{sum(row['seconds'] for row in rows):,.0f}"
-
-
-def _by_problem(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """A line for the configurations of a problem with one verdict: the most orders, runs and turns; all seconds."""
-    parts: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for row in rows:
-        parts.setdefault((row["program"].partition(", ")[2], row["verdict"], row["left"] or "nothing"), []).append(row)
-    found = []
-    for named, of in sorted(parts.items()):
-        most = [f"{max(row[key] for row in of):,}" for key in ("orders", "runs", "turns", "random")]
-        found.append([*named, str(len(of)), *most, _seconds(of)])
-    return found
 
 
 def _show(rows: Sequence[dict[str, Any]], console: Any) -> None:

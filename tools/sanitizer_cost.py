@@ -189,7 +189,7 @@ def _cells(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
     """The cells of a table: those of a configuration under all schedules are a line."""
     lines: dict[str, list[str]] = {}
     for row in rows:
-        taken = f", {row['bytes per byte']:.1f} bytes per byte" if "bytes per byte" in row else ""
+        taken = f", {row['bytes per byte']:z.1f} bytes per byte" if "bytes per byte" in row else ""
         lines.setdefault(row["row"], [row["row"]]).extend((f"{row['ms']:.1f} ms", f"{row['times']:.1f} times{taken}"))
     return list(lines.values())
 

@@ -1,6 +1,8 @@
 """Saved runs of tools.interleavings, which a later run continues."""
 
 import json
+import subprocess
+import sys
 import types
 
 import pytest
@@ -59,6 +61,12 @@ def test_random_schedules_are_added_to_earlier_ones(monkeypatch):
     assert (found.verdict, found.runs, found.random) == (CLEAN, 5, 4)
 
 
+def test_seconds_include_those_of_children():
+    before = interleavings._cpu_seconds()
+    subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.3: pass"], check=True)
+    assert interleavings._cpu_seconds() - before > 0.25
+
+
 def test_tables_of_saved_runs(run, tmp_path):
     assert "Not measured yet" in interleavings.verdicts_table(tmp_path, "counts")
     _, _, saved = run("one two fails", "--seeds", "2")
@@ -68,6 +76,6 @@ def test_tables_of_saved_runs(run, tmp_path):
         (tmp_path / f"interleavings{part}.json").write_text(json.dumps(saved))
     text = interleavings.verdicts_table(tmp_path, "configurations")
     assert "| two | gemm | clean | nothing | 0 | 1 | 0 | 2 |" in text and "| fails | gemm | fails |" in text
-    assert "| gemm | clean | nothing | 2 | 0 | 1 | 0 | 2 | 0 |" in interleavings.verdicts_table(tmp_path, "benchmark")
+    assert interleavings.verdicts_table(tmp_path, "benchmark") == text
     counts = interleavings.verdicts_table(tmp_path, "counts")
     assert counts.count("| 3 of 3 small cases | 9 | 2 clean, 0 bounded, 1 fails | 0 |") == 2

@@ -33,6 +33,12 @@ def test_rows_of_elementwise_kernels(capsys):
     assert shown.count("bytes per byte") == 2
 
 
+@pytest.mark.parametrize(("taken", "text"), ((-0.04, "0.0"), (-0.3, "-0.3"), (0.94, "0.9")))
+def test_memory_below_what_is_measured_has_no_sign(taken, text):
+    row = {"row": "add", "schedule": "late", "ms": 1.0, "times": 2.0, "bytes per byte": taken}
+    assert sanitizer_cost._cells([row]) == [["add", "1.0 ms", f"2.0 times, {text} bytes per byte"]]
+
+
 @pytest.mark.parametrize("options", (["--configurations", "64/1/1"], ["--schedule", "soon"], ["--calls", "0"]))
 def test_options_that_are_refused(options):
     with pytest.raises(SystemExit) as error:

@@ -17,13 +17,14 @@ RACE = module(
     "mov.u32 %r1, smem; setp.ge.u32 %p1, %tid, 32; @%p1 bra R;\n"
     "st.shared.b32 [%r1], 5; ret; R: ld.shared.b32 %r2, [%r1];"
 )
-TESTS = f"""
+LAUNCH = """
 import numpy as np, os, pytest
 import nogpu
 
-def launch(text):
-    nogpu.load_ptx(text)["k"].launch(1, 64, [nogpu.array(np.zeros(64, np.uint32))], shared=64, wait=False)
-
+def launch(text, wait=False):
+    nogpu.load_ptx(text)["k"].launch(1, 64, [nogpu.array(np.zeros(64, np.uint32))], shared=64, wait=wait)
+"""
+TESTS = f"""{LAUNCH}
 def test_right(nogpu_device):
     launch({RIGHT!r})
     assert [each.kernel for each in nogpu_device.counters()] == ["k"]
@@ -63,7 +64,11 @@ def session(pytester, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", path)
     monkeypatch.setenv("XDG_CACHE_HOME", CACHE)
     plugin = () if _is_installed() else ("-p", "nogpu.pytest_plugin")
-    return lambda *options: pytester.run(sys.executable, "-m", "pytest", "-n0", *plugin, "-rs", *options)
+
+    def run(*options, command=()):
+        return pytester.run(sys.executable, *command, "-m", "pytest", "-n0", *plugin, "-rs", *options)
+
+    return run
 
 
 def _is_installed():
@@ -103,3 +108,12 @@ def test_a_session_without_the_option(session):
 def test_wrong_usage(session, options, words):
     done = session(*options)
     assert done.ret == pytest.ExitCode.USAGE_ERROR and words in done.stderr.str()
+
+
+@pytest.mark.parametrize("command", (["check"], ["explore", "--sanitize"]))
+def test_a_session_under_a_command(command, session, pytester):
+    """pytest rewrites the modules of a package with a plugin, and finds them itself: they are hooked all the same."""
+    pytester.makepyfile(test_waits=f"{LAUNCH}\ndef test_race():\n    launch({RACE!r}, wait=True)\n")
+    done = session("test_waits.py", command=["-m", "nogpu", *command])
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["E   * sanitizer, rule threads: nothing orders*"])

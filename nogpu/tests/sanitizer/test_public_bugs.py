@@ -11,6 +11,7 @@ import pytest
 from nogpu import EmulatorError
 from nogpu.errors import OrderingWarning
 from nogpu.sanitizer.observer import Sanitizer
+from tests.support.encoding import block_scaled_idesc, smem_descriptor
 from tests.support.small_kernels import aligned, launch
 from tests.support.twins import twin
 
@@ -204,6 +205,36 @@ def slots(depth):
 CONSUMED = f"{TWO_BARRIERS} @!%p1 bra DONE; {EXPECT} {FILL} {{wait}} {WRITES} {commit(8)} {{late}}"
 CONSUMED += f"{wait('READ', offset=8)} {LAST}"
 
+# Threads store a tile and, with a barrier missing, some of them store or load others' words of it.
+WORDS = "st.shared.b32 [%r2], %tid; {edge} "
+CLEARED = WORDS + "setp.lt.u32 %p4, %tid, 6; @%p4 st.shared.b32 [%r2+40], 0;"
+GUARDED = "setp.lt.u32 %p4, %tid, 48; @%p4 " + WORDS + "sub.u32 %r3, 47, %tid; mad.lo.u32 %r4, %r3, 4, %r10;"
+GUARDED += "@%p4 ld.shared.b32 %r5, [%r4];"
+REPEATED = "@%p2 " + WORDS + "and.b32 %r3, %tid, 31; mad.lo.u32 %r4, %r3, 4, %r10; ld.shared.b32 %r5, [%r4];"
+COUNTED = (
+    "xor.b32 %r3, %tid, 1; mad.lo.u32 %r4, %r3, 4, %r10; st.shared.b32 [%r4], 0; bar.sync 0;"
+    "red.shared.add.u32 [%r2], 1; {edge} ld.shared.b32 %r5, [%r4];"
+)
+# Thread 0 has two tiles filled, each with an mbarrier of its own, and loads the second one.
+SECOND_FILL = FILL.replace("[%r10]", "[%r10+512]").replace("[%r11]", "[%r11+8]")
+FILLS = (
+    f"{init(1)} {init(1, 8)} {INITIALISED} @!%p1 bra DONE; {EXPECT} {FILL} {wait('FIRST')}"
+    f"{EXPECT.replace('[%r11]', '[%r11+8]')} {SECOND_FILL} {{wait}} ld.shared.b32 %r5, [%r10+512];"
+    f"{wait('LAST', offset=8)} DONE:"
+)
+# Threads store the scale factors' and operands' bytes, which a block-scaled MMA of thread 0 reads. D: 16 columns, scale
+# factors of A and of B from columns 32 and 40 on.
+IDESC, OPERAND = block_scaled_idesc(128, 16), smem_descriptor(0x400, 128, leading=128)
+SCALED = (
+    f"{init(1)} {INITIALISED} {alloc(1)} mad.lo.u32 %r4, %tid, 32, %r10; mov.u32 %r5, 0x38383838;"
+    "st.shared.v4.b32 [%r4], {{%r5, %r5, %r5, %r5}}; st.shared.v4.b32 [%r4+16], {{%r5, %r5, %r5, %r5}};"
+    f"{{fence}} bar.sync 0; {COLUMNS} @!%p1 bra DONE; mov.b64 %rd5, {OPERAND}; mov.b32 %r15, {IDESC};"
+    f"setp.ne.u32 %p4, %tid, 0; add.u32 %r13, %r12, 32; add.u32 %r14, %r12, 40;"
+    "tcgen05.cp.cta_group::1.32x128b.warpx4 [%r13], %rd5; tcgen05.cp.cta_group::1.32x128b.warpx4 [%r14], %rd5;"
+    "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.block16 [%r12], %rd5, %rd5, %r15, [%r13], [%r14], %p4;"
+    f"{commit()} {wait('READ')} {LAST}"
+)
+
 UNHEARD = r"tcgen05\.alloc\.cta_group::2 where this warp has not heard of the other CTA"
 MISSED = "phase 0 was waited for and missed"  # text of the error in the schedule that shows it first
 
@@ -300,6 +331,22 @@ BUGS = {
     ),
     "tile-ai/tilelang#2644, copy.cc:1745: bytes are expected of four CTAs, and the pair's two bring them": twin(
         "the kernel hangs", FEWER, PAIR_OF_CTAS, expected=("2048", "1024")
+    ),
+    "tile-ai/tilelang#2634 (PR 3139): a block-scaled MMA reads what threads have stored": twin(
+        "rule proxy-fence", SCALED, fence=("", PROXY)
+    ),
+    "tile-ai/tilelang#2698: a part of a tile is cleared that other threads store": twin(
+        "rule lanes", CLEARED, edge=("", SYNC)
+    ),
+    "tile-ai/tilelang#2556: 48 of 64 threads load what others have stored": twin(
+        "rule (threads|lanes)", GUARDED, edge=("", SYNC)
+    ),
+    "tile-ai/tilelang#1604: all warps load what the first one stores": twin("rule threads", REPEATED, edge=("", SYNC)),
+    "tile-ai/tilelang#1257: counters are loaded that another lane adds to": twin(
+        "rule lanes", COUNTED, edge=("", SYNC)
+    ),
+    "tile-ai/tilelang#2927: the parity of a wait is the loop's, and the mbarrier is another one": twin(
+        "rule copy|the kernel hangs", FILLS, wait=(wait("SECOND", 1, 8), wait("SECOND", 0, 8))
     ),
     "facebookresearch/CUTracer#106, missing wait": twin("rule tensor-core", CONSUMED, wait=("", wait("FULL")), late=""),
     "facebookresearch/CUTracer#106, late wait": twin(

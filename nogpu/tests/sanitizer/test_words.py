@@ -71,6 +71,14 @@ LOADS: ld.acquire.cta.shared.b32 %r5, [%r10+1024]; setp.ne.u32 %p9, %r5, 2; @%p9
 FIRST: {before} st.release.cta.shared.b32 [%r10+1024], 1; {behind} st.relaxed.cta.shared.b32 [%r10+1024], 2;
 END:
 """
+# Lanes of warp 0 draw tickets by one instruction; the lane with one of them releases a flag. Warp 1 loads the word.
+TICKETS = """
+    @%p1 st.shared.b32 [%r10], 0; @%p1 st.shared.b32 [%r10+1024], 0; bar.sync 0; @!%p2 bra LOADS;
+    atom.shared.add.u32 %r5, [%r10], 1; setp.eq.u32 %p4, %r5, {ticket};
+    @%p4 st.release.cta.shared.b32 [%r10+1024], 1; bra END;
+LOADS: ld.acquire.cta.shared.b32 %r5, [%r10+1024]; setp.eq.u32 %p9, %r5, 0; @%p9 bra LOADS; ld.shared.b32 %r6, [%r10];
+END:
+"""
 RELEASED, RELEASED_GLOBAL = "st.release.cta.shared.b32 [%r10+1024], 2;", "st.release.gpu.global.b32 [%a0+512], 2;"
 RELAXED_GLOBAL = RELEASED_GLOBAL.replace("release", "relaxed")
 ADDED = "atom.relaxed.cta.shared.add.u32 %r7, [%r10+1024], 1;"
@@ -88,6 +96,7 @@ CASES = {
             ("an atomic of another lane's global word", OWN_GLOBAL, "atom.global.add.u32 %r5, [%rd3], 1;"),
         )
     },
+    "the lane with the last ticket but one tells": twin("threads", TICKETS, THREADS, ticket=(30, 31)),
     "a flag of each lane": twin("threads", FLAGS, THREADS, word=(4, 0)),
     "a relaxed store of another warp": twin(
         "order|threads", SHARED_FLAG, WARPS, look="relaxed", second=(RELEASED.replace("release", "relaxed"), ADDED)

@@ -572,17 +572,18 @@ def of_tensor_core():
     yield from rows("tensor memory", one_warp, [no_wait], product(stores, COLUMN_LOAD))
 
 
-# An atomic of a warp's lanes that returns values, then the first case below: the sanitizer takes lanes that execute an
-# atomic together to have observed alike, what each of them has written too.
-UNNOTICED = {("atom, ld", "one lane signals for all")}
-
-
-def unnoticed():
-    one_signals = [each for each in OF_WARPS if each.missing == "one lane signals for all"]
-    yield from rows("shared", TWO_WARPS, one_signals, product(some(SHARED_WRITES, "atom"), some(SHARED_READS, "ld")))
-    yield from rows(
-        "global, one CTA", TWO_WARPS, one_signals, product(some(GLOBAL_WRITES, "atom"), some(GLOBAL_READS, "ld"))
-    )
+# A lane does not observe what others change by the same instruction, but for the last of those that change one word.
+def of_atomics():
+    shared = some(SHARED_WRITES, "atom") | {"atom of one word": "atom.shared.add.u32 %r5, [%r10], 1;"}
+    of_global = some(GLOBAL_WRITES, "atom") | {"atom of one word": "atom.global.add.u32 %r5, [%a0], 1;"}
+    ctas = {"grid": 2, "threads": 32}
+    for memory, kernel, edges, atomics, loads, options in (
+        ("shared", TWO_WARPS, OF_WARPS, shared, SHARED_READS, {}),
+        ("global, one CTA", TWO_WARPS, OF_WARPS, of_global, GLOBAL_READS, {}),
+        ("global, two clusters", TWO_CTAS, OF_CTAS, of_global, GLOBAL_READS, ctas),
+    ):
+        one_signals = [each for each in edges if each.missing == "one lane signals for all"]
+        yield from rows(memory, kernel, one_signals, product(atomics, some(loads, "ld")), options)
 
 
 KERNELS = [
@@ -594,6 +595,5 @@ KERNELS = [
     *of_outs(),
     *of_copied(),
     *of_tensor_core(),
-    *unnoticed(),
+    *of_atomics(),
 ]
-KERNELS = [row._replace(rule="") if (row.accesses, row.missing) in UNNOTICED else row for row in KERNELS]

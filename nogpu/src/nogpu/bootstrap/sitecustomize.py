@@ -129,6 +129,9 @@ class Finder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        if sys.meta_path[0] is not self:  # pytest's finder, which rewrites assertions, would hide hooked modules
+            sys.meta_path.remove(self)
+            sys.meta_path.insert(0, self)
         if name == "nogpu":
             location = os.path.join(PACKAGE, "__init__.py")
             return importlib.util.spec_from_file_location(name, location, submodule_search_locations=[PACKAGE])

@@ -251,8 +251,9 @@ class Barriers:
         for _, part in clock.parts(mask):
             fenced = both(fenced, None if part.observed is None else part.observed.fenced)
         if clock.has_written:
-            clock.writes, clock.has_written = {}, False
+            clock.writes, clock.ahead, clock.has_written = {}, {}, False
         word = self._observed(key, running(warp))
+        clock.ahead[word] = self._state.words.observed(word)
         clock.writes[word] = self._state.words.write(word, stores, fenced)
 
     def _observed(self, key: int, issuer: Issuer) -> ObservedWord:
@@ -280,13 +281,23 @@ class Barriers:
             return
         self._seen[place] = version, mask
         self._note_weak(issuer, f"word at {key:#x}", False)
-        observed = self._state.words.observed(self._observed(key, issuer))
-        if observed is not None and (is_of_device(opcode(issuer)) or not is_global(key)):
-            self._warps[warp].observe(mask | running_lanes(warp), observed)
+        if is_of_device(opcode(issuer)) or not is_global(key):
+            self._observe(warp, mask, self._observed(key, issuer), opcode(issuer).startswith("atom"))
         if word.is_of_others(self._warps[warp].base, mask):
             self._acquire(issuer, mask, word.clocks)
         if is_global(key) and version[1]:
             self._acquire_of_others(issuer, mask, key)
+
+    def _observe(self, warp: Warp, mask: int, word: ObservedWord, is_atomic: bool) -> None:
+        """Notes what lanes observe by a strong read of a word. An atomic reads what was there ahead of it: of what
+        others write to the word by the same instruction, only the last lane observes all, since the lowest goes first.
+        """
+        clock, found = self._warps[warp], self._state.words.observed(word)
+        before = clock.ahead.get(word) if is_atomic else found
+        if before is not None:
+            clock.observe(mask | running_lanes(warp), before)
+        if is_atomic and found is not None and mask & mask - 1:
+            clock.observe(1 << mask.bit_length() - 1, found)
 
     def _acquire_of_others(self, issuer: Issuer, mask: int, key: int) -> None:
         """Acquires, for lanes, the clocks that other clusters have released by a word."""

@@ -15,7 +15,8 @@ import itertools
 import os
 import sys
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from nogpu.errors import EmulatorError, readable
@@ -27,6 +28,7 @@ from nogpu.sanitizer.races import Found, Race, Races
 
 if TYPE_CHECKING:
     from nogpu.execution.trials import Trial, Tried
+    from nogpu.sanitizer.reversals import Reversal
 
 CLEAN, BOUNDED = "clean", "bounded"
 BYTES = 0  # kind of a plan that swaps accesses to bytes; others: `reversals.Reversal.kind`
@@ -55,7 +57,7 @@ class _Queue:
     """Plans to be tried, the most promising first."""
 
     def __init__(self) -> None:
-        self._plans: list[tuple[tuple[int, int, int, int], _Plan]] = []
+        self._plans: list[tuple[tuple[int, int, int, int], Callable[[], _Plan]]] = []
         self._seen: set[Hashable] = set()
         self._tried: Counter[tuple[int, int]] = Counter()  # plans so far, by pair of instructions
         self._numbers = itertools.count()
@@ -68,21 +70,26 @@ class _Queue:
         for race in found.races:
             swapped = plan.swapping(race)
             if swapped is not None:
-                self._add(BYTES, race.where, frozenset(swapped.holds), swapped)
+                self._add(BYTES, race.where, frozenset(swapped.holds), swapped.depth, partial(_Plan, *swapped))
         if plan.past is not None:
-            for reversal in found.trace.reversals:
-                further = _Plan(dict(zip(reversal.holds, reversal.texts)), reversal.past, plan.depth + 1)
-                self._add(reversal.kind, reversal.where, reversal.key, further)
+            depth = plan.depth + 1
+            for each in found.trace.reversals:
+                self._add(each.kind, each.where, each.key, depth, partial(_reversing, each, depth))
 
-    def _add(self, kind: int, where: tuple[int, int], key: Hashable, plan: _Plan) -> None:
+    def _add(self, kind: int, where: tuple[int, int], key: Hashable, depth: int, plan: Callable[[], _Plan]) -> None:
+        """Adds a plan, to be made when it is taken: of a large run's reversals a few are."""
         if key not in self._seen:
             self._seen.add(key)
-            heapq.heappush(self._plans, ((kind, plan.depth, self._tried[where], next(self._numbers)), plan))
+            heapq.heappush(self._plans, ((kind, depth, self._tried[where], next(self._numbers)), plan))
             self._tried[where] += 1
 
     def take(self, count: int) -> list[_Plan]:
         """Removes and returns the first plans."""
-        return [heapq.heappop(self._plans)[1] for _ in range(min(count, len(self._plans)))]
+        return [heapq.heappop(self._plans)[1]() for _ in range(min(count, len(self._plans)))]
+
+
+def _reversing(reversal: Reversal, depth: int) -> _Plan:
+    return _Plan(reversal.holds(), reversal.past(), depth)
 
 
 class Verdict(NamedTuple):

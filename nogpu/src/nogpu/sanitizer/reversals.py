@@ -23,6 +23,7 @@ from nogpu.execution.replay import Hold
 from nogpu.sanitizer.turns import TESTS, WRITES, Phase, Turn
 
 if TYPE_CHECKING:
+    from nogpu.execution.replay import Step
     from nogpu.hardware.mbarriers import MBarrier
 
 WORD, ARRIVAL = 1, 2
@@ -30,15 +31,70 @@ WORD, ARRIVAL = 1, 2
 LONGEST = 20_000  # pairs of a run that are looked at
 
 
+class Turns(NamedTuple):
+    """Turns of a run by index, without what they belong to: a search makes holds of them in another process.
+
+    A set of turns is an integer that has a bit for each index.
+    """
+
+    steps: list[Step]
+    texts: list[str]
+    ends: list[bool]  # True: the end of a wait, which cannot be held
+    hashes: list[int]
+    own: list[int]  # set below each turn by program order and issue
+    on: list[int]  # set on which each turn depends
+    below: list[int]  # set of each turn and those below it
+    of_agents: list[list[tuple[int, list[int]]]]  # turns of each agent, with those that each comes after
+
+    def above(self, index: int) -> int:
+        """Set of the turns that a turn is below, and itself."""
+        return sum(1 << later for later, below in enumerate(self.below) if below >> index & 1)
+
+
 class Reversal(NamedTuple):
-    """Order of turns that leads to another trace."""
+    """Order of turns that leads to another trace: all that is not above the first of a pair, the second, the rest."""
 
     kind: int
     where: tuple[int, int]  # instructions of the pair that is reversed
-    holds: tuple[Hold, ...]
-    texts: tuple[str, ...]  # of the holds
-    past: frozenset[int]  # turns that come first
     key: Hashable  # of the order
+    pair: tuple[int, int]
+    turns: Turns
+
+    def past(self) -> frozenset[int]:
+        """Hashes of the turns that come first."""
+        return frozenset(self.turns.hashes[index] for index in _bits(self._kept()))
+
+    def holds(self) -> dict[Hold, str]:
+        """Holds of a run in this order, with their texts."""
+        turns, (_, second), kept = self.turns, self.pair, self._kept()
+        holds: dict[Hold, str] = {}
+        for later in _bits(kept):
+            self._keep(holds, later, turns.on[later] & ~turns.own[later] & kept)
+        self._keep(holds, second, kept & ~turns.own[second])
+        inside = kept | 1 << second
+        for own in turns.of_agents:
+            following = next(((i, after) for i, after in own if not inside >> i & 1 and not turns.ends[i]), None)
+            if following is not None and all(inside >> before & 1 for before in following[1]):
+                self._hold(holds, following[0], second)
+        return holds
+
+    def _kept(self) -> int:
+        first, second = self.pair
+        return ((1 << len(self.turns.steps)) - 1) & ~self.turns.above(first) & ~(1 << second)
+
+    def _keep(self, holds: dict[Hold, str], later: int, before: int) -> None:
+        """Holds a turn behind those turns of a set that are not below others of the set."""
+        if self.turns.ends[later]:
+            return
+        for index in sorted(_bits(before), reverse=True):
+            if before >> index & 1:
+                before &= ~self.turns.below[index]
+                self._hold(holds, later, index)
+
+    def _hold(self, holds: dict[Hold, str], later: int, before: int) -> None:
+        steps, texts = self.turns.steps, self.turns.texts
+        if steps[later].agent != steps[before].agent:
+            holds[Hold(steps[later], steps[before])] = f"{texts[later]} behind {texts[before]}"
 
 
 class Traced(NamedTuple):
@@ -159,43 +215,32 @@ class Order:
         if len(pairs) > LONGEST:
             left.add(f"all but {LONGEST:,} of {len(pairs):,} pairs of a run")
             del pairs[LONGEST:]
-        found = [self._reversal(*pair) for pair in pairs]
-        return Traced(frozenset(self._hashes), found, frozenset(left), 0, len(self._turns))
+        return Traced(frozenset(self._hashes), self._reversals(pairs), frozenset(left), 0, len(self._turns))
 
-    def _reversal(self, first: int, second: int, precedes: bool) -> Reversal:
-        """Reversal of a pair of turns: all that is not above the first one comes first, then the second one, then the
-        rest. precedes: False for a pair of `_behind`.
-        """
-        above = sum(1 << index for index, below in enumerate(self._below) if below >> first & 1)
-        kept = ((1 << len(self._turns)) - 1) & ~above & ~(1 << second)
-        holds: dict[Hold, str] = {}
-        for later in _bits(kept):
-            self._keep(holds, later, self._on[later] & ~self._own[later] & kept)
-        self._keep(holds, second, kept & ~self._own[second])
-        inside = kept | 1 << second
-        for turns in self._last.values():
-            following = next((turn for turn in turns if not inside >> turn.index & 1 and not turn.ends), None)
-            if following is not None and all(inside >> x.index & 1 for x in following.after if x.index >= 0):
-                self._hold(holds, following.index, second)
-        one, other = self._turns[first], self._turns[second]
-        past = frozenset(self._hashes[index] for index in _bits(kept))
-        kind = WORD if one.words.keys() & other.words.keys() else ARRIVAL
-        where = one.issuer[1], other.issuer[1]
-        return Reversal(kind, where, tuple(holds), tuple(holds.values()), past, (past, other.step, precedes))
-
-    def _keep(self, holds: dict[Hold, str], later: int, before: int) -> None:
-        """Holds a turn behind those turns of a set that are not below others of the set."""
-        if self._turns[later].ends:
-            return
-        for index in sorted(_bits(before), reverse=True):
-            if before >> index & 1:
-                before &= ~self._below[index]
-                self._hold(holds, later, index)
-
-    def _hold(self, holds: dict[Hold, str], later: int, before: int) -> None:
-        one, other = self._turns[later], self._turns[before]
-        if one.step.agent != other.step.agent:
-            holds[Hold(one.step, other.step)] = f"{one.text} behind {other.text}"
+    def _reversals(self, pairs: list[tuple[int, int, bool]]) -> list[Reversal]:
+        """Reversals of pairs of turns. The third item of a pair is False for those of `_behind`."""
+        if not pairs:
+            return []
+        plain = Turns(
+            [turn.step for turn in self._turns],
+            [turn.text for turn in self._turns],
+            [turn.ends for turn in self._turns],
+            *(self._hashes, self._own, self._on, self._below),
+            [[(x.index, [y.index for y in x.after if y.index >= 0]) for x in own] for own in self._last.values()],
+        )
+        later: dict[int, tuple[int, int]] = {}  # by turn: the set above it, and the sum of its hashes
+        total, found = sum(self._hashes), []
+        for first, second, precedes in pairs:
+            if first not in later:
+                above = plain.above(first)
+                later[first] = above, sum(self._hashes[index] for index in _bits(above))
+            above, hashes = later[first]
+            past = total - hashes - (0 if above >> second & 1 else self._hashes[second])  # a sum stands for the set
+            one, other = self._turns[first], self._turns[second]
+            kind = WORD if one.words.keys() & other.words.keys() else ARRIVAL
+            key = past, other.step, precedes
+            found.append(Reversal(kind, (one.issuer[1], other.issuer[1]), key, (first, second), plain))
+        return found
 
 
 def _bits(mask: int) -> Iterable[int]:

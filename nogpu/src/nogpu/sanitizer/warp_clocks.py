@@ -71,6 +71,7 @@ class WarpClock:
         self.identity: Any = None  # its warp in reports (`cluster_state.remnant`), once that is needed
         # by word: numbers of strong writes of the instruction that runs or ran last; True once its accesses have them
         self.writes: dict[Word, int] = {}
+        self.ahead: dict[Word, Observed | None] = {}  # observations of these words ahead of those writes
         self.has_written = True
         self.changes = 0  # grows with acquires, releases and accesses
         self._parts = [_Part(FULL, agents.clock())]
