@@ -13,6 +13,7 @@ from nogpu import toolchain
 from nogpu.cuda import backends
 from nogpu.cuda.programs import (
     arrays,
+    blas,
     devices,
     driver,
     driver_arrays,
@@ -31,6 +32,7 @@ from nogpu.execution.device import run_pending
 
 __all__ = [
     "arrays",
+    "blas",
     "connect",
     "devices",
     "driver",
