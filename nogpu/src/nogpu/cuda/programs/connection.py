@@ -24,6 +24,7 @@ from nogpu.cuda.programs import (
     memory,
     modules,
     queues,
+    random_numbers,
     textures,
 )
 from nogpu.cuda.programs.libraries import LINKED, PROGRAM, library
@@ -42,6 +43,7 @@ __all__ = [
     "launches",
     "memory",
     "queues",
+    "random_numbers",
     "textures",
 ]
 
