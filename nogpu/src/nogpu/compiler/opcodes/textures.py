@@ -16,7 +16,7 @@ _FETCH = headers.packer("native/textures.c", "Fetch")
 (AXES,) = headers.constants("native/textures.h", "AXES")
 
 _AXES = {"1d": ((1,), 1), "2d": ((2,), 2), "3d": ((4,), 3), "a1d": ((2,), 2), "a2d": ((4,), 3)}
-"""Geometry -> (legal numbers of coordinates, of those that count). The first is a layer's index where there are layers."""
+"""Geometry -> (legal numbers of coordinates, of those that count); of layered ones the first is a layer's index."""
 _NOT_MODELLED = "textures without faces, samples and mipmaps are, with layers by tex, and surfaces without layers"
 
 
