@@ -10,7 +10,7 @@ from tests.support.nvcc import needs_nvcc
 
 CHECKS = (
     *("single_products", "double_products", "half_products", "mixed_products", "integer_products", "complex_products"),
-    *("vectors", "descriptors", "refusals"),
+    *("vectors", "descriptors", "a_matrix_on_the_host", "refusals"),
 )
 pytestmark = needs_nvcc
 

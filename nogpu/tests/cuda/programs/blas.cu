@@ -202,6 +202,15 @@ extern "C" int descriptors() {
     return 0;
 }
 
+extern "C" int a_matrix_on_the_host() {
+    Handle handle;
+    Device<float> x(std::vector<float>(4));
+    float host[4] = {}, one = 1;
+    CHECK(cublasSgemm(handle.it, CUBLAS_OP_N, CUBLAS_OP_N, 1, 1, 1, &one, x.at, 1, x.at, 1, &one, host, 1) ==
+          CUBLAS_STATUS_EXECUTION_FAILED);
+    return 0;
+}
+
 extern "C" int refusals() {
     Handle handle;
     Device<float> x(std::vector<float>(16));

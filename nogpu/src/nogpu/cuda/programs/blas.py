@@ -93,15 +93,18 @@ def _type(number: int) -> Any:
 
 
 def _at(address: int, count: int, kind: np.dtype, access: str) -> np.ndarray:
-    """Elements of device memory, or to read of the host's. Raises Fault for a bad access."""
-    nbytes = count * kind.itemsize
-    if access == "store" or _on_device(address):
-        return current().view(address, nbytes, access).view(kind)  # type: ignore[union-attr]
-    return np.frombuffer((ctypes.c_char * nbytes).from_address(address), kind)
+    """Elements of device memory. Raises Fault for a bad access."""
+    return current().view(address, count * kind.itemsize, access).view(kind)  # type: ignore[union-attr]
 
 
 def _scalar(asked: Problem, address: int) -> Any:
-    return _at(address, 1, _type(asked.scale_type), "load")[0] if address else None
+    """A scalar of the host's or the device's memory; None for a null pointer."""
+    kind = _type(asked.scale_type)
+    if not address:
+        return None
+    if _on_device(address):
+        return _at(address, 1, kind, "load")[0]
+    return np.frombuffer(ctypes.string_at(address, kind.itemsize), kind)[0]
 
 
 def _matrix(operand: Operand, rows: int, columns: int, batch: int, access: str) -> _Matrix:
@@ -183,14 +186,14 @@ def _wide(scalar: Any) -> Any:
 
 
 def _store(asked: Problem, found: np.ndarray, read: list[_Matrix], queue: int) -> None:
-    """Write D, which is on the device, or a scalar on the host, for which the host waits."""
-    on_host = not _on_device(asked.d.address) and asked.m == asked.n == 1
+    """Write D, which is on the device; what a reduction gives may be on the host, which waits for it then."""
     kind = _type(asked.d.type)
     if np.issubdtype(kind, np.integer):
         limits = np.iinfo(kind)
         found = np.clip(np.rint(found), limits.min, limits.max)
     reads = [queues.run_of(matrix.address, matrix.nbytes) for matrix in read]
-    if on_host:
+    is_reduction = asked.m == asked.n == 1 and not asked.c.address
+    if is_reduction and asked.d.address and not _on_device(asked.d.address):
         queues.accessed(queue, "cuBLAS", reads)
         queues.waited(queue)
         ctypes.memmove(asked.d.address, found.astype(kind).tobytes(), kind.itemsize)
