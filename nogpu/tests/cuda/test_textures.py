@@ -23,8 +23,8 @@ LINEAR, PITCHED, ARRAY = range(3)
 WRAP, CLAMP, MIRROR, BORDER = range(4)
 EMITTED = """
 tex.1d.v4.f32.f32 tex.2d.v4.f32.f32 tex.3d.v4.f32.f32 tex.1d.v4.f32.s32 tex.2d.v4.u32.f32 tex.1d.v4.s32.s32
-tex.level.2d.v4.f32.f32 tld4.g.2d.v4.f32.f32 suld.b.2d.b8.clamp suld.b.2d.v2.b16.zero sust.b.1d.b32.clamp
-sust.b.3d.v4.b32.zero suld.b.2d.v2.b32.trap
+tex.a1d.v4.f32.f32 tex.a2d.v4.f32.f32 tex.level.2d.v4.f32.f32 tld4.g.2d.v4.f32.f32 suld.b.2d.b8.clamp
+suld.b.2d.v2.b16.zero sust.b.1d.b32.clamp sust.b.3d.v4.b32.zero suld.b.2d.v2.b32.trap
 """.split()
 
 
@@ -264,7 +264,7 @@ def test_an_access_outside_a_surface_traps(library):
 
 
 @needs_nvcc
-@pytest.mark.parametrize("name", ["copies", "copies_by_driver", "refusals"])
+@pytest.mark.parametrize("name", ["copies", "copies_by_driver", "layers", "refusals"])
 def test_the_runtimes_functions(library, name, capfd):
     assert getattr(library, name)() == 0, f"the line of textures.cu that failed; output: {capfd.readouterr()}"
 
@@ -356,8 +356,13 @@ TEX = "tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%f0, %f0}]; mov.b32 %r1, 
         (TEX.replace("tex", "tld4.r"), "texture", "without cudaArrayTextureGather"),
         (TEX.replace("{%f0, %f0}", "{%f0}"), "texture", "1 coordinates for .2d, 2 expected"),
         (TEX.replace("f32.f32", "f32.s32").replace("%f0", "%r0"), "texture", "integers address linear memory only"),
-        ("tex.a2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%r0, %f0, %f0, %f0}];", "texture", "without layers, faces"),
-        ("suld.b.a1d.b32.trap {%r1}, [%rd1, {%r0, %r0}];", "surface", "without layers, faces"),
+        (
+            "tex.a2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%r0, %f0, %f0, %f0}];",
+            "texture",
+            "a fetch from a 2D layered texture; the object is a 2D texture",
+        ),
+        ("tex.cube.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%f0, %f0, %f0, %f0}];", "texture", "without faces"),
+        ("suld.b.a1d.b32.trap {%r1}, [%rd1, {%r0, %r0}];", "surface", "surfaces without layers"),
     ],
 )
 def test_what_kernels_may_not_do(objects, body, on, reason):

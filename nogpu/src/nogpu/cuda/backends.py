@@ -208,6 +208,11 @@ class Emulated:
             queues.accessed(queue, "a fill", writes=[queues.run_of(address, nbytes)])
             words.data[address - words.start :][:nbytes].view(_WORDS[size])[:] = filler
 
+    def view(self, address: int, nbytes: int, access: str) -> np.ndarray:
+        """Bytes of device memory, as an array of uint8 that shares it. access: "load" or "store", which is checked."""
+        found = Device.current().memory.at(address, nbytes, access)
+        return found.data[address - found.start :][:nbytes]
+
     def variable(self, module: Module, name: str) -> tuple[int, int]:
         """(address, bytes) of a variable of a module. Raises KeyError if there is none."""
         memory = module_memory(module.scope)

@@ -33,7 +33,7 @@ class MemoryInUse:
 memory_in_use = MemoryInUse()
 
 # A device as torch's functions take it; None is the current one.
-DeviceLike = torch.device | str | int | None
+DeviceLike = torch.device | torch.cuda.device | str | int | None
 
 
 class Generator(torch._C.Generator):
@@ -62,7 +62,7 @@ def _ordinal(device: DeviceLike) -> int:
     """0, the only device. Raises RuntimeError for another."""
     if isinstance(device, str):
         device = torch.device(device)
-    index = getattr(device, "index", device)
+    index = device.idx if isinstance(device, torch.cuda.device) else getattr(device, "index", device)
     if index not in (None, 0, -1):
         raise RuntimeError(f"CUDA error: invalid device ordinal\nThere is one emulated device, cuda:0; got {device}")
     return 0

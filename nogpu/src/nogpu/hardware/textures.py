@@ -20,6 +20,8 @@ WRAP, CLAMP, MIRROR, BORDER = headers.constants("native/textures.h", "WRAP", "CL
 ALIGNMENT, PITCH_ALIGNMENT = 512, 32  # bytes; for a texture's memory, and for the rows of pitched memory
 LIMITS = {1: (131072, 1, 1), 2: (131072, 65536, 1), 3: (16384, 16384, 16384)}
 """Dimensions -> most texels (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability")."""
+LAYERED_LIMITS = {1: (32768, 1, 2048), 2: (32768, 32768, 2048)}
+"""Dimensions -> most texels and layers, from the table above."""
 MOST_LINEAR = 1 << 28  # most texels of linear memory, from the table above
 
 
@@ -29,6 +31,16 @@ class Texture(ctypes.Structure):
 
     gathers = False
     """True if the texture's array allows tld4."""
+    layers = 0
+    """Number of layers, 0 of a texture without; address, sizes and strides are those of the first one."""
+    layer_bytes = 0
+    """Bytes from layer to layer."""
+
+    def layer(self, index: int) -> Texture:
+        """The texture that a layer is. An index beyond the last layer's counts as that one's (PTX ISA, tex)."""
+        made = Texture.from_buffer_copy(self)
+        made.address += min(index, self.layers - 1) * self.layer_bytes
+        return made
 
     @property
     def nbytes(self) -> int:
@@ -67,7 +79,7 @@ def add(found: Texture | Surface) -> int:
     """Adds an object. Returns its handle."""
     handle = next(_handles)
     _objects[handle] = found
-    if isinstance(found, Texture):
+    if isinstance(found, Texture) and not found.layers:
         _library().know_texture(handle, ctypes.addressof(found))
     return handle
 

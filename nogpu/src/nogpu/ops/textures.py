@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from nogpu.hardware.warp import ActiveGroup, Issuer
     from nogpu.ops.active_lanes import Operand
 
-TextureForm = tuple[int, str, bool]
-"""Dimensions, type of the result, true for an integer coordinate."""
+TextureForm = tuple[int, str, bool, bool]
+"""Dimensions, type of the result, true for an integer coordinate, true if a layer's index stands before coordinates."""
 SurfaceForm = tuple[int, int, str]
 """Dimensions, bits of a value, what becomes of an access outside: trap, clamp or zero."""
 
@@ -35,10 +35,20 @@ def _by_object(mask: int, handle: Operand, kind: type[Object]) -> Iterator[tuple
         yield sum(1 << lane for lane in lane_list(mask) if row[lane] == each), named(each, kind)
 
 
+def _by_layer(mask: int, texture: Texture, index: np.ndarray) -> Iterator[tuple[int, Texture]]:
+    """(mask of the lanes, texture that the layer is) of each index."""
+    for each in np.unique(index[lanes(mask)]).tolist():
+        yield sum(1 << lane for lane in lane_list(mask) if index[lane] == each), texture.layer(each)
+
+
 def _check(texture: Texture, form: TextureForm) -> None:
-    dimensions, type_name, is_integer = form
-    if texture.dimensions != dimensions:
-        raise Fault(f"a fetch from a {dimensions}D texture; the object is a {texture.dimensions}D texture")
+    dimensions, type_name, is_integer, is_layered = form
+    if (texture.dimensions, bool(texture.layers)) != (dimensions, is_layered):
+        asked, given = (
+            f"{n}D {'layered ' * bool(layers)}texture"
+            for n, layers in ((dimensions, is_layered), (texture.dimensions, texture.layers))
+        )
+        raise Fault(f"a fetch from a {asked}; the object is a {given}")
     if bool(texture.is_linear) != is_integer:
         needs = "an integer coordinate (tex1Dfetch)" if texture.is_linear else "coordinates of f32"
         raise Fault(f"a texture of {'linear' if texture.is_linear else 'array or pitched'} memory needs {needs}")
@@ -62,14 +72,15 @@ def fetch(
         _check(texture, form)
         if channel is not None and not texture.gathers:
             raise Fault("tld4 from a texture whose array has been allocated without cudaArrayTextureGather")
-        memory.at(texture.address, texture.nbytes, "load")
-        found, touched = fetched(texture, part, coordinates, form[2], channel)
-        result = np.where(lanes(part), found, result)
-        if memory.observer is not None:
-            for row in touched:
-                places = row[row != 0]
-                if len(places):
-                    memory.observer("load", "generic", places, (texture.texel_bytes,), (1,), issuer)
+        for among, one in _by_layer(part, texture, coordinates[0]) if form[3] else [(part, texture)]:
+            memory.at(one.address, one.nbytes, "load")
+            found, touched = fetched(one, among, coordinates[1:] if form[3] else coordinates, form[2], channel)
+            result = np.where(lanes(among), found, result)
+            if memory.observer is not None:
+                for row in touched:
+                    places = row[row != 0]
+                    if len(places):
+                        memory.observer("load", "generic", places, (one.texel_bytes,), (1,), issuer)
     return result
 
 

@@ -290,6 +290,57 @@ extern "C" int copies_by_driver() {
     return 0;
 }
 
+// Each layer beside a texture of its own. Lanes name layers of their own, some behind the last one, which they read then.
+enum { LAYERS = 3 };
+
+__global__ void compare_layers(cudaTextureObject_t layered, const cudaTextureObject_t *alone, int dimensions, float *sums) {
+    int layer = threadIdx.x % (LAYERS + 2), of = layer < LAYERS ? layer : LAYERS - 1;
+    float x = threadIdx.x * 0.37f - 4, y = threadIdx.x * 0.23f - 2;
+    float found = dimensions == 2 ? tex2DLayered<float>(layered, x, y, layer) : tex1DLayered<float>(layered, x, layer);
+    float expected = dimensions == 2 ? tex2D<float>(alone[of], x, y) : tex1D<float>(alone[of], x);
+    atomicAdd(&sums[0], found != expected);
+    atomicAdd(&sums[1], found);
+}
+
+extern "C" int layers() {
+    enum { WIDTH = 5 };
+    auto desc = cudaCreateChannelDesc<float>();
+    float *sums;
+    cudaTextureObject_t *alone;
+    OK(cudaMallocManaged(&sums, 2 * sizeof *sums));
+    OK(cudaMallocManaged(&alone, LAYERS * sizeof *alone));
+    for (int dimensions = 1; dimensions <= 2; dimensions++) {
+        int height = dimensions == 2 ? 4 : 0, rows = dimensions == 2 ? 4 : 1;
+        float texels[LAYERS * WIDTH * 4];
+        for (int i = 0; i < LAYERS * WIDTH * 4; i++) texels[i] = i * i + 1;
+        cudaTextureDesc d = {};
+        d.filterMode = cudaFilterModeLinear;
+        d.addressMode[0] = d.addressMode[1] = cudaAddressModeClamp;
+        cudaResourceDesc r = {};
+        r.resType = cudaResourceTypeArray;
+        cudaMemcpy3DParms box = {};
+        box.srcPtr = make_cudaPitchedPtr(texels, WIDTH * sizeof *texels, WIDTH, rows);
+        box.extent = make_cudaExtent(WIDTH, rows, LAYERS);
+        box.kind = cudaMemcpyHostToDevice;
+        OK(cudaMalloc3DArray(&box.dstArray, &desc, make_cudaExtent(WIDTH, height, LAYERS), cudaArrayLayered));
+        OK(cudaMemcpy3D(&box));
+        r.res.array.array = box.dstArray;
+        cudaTextureObject_t layered;
+        OK(cudaCreateTextureObject(&layered, &r, &d, nullptr));
+        for (int layer = 0; layer < LAYERS; layer++) {
+            OK(cudaMallocArray(&r.res.array.array, &desc, WIDTH, height));
+            OK(cudaMemcpy2DToArray(r.res.array.array, 0, 0, texels + layer * WIDTH * rows, WIDTH * sizeof *texels,
+                                   WIDTH * sizeof *texels, rows, cudaMemcpyHostToDevice));
+            OK(cudaCreateTextureObject(&alone[layer], &r, &d, nullptr));
+        }
+        sums[0] = sums[1] = 0;
+        compare_layers<<<1, 64>>>(layered, alone, dimensions, sums);
+        OK(cudaDeviceSynchronize());
+        CHECK(sums[0] == 0 && sums[1] > 0);
+    }
+    return 0;
+}
+
 extern "C" int refusals() {
     cudaArray_t array;
     cudaTextureObject_t texture;
@@ -303,7 +354,12 @@ extern "C" int refusals() {
     REFUSES(InvalidValue, cudaMallocArray(&array, &three, 4, 4));
     auto compressed = cudaCreateChannelDesc<cudaChannelFormatKindUnsignedBlockCompressed1>();
     REFUSES(NotSupported, cudaMallocArray(&array, &compressed, 4, 4));
-    REFUSES(NotSupported, cudaMalloc3DArray(&array, &desc, make_cudaExtent(4, 4, 6), cudaArrayLayered));
+    REFUSES(InvalidValue, cudaMalloc3DArray(&array, &desc, make_cudaExtent(4, 4, 2049), cudaArrayLayered));
+    REFUSES(InvalidValue, cudaMalloc3DArray(&array, &desc, make_cudaExtent(4, 4, 0), cudaArrayLayered));
+    OK(cudaMalloc3DArray(&array, &desc, make_cudaExtent(4, 4, 6), cudaArrayLayered | cudaArraySurfaceLoadStore));
+    r.resType = cudaResourceTypeArray;
+    r.res.array.array = array;
+    REFUSES(NotSupported, cudaCreateSurfaceObject(&surface, &r));
     REFUSES(NotSupported, cudaMalloc3DArray(&array, &desc, make_cudaExtent(4, 4, 6), cudaArrayCubemap));
     OK(cudaMallocArray(&array, &desc, 4, 4));
     r.resType = cudaResourceTypeArray;

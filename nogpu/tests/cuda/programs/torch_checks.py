@@ -497,6 +497,9 @@ def check_torch_cuda_device_is_a_class():
     assert isinstance(torch.cuda.device(0), torch.cuda.device) and isinstance(
         torch.cuda.device_of(x), torch.cuda.device
     )
+    assert torch.cuda.get_device_properties(torch.cuda.device_of(x)).major == 10
+    with torch.cuda.device(torch.cuda.device_of(x)):
+        torch.cuda.synchronize()
     with torch.cuda.device(x.device), torch.cuda.device(None), torch.cuda.stream(torch.cuda.Stream()) as nothing:
         assert nothing is None and torch.cuda.current_stream() != torch.cuda.default_stream()
     raises(RuntimeError, "invalid device ordinal", torch.cuda.device(1).__enter__)

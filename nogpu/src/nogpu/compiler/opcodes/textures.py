@@ -15,9 +15,9 @@ from nogpu.ptx.ir import SINK, Instruction, Register, Vector
 _FETCH = headers.packer("native/textures.c", "Fetch")
 (AXES,) = headers.constants("native/textures.h", "AXES")
 
-_AXES = {"1d": ((1,), 1), "2d": ((2,), 2), "3d": ((4,), 3)}
-"""Geometry -> (legal numbers of coordinates, number of those that count)."""
-_NOT_MODELLED = "of the textures, 1D, 2D and 3D ones without layers, faces, samples and mipmaps are"
+_AXES = {"1d": ((1,), 1), "2d": ((2,), 2), "3d": ((4,), 3), "a1d": ((2,), 2), "a2d": ((4,), 3)}
+"""Geometry -> (legal numbers of coordinates, of those that count); of layered ones the first is a layer's index."""
+_NOT_MODELLED = "textures without faces, samples and mipmaps are, with layers by tex, and surfaces without layers"
 
 
 def _coordinates(code: Code, address: object, match: re.Match, type_name: str) -> str:
@@ -27,11 +27,16 @@ def _coordinates(code: Code, address: object, match: re.Match, type_name: str) -
         raise code.fail(f"{len(given)} coordinates for .{match.group('geometry')}, {counts[0]} expected")
     for item in given:
         code.fits(item, "b32")
-    return f"stack([{', '.join(code.value(item, 32, type_name) for item in given[:used])}], 32)"
+    types = ["u32" if _is_layered(match) and not place else type_name for place in range(used)]
+    return f"stack([{', '.join(code.value(item, 32, kind) for item, kind in zip(given, types))}], 32)"
 
 
 def _dimensions(match: re.Match) -> int:
-    return int(match.group("geometry")[0])
+    return int(match.group("geometry")[-2])
+
+
+def _is_layered(match: re.Match) -> bool:
+    return match.group("geometry").startswith("a")
 
 
 def _fetch(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -41,7 +46,7 @@ def _fetch(code: Code, instruction: Instruction, match: re.Match) -> None:
     type_name = found["coordinates"]
     if type_name == "s32" and found["geometry"] != "1d":
         raise code.fail(f"instruction {instruction.opcode} is not modelled: integers address linear memory only")
-    form = (_dimensions(match), found["type"], type_name == "s32")
+    form = (_dimensions(match), found["type"], type_name == "s32", _is_layered(match))
     channel = "rgba".index(found["channel"]) if found.get("channel") else None
     where = f"{code.address(address)}, {_coordinates(code, address, match, type_name)}"
     call = f"textures.fetch(g, {code.mask}, {form}, {where}, {channel}, (g, {code.pc}))"
@@ -125,7 +130,7 @@ def _fetched(pattern: str, takes: str) -> Row:
     return row(pattern, _fetch, kind=always_lanes, takes=takes, kernels=_fetch_kernels)
 
 
-_GEOMETRY = r"(?P<geometry>1d|2d|3d)"
+_GEOMETRY, _LAYERED = r"(?P<geometry>1d|2d|3d)", r"(?P<geometry>a1d|a2d)"
 _RESULT = r"\.v4\.(?P<type>u32|s32|f32)"
 _ACCESS = rf"\.b\.{_GEOMETRY}(?:\.(?P<vector>v2|v4))?\.b(?P<bits>8|16|32|64)\.(?P<outside>trap|clamp|zero)"
 
@@ -134,6 +139,12 @@ ROWS: list[Row] = [
     # A texture has one level, which every level operand and every gradient selects.
     _fetched(rf"tex\.level\.{_GEOMETRY}{_RESULT}\.(?P<coordinates>f32)", "b32* [,] f32"),
     _fetched(rf"tex\.grad\.{_GEOMETRY}{_RESULT}\.(?P<coordinates>f32)", "b32* [,] f32* f32*"),
+    *(
+        row(
+            rf"tex{form}\.{_LAYERED}{_RESULT}\.(?P<coordinates>f32)", _fetch, kind=always_lanes, takes=f"b32* [,]{more}"
+        )
+        for form, more in (("", ""), (r"\.level", " f32"), (r"\.grad", " f32* f32*"))
+    ),
     row(
         rf"tld4\.(?P<channel>r|g|b|a)\.(?P<geometry>2d){_RESULT}\.(?P<coordinates>f32)",
         _fetch,
@@ -144,6 +155,6 @@ ROWS: list[Row] = [
     row(rf"(?P<name>sust){_ACCESS}", _store_surface, writes=0, takes="[,] ."),
     *_size("txq", False),
     *_size("suq", True),
-    row(r"(?:tex|tld4)\..*\b(?:a1d|a2d|cube|acube|2dms|a2dms)\b.*", _refused, refuses=True),
+    row(r"(?:tex\..*\b(?:cube|acube|2dms|a2dms)|tld4\..*\b(?:a2d|cube|acube))\b.*", _refused, refuses=True),
     row(r"su(?:ld|st)\..*\b(?:a1d|a2d)\b.*", _refused, refuses=True),
 ]

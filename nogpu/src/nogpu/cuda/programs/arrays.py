@@ -15,7 +15,7 @@ from nogpu.cuda.programs import status
 from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, SIZE, UINT, copied, entry, put, store
 from nogpu.cuda.programs.memory import Side, copy_planes
 from nogpu.errors import Fault, UnknownHandle
-from nogpu.hardware.textures import FLOAT, LIMITS
+from nogpu.hardware.textures import FLOAT, LAYERED_LIMITS, LIMITS
 
 PITCH = 512  # bytes: rows of an array start at multiples
 LAYERED, SURFACE, CUBEMAP, GATHER = 1, 2, 4, 8  # flags of cudaMallocArray
@@ -67,7 +67,8 @@ class Array:
 
     @property
     def dimensions(self) -> int:
-        return 3 if self.extent[2] else 2 if self.extent[1] else 1
+        """Dimensions of the array, or of each layer."""
+        return 3 if self.extent[2] and not self.flags & LAYERED else 2 if self.extent[1] else 1
 
     @property
     def texel_bytes(self) -> int:
@@ -76,7 +77,7 @@ class Array:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """(texels of a row, rows, planes)."""
+        """(texels of a row, rows, planes or layers)."""
         width, height, depth = self.extent
         return width, height or 1, depth or 1
 
@@ -121,12 +122,14 @@ def make(channels: Channels, extent: tuple[int, int, int], flags: int) -> int:
     device = current()
     if not isinstance(device, Emulated):
         raise status.Refused(status.NOT_SUPPORTED, "CUDA arrays are not modelled on a Hopper GPU")
-    if flags & ~(SURFACE | GATHER):
-        reason = f"array flags {flags:#x}: of the kinds of arrays, those without layers, faces and mipmaps are modelled"
+    if flags & ~(LAYERED | SURFACE | GATHER):
+        reason = f"array flags {flags:#x}: of the kinds of arrays, those without faces and mipmaps are modelled"
         raise status.Refused(status.NOT_SUPPORTED, reason)
-    made, (width, height, depth) = Array(channels, extent, flags, 0), extent
-    if not 1 <= width or (depth and not height) or any(a > b for a, b in zip(made.sizes, LIMITS[made.dimensions])):
-        reason = f"an array of {width} x {height} x {depth}; limit {' x '.join(map(str, LIMITS[made.dimensions]))}"
+    made, (width, height, depth), is_layered = Array(channels, extent, flags, 0), extent, bool(flags & LAYERED)
+    limits = (LAYERED_LIMITS if is_layered else LIMITS)[made.dimensions]
+    lacks = not depth if is_layered else depth and not height
+    if not width or lacks or any(a > b for a, b in zip(made.sizes, limits)):
+        reason = f"an array of {width} x {height} x {depth}; limit {' x '.join(map(str, limits))}"
         raise status.Refused(status.INVALID_VALUE, reason)
     name = f"CUDA array of {' x '.join(map(str, made.extent[: made.dimensions]))}"
     address = device.allocate(made.strides[2] * made.sizes[2], name=name)

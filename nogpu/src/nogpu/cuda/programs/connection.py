@@ -13,6 +13,7 @@ from nogpu import toolchain
 from nogpu.cuda import backends
 from nogpu.cuda.programs import (
     arrays,
+    blas,
     devices,
     driver,
     driver_arrays,
@@ -23,6 +24,7 @@ from nogpu.cuda.programs import (
     memory,
     modules,
     queues,
+    random_numbers,
     textures,
 )
 from nogpu.cuda.programs.libraries import LINKED, PROGRAM, library
@@ -31,6 +33,7 @@ from nogpu.execution.device import run_pending
 
 __all__ = [
     "arrays",
+    "blas",
     "connect",
     "devices",
     "driver",
@@ -40,6 +43,7 @@ __all__ = [
     "launches",
     "memory",
     "queues",
+    "random_numbers",
     "textures",
 ]
 

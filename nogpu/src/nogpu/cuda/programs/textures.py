@@ -6,7 +6,7 @@ import ctypes
 
 from nogpu.cuda.backends import Emulated, current
 from nogpu.cuda.programs import status
-from nogpu.cuda.programs.arrays import GATHER, SURFACE, Array, Channels, array
+from nogpu.cuda.programs.arrays import GATHER, LAYERED, SURFACE, Array, Channels, array
 from nogpu.cuda.programs.entries import ADDRESS, U64, Structure, copied, entry, put, store
 from nogpu.errors import Fault
 from nogpu.hardware import textures
@@ -127,6 +127,9 @@ def _of_array(made: textures.Texture, found: Array) -> None:
     made.address, made.dimensions = found.address, found.dimensions
     made.sizes[:], made.strides[:] = found.sizes, found.strides
     made.gathers = found.dimensions == 2 and bool(found.flags & GATHER)
+    if found.flags & LAYERED:
+        made.layers, made.layer_bytes = found.sizes[2], found.strides[2]
+        made.sizes[2] = 1
 
 
 def _of_memory(made: textures.Texture, memory: Memory, linear: bool) -> None:
@@ -183,6 +186,8 @@ def add_surface(result: int, given: Resource) -> None:
     found = array(given.place.array)
     if not found.flags & SURFACE:
         raise Fault("a surface on an array that has been allocated without cudaArraySurfaceLoadStore")
+    if found.flags & LAYERED:
+        raise status.Refused(status.NOT_SUPPORTED, "surfaces with layers are not modelled")
     width, height, depth = found.sizes
     _, pitch, plane = found.strides
     made = textures.Surface(

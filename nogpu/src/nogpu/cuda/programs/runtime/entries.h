@@ -26,6 +26,9 @@ ENTRY(2, cudaGetTextureObjectTextureDesc) ENTRY(2, cudaCreateSurfaceObject) ENTR
 ENTRY(6, emulator_malloc_3d_array) ENTRY(4, emulator_malloc_3d)
 IN_C(cudaMalloc3DArray) IN_C(cudaMalloc3D) IN_C(cudaCreateChannelDesc)
 
+// What cuda_headers/cublas_v2.h and curand.h call (blas.py, random_numbers.py)
+ENTRY(2, emulator_blas) ENTRY(2, emulator_random)
+
 // Kernels and launches (launches.py, kernels.py)
 ENTRY(8, cudaLaunchKernel) ENTRY(8, __cudaLaunchKernel) ENTRY(8, cudaLaunchCooperativeKernel)
 ENTRY(3, cudaLaunchKernelExC) ENTRY(3, cudaLaunchHostFunc) ENTRY(4, cudaStreamAddCallback)
