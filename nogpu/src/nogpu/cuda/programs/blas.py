@@ -154,6 +154,7 @@ def _compute_batch(asked: Problem, host: dict[int, Any], queue: int) -> None:
         return values.conj() if getattr(asked, name).conjugated else values
 
     a = operand("a", m, k) if k else None
+    found: Any
     if operation in (MULTIPLY, NORM):
         found = np.matmul(a, operand("b", k, n)) if a is not None else np.zeros((batch, m, n), np.float32)
         found = np.sqrt(found.real) if operation == NORM else found

@@ -67,6 +67,6 @@ def _drawn(asked: Request) -> np.ndarray:
     if asked.distribution == POISSON:
         return draw.poisson(asked.mean, asked.count).astype(np.uint32)
     if asked.distribution == UNIFORM:
-        return 1 - draw.random(asked.count, kind)
+        return 1 - draw.random((asked.count,), kind)
     values = asked.mean + asked.deviation * draw.standard_normal(asked.count)
     return (np.exp(values) if asked.distribution == LOG_NORMAL else values).astype(kind)
