@@ -6,6 +6,7 @@ import pytest
 from nogpu.compiler.python_rows import PythonRows
 from nogpu.compiler.translate import Runner
 from nogpu.errors import EmulatorError
+from nogpu.execution.kept_ctas import KeptCta
 from tests.support.small_kernels import launch
 
 THREADS = 64
@@ -95,3 +96,16 @@ def test_a_hang_is_reported_as_python_reports_it():
 def test_a_run_of_ctas_can_be_stopped():
     with pytest.raises(EmulatorError, match=r"stopped after \d+ warp instructions"):
         run(MEET.format(""), 1 << 14, max_instructions=100_000)
+
+
+def test_what_compiled_code_kept_is_forgotten(monkeypatch):
+    """Its state is freed once Python keeps the CTA: no warp may point at it."""
+    taken, take_over = [], KeptCta.take_over
+
+    def spied(self):
+        take_over(self)
+        taken.extend(warp.registers.context.cta for warp in self._cluster.warps)
+
+    monkeypatch.setattr(KeptCta, "take_over", spied)
+    run("atom.shared.add.u32 %r5, [%r10+1024], 1;" + STORE.format("%r3"), 4)
+    assert len(taken) >= 4 and not any(taken)

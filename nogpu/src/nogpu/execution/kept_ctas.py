@@ -111,7 +111,8 @@ class KeptCta:
         """
         self.catch_up(at_once=True)
         state, warps = self._state, {warp.registers.context_address: warp for warp in self._cluster.warps}
-        state.is_python = 1
+        for warp in warps.values():
+            warp.registers.context.cta = None
         with self._placed():
             if self._observer is not None:
                 self._observer.end()

@@ -173,7 +173,7 @@ static int meets(const u64 *at, u32 mask) {
 // Returns 1 if a log has no room for a note, and compiled code can make none.
 static int is_full(Context *ctx, const AccessLog *log) {
     if (log->used < log->room) return 0;
-    return log != ctx->log || !ctx->cta || ctx->cta->is_python || !ctx->cta->notes || !keeps_notes(ctx);
+    return log != ctx->log || !ctx->cta || !ctx->cta->notes || !keeps_notes(ctx);
 }
 
 // Returns 1 if no note can be taken of an access.

@@ -70,7 +70,6 @@ enum { LOOK, SERVE, CONCLUDE };  // why compiled turns end (turns.c)
 // A CTA, alone in its cluster, for which Python has done nothing since its start: compiled code keeps its named barrier
 // and its exits, and may start other CTAs in its place (execution/kept_ctas.py). Every field has 8 bytes.
 typedef struct KeptCta {
-    s64 is_python;          // nonzero once Python has done something for one of its warps, and has heard of all else
     s64 warps, gone;        // warps; those that have exited
     s64 number, arrived;    // the named barrier at which warps wait, and their number
     s64 issued;             // warp instructions of the CTAs that have ended
@@ -145,7 +144,7 @@ struct Context {
     struct AccessLog *shared_log;  // notes of accesses to the CTA's shared memory, of all its warps; NULL: none are taken
     u8 *unwritten;       // 0xFF for each byte of shared memory that nobody has written; NULL: not followed
     struct Window *const *windows;  // the shared memory of the cluster's CTAs, by rank (copies.h)
-    KeptCta *cta;            // what compiled code keeps of the CTA, NULL: nothing
+    KeptCta *cta;            // what compiled code keeps of the CTA, NULL: Python keeps it
     s64 met;             // nonzero if the named barrier for which the group waits is complete
 };
 
@@ -227,7 +226,7 @@ void wake_listed(Barrier *barrier);
 int keeps_notes(Context *ctx);
 
 // Returns 1 if the warp runs in a compiled turn, as one group, and compiled code keeps its CTA.
-static inline int is_kept(const Context *ctx) { return ctx->cta && !ctx->cta->is_python && ctx->mask == ctx->live; }
+static inline int is_kept(const Context *ctx) { return ctx->cta && ctx->mask == ctx->live; }
 
 // Ends the phase of an mbarrier at a time if it is complete. Returns 1 if it was: those who wait have to be woken.
 static inline int ends_phase(Barrier *barrier, s64 time) {
