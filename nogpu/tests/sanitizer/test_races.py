@@ -10,6 +10,7 @@ from nogpu.sanitizer.observer import Sanitizer
 from nogpu.sanitizer.rules import RULES
 from nogpu.sanitizer.waivers import in_source
 from tests.support import emulated
+from tests.support.encoding import f16_idesc, smem_descriptor
 from tests.support.small_kernels import aligned, launch, module
 from tests.support.twins import twin
 
@@ -213,6 +214,15 @@ COPIES: setp.eq.u32 %p3, %tid, 32; mov.b64 %rd5, 0x0000400800000040; @!%p3 bra E
     tcgen05.cp.cta_group::1.32x128b.warpx4 [%r12], %rd5;
     tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r11]; {WAIT.format(name="W2", phase=1)}
 END: bar.sync 0; {FREE_ONE}"""
+# Two accesses to the same columns, in the same half of a quadrant's lanes or in both, and nothing between them.
+STORED_HALF = FIVE_WARPS.replace("32x32b", "16x64b").replace("[%r12], %tid", "[%r12{half}], %tid")
+LOADED_BESIDE = f"""{INIT.format(count=1)} {ALLOC_ONE} mov.b64 %rd5, {smem_descriptor(0x400, 256, leading=128)};
+    mov.b32 %r15, {f16_idesc(64, 16)}; setp.ne.u32 %p8, %r15, %r15;
+    @%p1 tcgen05.mma.cta_group::1.kind::f16 [%r12{{half}}], %rd5, %rd5, %r15, %p8;
+    @%p1 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r11]; @!%p2 bra END;
+    {LOADED.replace("32x32b", "16x64b")} {ENDED}
+END: bar.sync 0; {FREE_ONE}"""
+UPPER = ("", "+1048576")
 PAIR_FREED = MEET + ALLOC.format(group=2, meet=MEET) + "@!%p2 bra END; setp.eq.u32 %p4, %rank, 0; @%p4 bra END;"
 PAIR_FREED += LOAD_COLUMN + WAIT_LOAD + "END: bar.sync 0; {meet}" + FREE.format(group=2) + MEET
 
@@ -241,6 +251,10 @@ CASES |= {
     "a column is loaded before it is stored": twin(
         "tensor-memory", FIVE_WARPS, arrive=("", "bar.arrive 1, 64;"), wait=("", "bar.sync 1, 64;")
     ),
+    "16 lanes of a column are loaded beside a store": twin(
+        "tensor-memory", STORED_HALF, arrive="", wait="", half=UPPER
+    ),
+    "16 lanes of a column are loaded beside an MMA": twin("tensor-memory", LOADED_BESIDE, half=UPPER),
     "32 lanes have waited for a load, one arrives": twin("tensor-memory", LOADED_FIRST, edge=("", WARP)),
     "a loaded register is used before tcgen05.wait::ld": twin("fragment", USED, wait=("", WAIT_LOAD)),
     "columns of a pair are freed without a word of the other CTA": twin(

@@ -125,7 +125,7 @@ def _access(g: ActiveGroup, mask: int, instruction: str, form: Form, taddr: Oper
     whole_warp(g, mask, instruction)
     memory, user, quadrant, stores = g.cta.tmem, g.warp.tensor, g.warp.index % 4, instruction == "tcgen05.st"
     place = memory.place(instruction, form, quadrant, pick(taddr, mask))
-    columns = touched_columns(place, quadrant)
+    columns = touched_columns(place)
     read, written = (0, columns) if stores else (columns, 0)
     memory.order.access(issuer, user.own, user.seen, read, written)
     if g.cta.cluster.events.is_observed:

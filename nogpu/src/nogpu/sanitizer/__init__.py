@@ -43,7 +43,7 @@ tensor core) to bytes that threads have written needs the second (PTX ISA, "Asyn
 are visible to threads without a fence, and the order of a read before a write needs none.
 
 Accesses. The shadow of each CTA's shared memory (`shadow.py`) has, by byte, the last write and the reads since; that of
-its tensor memory (`columns.py`) has them by column and quarter of the lanes. Both are tables of `shadow_tables.py`.
+its tensor memory (`columns.py`) has them by column and eighth of the lanes. Both are tables of `shadow_tables.py`.
 Compiled code notes threads' loads and stores of shared memory (`access_log.py`).
 
 Global memory. All clusters of launches that may overlap share one shadow (`global_accesses.py`, `global_tables.py`). A

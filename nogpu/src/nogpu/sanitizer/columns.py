@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nogpu.hardware.tensor.order import COLUMNS, QUADRANTS
+from nogpu.hardware.tensor.order import COLUMNS, HALVES
 from nogpu.sanitizer.clocks import ANYWAY, UNSCOPED, Cause, Channel
 from nogpu.sanitizer.conflicts import Access, View
 from nogpu.sanitizer.report import spread
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from nogpu.sanitizer.report import Reporter
     from nogpu.sanitizer.warp_clocks import WarpClock
 
-_CELLS = COLUMNS * QUADRANTS
+_CELLS = COLUMNS * HALVES
 
 
 @lru_cache(maxsize=1024)
@@ -145,7 +145,7 @@ class Columns:
             if frees and conflict.missing == ANYWAY and is_over:
                 continue
             first, end = conflict.place
-            end = min(end, first - first % COLUMNS + COLUMNS)  # The columns of the next quadrant lie behind.
+            end = min(end, first - first % COLUMNS + COLUMNS)  # The columns of the next half lie behind.
             place = f"{spread('column', first % COLUMNS, first % COLUMNS + end - first)} of {cta.label}"
             self._reporter.report(conflict, access, place, "tensor")
 

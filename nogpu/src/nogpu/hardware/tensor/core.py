@@ -36,7 +36,7 @@ from nogpu.hardware.tensor.descriptors import Chunks, SmemDescriptor, k_major, m
 from nogpu.hardware.tensor.elements import WIDTHS
 from nogpu.hardware.tensor.instruction import MIDDLE_K, OPERAND_ROW_BYTES, MmaInstruction, decode_instruction
 from nogpu.hardware.tensor.multiply import ILLEGAL_INDEX, ROW_CHUNKS, Multiplication, Place, Result
-from nogpu.hardware.tensor.order import COLUMNS, columns_mask
+from nogpu.hardware.tensor.order import ALL_HALVES, COLUMNS, LOWER_HALVES, UPPER_HALVES, columns_mask
 from nogpu.hardware.tensor.scale_factors import ScaleFactors
 from nogpu.hardware.tensor.sparsity import Metadata
 from nogpu.hardware.tensor.tmem import LANES, QUADRANT, TensorMemory, split_address
@@ -219,7 +219,8 @@ class Mma:
     @cached_property
     def _writes(self) -> int:
         """The columns that are written, as a mask."""
-        columns = columns_mask(self.column, self.op.columns)
+        halves = (UPPER_HALVES if self.lane else LOWER_HALVES) if self.op.spread else ALL_HALVES
+        columns = columns_mask(self.column, self.op.columns, halves)
         return columns | self._a_columns if self.shifts_a else columns
 
     @cached_property

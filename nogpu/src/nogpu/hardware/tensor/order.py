@@ -25,18 +25,19 @@ if TYPE_CHECKING:
     from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
 
 (COLUMNS,) = headers.constants("native/mma.h", "TMEM_COLUMNS")
-QUADRANTS = 4
-ALL_QUADRANTS = (1 << QUADRANTS) - 1
+HALF = 16  # lanes of half a quadrant: rows of M = 64 lie in one half of each, and another product's may in the other
+HALVES = 8
+ALL_HALVES, LOWER_HALVES, UPPER_HALVES = 0xFF, 0x55, 0xAA
 
 
 @lru_cache(maxsize=4096)
-def columns_mask(column: int, count: int, quadrants: int = ALL_QUADRANTS) -> int:
-    """The mask of `count` columns from `column` on: bit COLUMNS q + c for column c of quadrant q of lanes.
+def columns_mask(column: int, count: int, halves: int = ALL_HALVES) -> int:
+    """The mask of `count` columns from `column` on: bit COLUMNS h + c for column c of half h, lanes 16 h to 16 h + 15.
 
-    quadrants: the quadrants as a mask of four bits.
+    halves: the halves of quadrants as a mask of eight bits.
     """
     columns = ((1 << count) - 1) << column
-    return sum(columns << COLUMNS * q for q in range(QUADRANTS) if quadrants >> q & 1)
+    return sum(columns << COLUMNS * h for h in range(HALVES) if halves >> h & 1)
 
 
 class Release:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from nogpu.errors import Fault
-from nogpu.hardware.tensor.order import COLUMNS, IssuedAccess, TensorOrder, columns_mask
+from nogpu.hardware.tensor.order import COLUMNS, HALF, IssuedAccess, TensorOrder, columns_mask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -89,7 +89,7 @@ class TensorMemory:
         self.allocations: dict[int, int] = {}  # base -> columns
         self._allocator = allocator or ColumnAllocator()
         self._owned = bytearray(COLUMNS)  # 1 for each allocated column
-        self.owned = 0  # the allocated columns as a mask, in every quadrant (`order.columns_mask`)
+        self.owned = 0  # the allocated columns as a mask, in every lane (`order.columns_mask`)
         self._may_allocate = True
         self.order = TensorOrder()
         self.b_collected: dict[str, tuple[tuple, dict]] = {}  # collector -> identity and items of the B that it keeps
@@ -263,12 +263,14 @@ _SHAPES = {
 """Shape -> (lanes of tensor memory, columns per repetition, largest .num)."""
 
 
-def touched_columns(place: Place, quadrant: int) -> int:
-    """Columns of an access as a mask (`order.columns_mask`). quadrant: the warp's."""
+def touched_columns(place: Place) -> int:
+    """Columns of an access as a mask (`order.columns_mask`)."""
     start, (shape, num, packed, half_split) = place
-    count = num * _SHAPES[shape][1] * (2 if packed else 1)
-    mask = columns_mask(start % COLUMNS, count, 1 << quadrant)
-    return mask | columns_mask(start % COLUMNS + half_split, count, 1 << quadrant) if half_split else mask
+    lanes, row_registers, _ = _SHAPES[shape]
+    count = num * row_registers * (2 if packed else 1)
+    halves = ((1 << lanes // HALF) - 1) << start // COLUMNS // HALF
+    mask = columns_mask(start % COLUMNS, count, halves)
+    return mask | columns_mask(start % COLUMNS + half_split, count, halves) if half_split else mask
 
 
 _NUMS = (1, 2, 4, 8, 16, 32, 64, 128)
