@@ -504,7 +504,7 @@ def reduction_of(words, op, kind, absolute, nan):
     numbers = [word for word in words if word & 0x7FFFFFFF <= 0x7F800000]
     if not numbers or (nan and len(numbers) < len(words)):
         return 0x7FFFFFFF
-    # By value, -0 before +0.
+    # The order is that of values, -0 before +0.
     order = sorted(numbers, key=lambda word: (float(np.uint32(word).view(np.float32)), not word >> 31))
     return order[0 if op == "min" else -1]
 

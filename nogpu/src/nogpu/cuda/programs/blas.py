@@ -68,7 +68,7 @@ def blas(problem: int, queue: int) -> None:
     asked = copied(Problem, problem)
     if not isinstance(current(), Emulated):
         raise status.Refused(status.NOT_SUPPORTED, "cuBLAS's functions run on the emulated B200 only")
-    # What is on the host is read now, since the call may be captured in a graph.
+    # Scalars on the host are read now, since the call may be captured in a graph.
     host = {address: _scalar(asked, address) for address in (asked.alpha, asked.beta) if not _on_device(address)}
     graphs.submit(functools.partial(_run, asked, host, queue), queue, graphs.KERNEL)
 
