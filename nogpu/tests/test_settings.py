@@ -15,7 +15,7 @@ ILLEGAL = {
     **{"sanitize": "true", "sanitize_allow": "race", "sanitize_schedule": "soon", "sanitize_log": "/nowhere/log"},
     **{"record": "/dev/null", "record_values": "no", "clock": "b201", "clock_timeline": "t.txt"},
     **{"clock_picture": "/nowhere/p.png", "clock_why": "why", "hopper_mode": "fast", "progress": "-1"},
-    **{"report": "/nowhere/report", "autotune": "0", "random_seconds": "-1"},
+    **{"report": "/nowhere/report", "autotune": "0", "random_seconds": "-1", "every_launch": "2"},
 }
 # Variables of processes that the emulator starts, not for users.
 INTERNAL = {"NOGPU_CUDA_PROGRAM", "NOGPU_LIBPYTHON", "NOGPU_PYTHON"}

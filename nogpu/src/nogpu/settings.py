@@ -9,15 +9,8 @@ from dataclasses import dataclass
 
 from nogpu.clock.paths import picture_path, timeline_path
 from nogpu.execution.meter import MAX_INSTRUCTIONS
-from nogpu.execution.settings import candidates, instructions, runs, schedules, seconds, workers
+from nogpu.execution.settings import candidates, instructions, runs, schedules, seconds, switch, workers
 from nogpu.hopper import MODES
-
-
-def switch(text: str) -> bool:
-    """True for "1", False for "0". Raises ValueError, as the functions below do."""
-    if text not in ("0", "1"):
-        raise ValueError(f"{text!r} is neither 0 nor 1")
-    return text == "1"
 
 
 def chip(text: str) -> object:
@@ -120,6 +113,7 @@ SETTINGS = {
     ),
     "sanitize_log": Setting(file, option="", is_file=True),
     "explore": Setting(runs, "runs of a launch at most; default: 100", "N", option="runs", commands=("explore",)),
+    "every_launch": Setting(switch, "run launches again that have changed nothing, too", commands=("run",)),
     "autotune": Setting(candidates, "candidates that Triton's autotuning runs; default: first", "first|N|all"),
     "record": Setting(folder, option="", is_file=True),
     "record_values": Setting(switch, option=""),

@@ -62,7 +62,7 @@ def foreign_lists(results: Path, _: str) -> str:
                 why = next(filter(None, (text for run in own.values() for text in (run.note, run.reason))), "")
                 verdicts = [_verdict(own.get(schedule)) for schedule in schedules]
                 refused.append([_short(program), name, *verdicts, _cell(why)])
-    header = ["list", "programs", *schedules, "under each of them", "cases that are right"]
+    header = ["list", "programs", *schedules, "under each of them", "cases that are right", "cases under each of them"]
     passing = markdown(header, [*counted, everything])
     return f"{passing}\n\n{markdown(['program', 'list', *schedules, 'why'], refused)}"
 
@@ -135,23 +135,20 @@ def _cell(text: str) -> str:
 
 
 def _counts(runs: Sequence[Run], schedules: Sequence[str]) -> list[str]:
-    """Cells of a list: its number of programs; how many pass under each schedule, of those that ran; how many pass
-    under all, if all ran; the cases of programs that pass wherever they ran.
+    """Cells of a list: its number of programs; how many pass under each schedule, of those that ran; how many under all;
+    the cases of programs that pass wherever they ran, and of those that pass under all.
     """
-    programs = {(run.repository, run.name): set[str]() for run in runs}
+    programs: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
-        if run.verdict == PASS:
-            programs[run.repository, run.name].add(run.schedule)
-    tried = {each: sum(run.schedule == each for run in runs) for each in schedules}
-    passed = {each: sum(each in passes for passes in programs.values()) for each in schedules}
-    texts = [f"{passed[each]} of {tried[each]}" if tried[each] else "-" for each in schedules]
-    complete = all(count == len(programs) for count in tried.values())
-    under_all = str(sum(passes >= set(schedules) for passes in programs.values())) if complete else "-"
-    cases: dict[tuple[str, str], int] = {}
-    for run in runs:
-        key = run.repository, run.name
-        cases[key] = min(cases.get(key, run.cases), run.cases if run.verdict == PASS else 0)
-    return [str(len(programs)), *texts, under_all, str(sum(cases.values()))]
+        programs.setdefault((run.repository, run.name), []).append(run)
+    texts = []
+    for each in schedules:
+        own = [run for run in runs if run.schedule == each]
+        texts.append(f"{sum(run.verdict == PASS for run in own)} of {len(own)}" if own else "-")
+    right = [own for own in programs.values() if all(run.verdict == PASS for run in own)]
+    under_all = [own for own in right if {run.schedule for run in own} >= set(schedules)]
+    cases = [str(sum(min(run.cases for run in own) for own in chosen)) for chosen in (right, under_all)]
+    return [str(len(programs)), *texts, str(len(under_all)), *cases]
 
 
 def _verdict(run: Run | None) -> str:

@@ -29,6 +29,7 @@ from nogpu.errors import EmulatorError, readable
 from nogpu.execution import settings, status
 from nogpu.execution.launch import Launch, Recording, Sanitizer
 from nogpu.execution.meter import MAX_INSTRUCTIONS
+from nogpu.execution.repeats import Repeats
 from nogpu.execution.runs import Progress, Runner, Spare
 from nogpu.execution.trials import Explorer, explore
 from nogpu.hardware.async_operations import Schedule
@@ -113,6 +114,8 @@ class Device:
         self.explorer: Explorer | None = None
         """Explorer that looks for a schedule under which a launch, or one of several that overlap, fails."""
         self.memory = GlobalMemory()
+        self.repeats: Repeats | None = None
+        """Launches that are known to change nothing, which do not run again. None: every launch runs."""
         self._counters: list[LaunchCounters] = []
         self._cluster_seconds: dict[int, float] = {}
         self._chain: list[Launch] = []
@@ -125,8 +128,8 @@ class Device:
     @staticmethod
     def current() -> Device:
         """Device of the process. The first call makes it from NOGPU_SCHEDULE (default: late), NOGPU_WORKERS (default:
-        the number of cores that this process may use), NOGPU_MAX_INSTRUCTIONS and NOGPU_RANDOM_SECONDS (0). Raises
-        EmulatorError for values that are not legal.
+        the number of cores that this process may use), NOGPU_MAX_INSTRUCTIONS, NOGPU_RANDOM_SECONDS (0) and
+        NOGPU_EVERY_LAUNCH (0). Raises EmulatorError for values that are not legal.
         """
         global _current
         if _current is None:
@@ -135,6 +138,8 @@ class Device:
             limit = _setting("max_instructions", MAX_INSTRUCTIONS)
             _current = Device(schedules, workers, max_instructions=limit)
             _current.spare.seconds = _setting("random_seconds", 0)
+            if not _setting("every_launch", 0):
+                _current.repeats = Repeats(_current.memory)
             _current.recording, _current.sanitizer, _current.explorer = recording, sanitizer, explorer
         return _current
 
@@ -247,7 +252,11 @@ class Device:
             if self.spare.seconds > 0 and chain[0].schedules == ("late",) and chain[0].recording is None:
                 runner.spare = self.spare
             explore(runner, chain)
-            found = runner.run(chain)
+            followed = any(each.recording or each.sanitizer or each.explorer for each in chain)
+            if self.repeats is None or len(chain) > 1 or followed or runner.spare is not None:
+                found = runner.run(chain)
+            else:
+                found = self.repeats.run(chain[0], self.properties, lambda: runner.run(chain))
             for launch in chain:
                 launch.schedules = runner.schedules
             self._counters += found

@@ -53,7 +53,15 @@ def candidates(text: str) -> int | None:
     return words[text] if text in words else _number(text, "candidates", (1 << 31) - 1)
 
 
+def switch(text: str) -> bool:
+    """True for "1", False for "0". Raises ValueError for other text."""
+    if text not in ("0", "1"):
+        raise ValueError(f"{text!r} is neither 0 nor 1")
+    return text == "1"
+
+
 CHECKS = {
+    "every_launch": switch,
     "explore": runs,
     "random_seconds": seconds,
     "schedule": schedules,
