@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from nogpu import settings
 from nogpu.errors import EmulatorError
+from nogpu.execution.settings import switch
 from nogpu.execution.status import PROCESS
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def _check(name: str, value: object) -> None:
     if value is None:
         return
     given = f"nogpu.activate({name}={value!r})"
-    if setting.read is settings.switch:
+    if setting.read is switch:
         if not isinstance(value, bool):
             raise EmulatorError(f"{given}: True, False or None is expected")
         return

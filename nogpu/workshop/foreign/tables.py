@@ -135,8 +135,8 @@ def _cell(text: str) -> str:
 
 
 def _counts(runs: Sequence[Run], schedules: Sequence[str]) -> list[str]:
-    """Cells of a list: its number of programs; how many pass under each schedule, of those that ran; how many under all;
-    the cases of programs that pass wherever they ran, and of those that pass under all.
+    """Cells of a list: its number of programs; how many pass under each schedule, of those that ran; how many pass
+    under all; the cases of programs that pass wherever they ran, and of those that pass under all.
     """
     programs: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
