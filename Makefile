@@ -31,7 +31,11 @@ BASE ?= HEAD
 SEED ?= 1
 PROBLEM ?= group_gemm
 # PROBLEM@DSL, the longest first; `make eval` has the tests of group_gemm with the other DSL.
-EACH := $(addsuffix @4.5.2,dual_gemm gemm gemv group_gemm) $(addsuffix @4.8.1,dual_gemm gemm gemv)
+EACH := $(addsuffix @4.5.2,dual_gemm gemm) $(addsuffix @4.8.1,dual_gemm gemm) $(foreach dsl,4.5.2 4.8.1,gemv@$(dsl)) \
+  group_gemm@4.5.2
+# Sanitized, these have many tiles that do what few do. With this DSL, tests/kernel/test_interleavings.py follows few tiles
+# of every configuration in all orders, and test_families.py shows that many repeat them (docs/interleavings.md, Families).
+PLAIN := dual_gemm@4.8.1 gemm@4.8.1
 BENCHMARKS := $(addprefix benchmark@,dual_gemm group_gemm gemm gemv)
 TESTS ?= tests
 NOGPU_TESTS ?= tests
@@ -51,8 +55,8 @@ unexport PYTHONDONTWRITEBYTECODE
   check lock clean
 
 eval: $(READY)
-	$(BIN)/python eval.py test --problem $(PROBLEM) --schedule $(SCHEDULES) --sanitize \
-	  --sanitize-schedule $(SANITIZED)
+	$(BIN)/python eval.py test --problem $(PROBLEM) --schedule $(SCHEDULES) \
+	  $(if $(SANITIZED),--sanitize --sanitize-schedule $(SANITIZED))
 
 set-up: $(READY)
 
@@ -63,7 +67,8 @@ set-up@4.5.2:
 eval-each: $(EACH)
 
 $(EACH):
-	@$(MAKE) --no-print-directory eval PROBLEM=$(word 1,$(subst @, ,$@)) DSL=$(word 2,$(subst @, ,$@)) SCHEDULES=late
+	@$(MAKE) --no-print-directory eval PROBLEM=$(word 1,$(subst @, ,$@)) DSL=$(word 2,$(subst @, ,$@)) SCHEDULES=late \
+	  $(if $(filter $@,$(PLAIN)),SANITIZED=)
 
 benchmark: $(READY)
 	$(BIN)/python eval.py benchmark --problem $(PROBLEM)
