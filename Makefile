@@ -1,6 +1,6 @@
 # make eval        the contest's ten tests: on a B200 or a Hopper GPU if there is one, else in the emulator, three schedules,
 #                  the first of them under the sanitizer;
-#                  PROBLEM=dual_gemm, gemm, gemv or all runs another problem's tests, or all forty
+#                  PROBLEM=dual_gemm, gemm, gemv or all runs another problem's tests, or all forty, CASE=3 one of ten
 # make test        the project's own tests, the emulator's first, without those that take long; no GPU needed; SLOW=1 runs
 #                  these, too, TESTS="tests/kernel ..." and NOGPU_TESTS=... some of them, empty ones none
 # make affected    the tests nearest to what has changed since the last commit, or since BASE=main; FILES="submission.py" names it
@@ -30,11 +30,13 @@ SECONDS ?= 60
 BASE ?= HEAD
 SEED ?= 1
 PROBLEM ?= group_gemm
-# PROBLEM@DSL, the longest first; `make eval` has the tests of group_gemm with the other DSL.
-EACH := $(addsuffix @4.5.2,dual_gemm gemm) $(addsuffix @4.8.1,dual_gemm gemm) $(foreach dsl,4.5.2 4.8.1,gemv@$(dsl)) \
-  group_gemm@4.5.2
-# Sanitized, these have many tiles that do what few do. With this DSL, tests/kernel/test_interleavings.py follows few tiles
-# of every configuration in all orders, and test_families.py shows that many repeat them (docs/interleavings.md, Families).
+CASE ?=
+# PROBLEM@DSL, or PROBLEM@DSL@CASE, the longest first; `make eval` has the tests of group_gemm with the other DSL.
+EACH := $(addsuffix @4.5.2,dual_gemm gemm) $(addsuffix @4.8.1,dual_gemm gemm gemv) $(addsuffix @4.5.2,gemv group_gemm) \
+  dual_gemm@4.8.1@8 gemm@4.8.1@9
+# Sanitized, these have many tiles that do what few do. With this DSL, the sanitizer follows one case of each, and
+# tests/kernel/test_interleavings.py few tiles of every configuration in all orders; test_families.py shows that many tiles
+# repeat them (docs/interleavings.md, Families).
 PLAIN := dual_gemm@4.8.1 gemm@4.8.1
 BENCHMARKS := $(addprefix benchmark@,dual_gemm group_gemm gemm gemv)
 TESTS ?= tests
@@ -55,7 +57,7 @@ unexport PYTHONDONTWRITEBYTECODE
   check lock clean
 
 eval: $(READY)
-	$(BIN)/python eval.py test --problem $(PROBLEM) --schedule $(SCHEDULES) \
+	$(BIN)/python eval.py test --problem $(PROBLEM) $(if $(CASE),--case $(CASE)) --schedule $(SCHEDULES) \
 	  $(if $(SANITIZED),--sanitize --sanitize-schedule $(SANITIZED))
 
 set-up: $(READY)
@@ -68,7 +70,7 @@ eval-each: $(EACH)
 
 $(EACH):
 	@$(MAKE) --no-print-directory eval PROBLEM=$(word 1,$(subst @, ,$@)) DSL=$(word 2,$(subst @, ,$@)) SCHEDULES=late \
-	  $(if $(filter $@,$(PLAIN)),SANITIZED=)
+	  CASE=$(word 3,$(subst @, ,$@)) $(if $(filter $@,$(PLAIN)),SANITIZED=)
 
 benchmark: $(READY)
 	$(BIN)/python eval.py benchmark --problem $(PROBLEM)
