@@ -1,6 +1,6 @@
 # make eval        the contest's ten tests: on a B200 or a Hopper GPU if there is one, else in the emulator, three schedules,
 #                  the first of them under the sanitizer;
-#                  PROBLEM=dual_gemm, gemm, gemv or all runs another problem's tests, or all forty
+#                  PROBLEM=dual_gemm, gemm, gemv or all runs another problem's tests, or all forty, CASE=3 one of ten
 # make test        the project's own tests, the emulator's first, without those that take long; no GPU needed; SLOW=1 runs
 #                  these, too, TESTS="tests/kernel ..." and NOGPU_TESTS=... some of them, empty ones none
 # make affected    the tests nearest to what has changed since the last commit, or since BASE=main; FILES="submission.py" names it
@@ -30,7 +30,15 @@ SECONDS ?= 60
 BASE ?= HEAD
 SEED ?= 1
 PROBLEM ?= group_gemm
-EACH := $(foreach problem,dual_gemm gemm group_gemm gemv,$(problem)@4.5.2 $(problem)@4.8.1)
+CASE ?=
+# PROBLEM@DSL, or PROBLEM@DSL@CASE, the longest first; `make eval` has the tests of group_gemm with the other DSL.
+EACH := $(addsuffix @4.5.2,dual_gemm gemm) $(addsuffix @4.8.1,dual_gemm gemm gemv) $(addsuffix @4.5.2,gemv group_gemm) \
+  dual_gemm@4.8.1@8 gemm@4.8.1@9
+# Sanitized, these have many tiles that do what few do. With this DSL, the sanitizer follows one case of each, and
+# tests/kernel/test_interleavings.py few tiles of every configuration in all orders; test_families.py shows that many tiles
+# repeat them (docs/interleavings.md, Families).
+PLAIN := dual_gemm@4.8.1 gemm@4.8.1
+BENCHMARKS := $(addprefix benchmark@,dual_gemm group_gemm gemm gemv)
 TESTS ?= tests
 NOGPU_TESTS ?= tests
 # The tests that take long are those of `make check`, and of `make test SLOW=1`.
@@ -45,22 +53,32 @@ NOGPU_DSL_TESTS := $(addprefix tests/cuda/test_,runtime.py torch_device.py)
 # Without compiled modules on disk every process would compile the emulator's Python files anew: one to two seconds each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: eval set-up eval-each $(EACH) test affected benchmark report b200 soak lint check lock clean
+.PHONY: eval set-up set-up@4.5.2 eval-each $(EACH) test affected benchmark benchmark-each $(BENCHMARKS) report b200 soak lint \
+  check lock clean
 
 eval: $(READY)
-	$(BIN)/python eval.py test --problem $(PROBLEM) --schedule $(SCHEDULES) --sanitize \
-	  --sanitize-schedule $(SANITIZED)
+	$(BIN)/python eval.py test --problem $(PROBLEM) $(if $(CASE),--case $(CASE)) --schedule $(SCHEDULES) \
+	  $(if $(SANITIZED),--sanitize --sanitize-schedule $(SANITIZED))
 
 set-up: $(READY)
 
-# A sanitized launch runs in one process: with --jobs the problems run side by side, the longest first.
+set-up@4.5.2:
+	@$(MAKE) --no-print-directory set-up DSL=$(subst set-up@,,$@)
+
+# A sanitized launch runs in one process: with --jobs the problems run side by side.
 eval-each: $(EACH)
 
 $(EACH):
-	@$(MAKE) --no-print-directory eval PROBLEM=$(word 1,$(subst @, ,$@)) DSL=$(word 2,$(subst @, ,$@)) SCHEDULES=late
+	@$(MAKE) --no-print-directory eval PROBLEM=$(word 1,$(subst @, ,$@)) DSL=$(word 2,$(subst @, ,$@)) SCHEDULES=late \
+	  CASE=$(word 3,$(subst @, ,$@)) $(if $(filter $@,$(PLAIN)),SANITIZED=)
 
 benchmark: $(READY)
 	$(BIN)/python eval.py benchmark --problem $(PROBLEM)
+
+benchmark-each: $(BENCHMARKS)
+
+$(BENCHMARKS):
+	@$(MAKE) --no-print-directory benchmark PROBLEM=$(subst benchmark@,,$@)
 
 report: $(READY)
 	$(BIN)/python -m tools.report
@@ -93,13 +111,14 @@ define step
 
 endef
 
+# Few of the modules that pip installs are ever imported: these are compiled then.
+check: export PIP_COMPILE := 0
+# pip uses one core, and so does most of lint. Two pips at once would write the same files of this checkout.
 check:
-	$(call step,lint)
+	$(call step,set-up)
+	$(call step,--jobs 2 --output-sync lint set-up@4.5.2)
 	$(call step,test SLOW=1)
-	$(call step,eval)
-	$(call step,set-up DSL=4.5.2)
-	$(call step,--jobs 4 --output-sync eval-each)
-	$(call step,benchmark PROBLEM=all)
+	$(call step,--jobs 4 --output-sync eval-each eval benchmark-each)
 	$(call step,soak)
 	$(call step,test SLOW=1 DSL=4.5.2 NOGPU_TESTS="$(NOGPU_DSL_TESTS)" TESTS="$(DSL_TESTS)")
 	$(call step,soak DSL=4.5.2)

@@ -22,7 +22,7 @@ def solve_and_compare(sizes, seed=1, solve=submission.solve):
         assert torch.equal(ours.view(torch.int16), theirs.view(torch.int16)), f"group {group} of {sizes}"
 
 
-@pytest.fixture(params=sampled(SINGLE, 7), ids=label)
+@pytest.fixture(scope="module", params=sampled(SINGLE, 7), ids=label)
 def configuration(request):
     """Each configuration of one product; test_problems.py has the others."""
     return request.param
@@ -66,7 +66,7 @@ def test_many_tiles_per_cta(configuration):
     solve_and_compare(fitting(configuration, sizes), solve=solver(configuration, sms=few_sms(configuration)))
 
 
-@pytest.fixture(params=sampled([shape for shape in SINGLE if shape.token_tile == 192], 4), ids=label)
+@pytest.fixture(scope="module", params=sampled([shape for shape in SINGLE if shape.token_tile == 192], 4), ids=label)
 def tiles_of_192(request):
     return request.param
 

@@ -68,7 +68,7 @@ def solve_and_compare(products, m, n, k, batches=1, seed=1, solve=submission.sol
 CONFIGURATIONS = [case for case in EVERY if case[1] == 2 or case[0] == (128, 2, 1, 1)]
 
 
-@pytest.fixture(params=sampled(CONFIGURATIONS, 12), ids=lambda case: label_with_products(*case))
+@pytest.fixture(scope="module", params=sampled(CONFIGURATIONS, 12), ids=lambda case: label_with_products(*case))
 def configuration(request):
     """A configuration's shape and products."""
     return request.param
