@@ -83,6 +83,8 @@ def run(ctas, form, a, b, idesc, accumulate=False, d=0, sfa=SFA, sfb=SFB):
         ("mxf4nvf4", 128, "e2m1", "e2m1", "ue8m0", 16),
         ("mxf4nvf4", 128, "e2m1", "e2m1", "ue8m0", 32),
         ("mxf4nvf4", 128, "e2m1", "e2m1", "ue4m3", 32),
+        ("mxf4nvf4", 128, "e2m1", "e2m1", "ue5m3", 16),
+        ("mxf4nvf4", 128, "e2m1", "e2m1", "ue5m3", 32),
         ("mxf8f6f4", 64, "e2m1", "e5m2", "ue8m0", 32),
         ("mxf8f6f4", 64, "e4m3", "e2m1", "ue8m0", 32),
         ("mxf8f6f4", 64, "e3m2", "e2m1", "ue8m0", 32),
@@ -94,7 +96,7 @@ def test_products_of_a_doubled_k(kind, k, a_type, b_type, scale, block, group, n
     rng = np.random.default_rng(1)
     ctas, m, ids = [cta() for _ in range(group)], 128 * group, {}
     b_codes, b_values = elements(rng, n, k, b_type)
-    b_scales = rng.integers(0x30 if scale == "ue4m3" else 120, 0x48 if scale == "ue4m3" else 134, (n, 8), np.uint8)
+    b_scales = random_scales(rng, scale, n, 8)
     factors = k // block if block else 0
     if kind == "mxf8f6f4":
         ids = {"sfa_id": 2, "sfb_id": 2}
@@ -108,9 +110,7 @@ def test_products_of_a_doubled_k(kind, k, a_type, b_type, scale, block, group, n
         a = put_operand(shared, A, packed(a_codes, kind, a_type), mode, leading)
         b = put_operand(shared, B, packed(b_codes[rank * part :][:part], kind, b_type), mode, leading)
         if block:
-            a_scales = rng.integers(
-                0x30 if scale == "ue4m3" else 120, 0x48 if scale == "ue4m3" else 134, (128, 8), np.uint8
-            )
+            a_scales = random_scales(rng, scale, 128, 8)
             for start, codes, rows in ((SFA, a_scales, 128), (SFB, b_scales, n)):
                 for first in range(0, factors, 4):
                     # The words with the upper four factors follow those of all rows, rounded up to 128.
@@ -131,7 +131,7 @@ def test_products_of_a_doubled_k(kind, k, a_type, b_type, scale, block, group, n
 
 
 def random_scales(rng, scale, rows, count):
-    low, high = (0x30, 0x48) if scale == "ue4m3" else (120, 134)
+    low, high = {"ue4m3": (0x30, 0x48), "ue5m3": (0x60, 0x90), "ue8m0": (120, 134), None: (0, 1)}[scale]
     return rng.integers(low, high, (rows, count), np.uint8)
 
 
@@ -296,7 +296,9 @@ NVFP4 = instruction("mxf4nvf4", 128, 64, scale="ue8m0")
             instruction("mxf8f6f4", 128, 64, "e2m1", scale="ue8m0", transpose_a=1) | 1 << 31,
             "K of 64 .* with a transposed A of type e2m1 is not modelled",
         ),
-        ("mxf4nvf4", 1, 32, NVFP4 ^ 3 << 23, r"scale type ue5m3 \(bit 24\) of sm_107, which is not modelled"),
+        ("mxf4nvf4", 1, 32, NVFP4 ^ 3 << 23, "scale type ue5m3 with kind::mxf4nvf4 and block32"),
+        ("mxf4nvf4", 1, 32, NVFP4 | 1 << 24 | 1 << 3, r"scale type 3 \(bits 23-24\) with kind::mxf4nvf4"),
+        ("mxf8f6f4", 1, 32, instruction("mxf8f6f4", 128, 64, scale="ue5m3") | 1 << 31, "scale type ue5m3 with kind::mx"),
         ("mxf4nvf4", 1, 32, NVFP4 | 1 << 25, "reserved bit 25 of sm_107"),
         (
             "mxf4nvf4",

@@ -6,7 +6,7 @@
 KERNEL is a module of flashinfer/gemm/kernels: bmm_fp8_rubin, dense_blockscaled_gemm_sm107 (with --cluster M,N,M,N its
 kernel of mixed clusters: the preferred one and the fallback) or grouped_gemm_masked_rubin. --tiler is the tile of a
 CTA or of a pair, --instruction that of one MMA; with a tiler of twice the rows the kernel keeps B for a second MMA.
-Types are named as FlashInfer names them. --block: elements a scale factor. A wrong result: a traceback and exit code 1.
+Types are named as FlashInfer names them, and ue5m3. --block: elements a scale factor. A wrong result: a traceback and exit code 1.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TORCH = {
 
 
 def operand(batch: int, rows: int, k: int, name: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """(bytes uint8[batch, rows, width] of random finite elements, K contiguous, their values float64[batch, rows, k])."""
+    """(bytes uint8[batch, rows, width] of random elements, K contiguous, their values float64[batch, rows, k])."""
     if name == "float4_e2m1fn":
         codes = torch.randint(0, 16, (batch, rows, k), dtype=torch.uint8)
         return codes[..., ::2] | codes[..., 1::2] << 4, FP4[codes.long()]
@@ -48,14 +48,15 @@ def scales(batch: int, rows: int, k: int, name: str, block: int) -> tuple[torch.
     The tiles are those of PTX ISA's tcgen05.cp .32x128b: row r's four bytes at 16 * (r % 32) + 4 * (r // 32).
     """
     count = k // block
-    chosen = torch.randint(-2, 3, (batch, rows, count)).double().exp2()
-    if name == "float8_e4m3fn":
-        chosen *= 1 + torch.randint(0, 8, chosen.shape) / 8
-    factors = chosen.to(TORCH[name])
+    exponents, eighths = torch.randint(-2, 3, (batch, rows, count)), torch.randint(0, 8, (batch, rows, count))
+    if name == "float8_e8m0fnu":
+        eighths *= 0
+    chosen = exponents.double().exp2() * (1 + eighths / 8)
+    factors = (exponents + 15 << 3 | eighths).to(torch.uint8) if name == "ue5m3" else chosen.to(TORCH[name])
     tiles = torch.zeros(batch, -(-rows // 128) * 128, -(-count // 4) * 4, dtype=torch.uint8)
     tiles[:, :rows, :count] = factors.view(torch.uint8)
     tiled = tiles.view(batch, -1, 4, 32, tiles.shape[2] // 4, 4).permute(0, 1, 4, 3, 2, 5)
-    return tiled.contiguous(), factors.double().repeat_interleave(block, -1)
+    return tiled.contiguous(), chosen.repeat_interleave(block, -1)
 
 
 def close(found: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
@@ -85,7 +86,7 @@ def dense(module: Any, o: Namespace) -> None:
 
 
 def block_scaled(module: Any, o: Namespace) -> None:
-    """FP4 or FP8 with scale factors, by the kernel of CUTLASS's dense_blockscaled_gemm_persistent or of mixed clusters."""
+    """Types with scale factors, by the kernel of CUTLASS's dense_blockscaled_gemm_persistent, or of mixed clusters."""
     import cutlass
     from cutlass import cute, utils
     from cutlass.cute.nvgpu import OperandMajorMode
@@ -100,7 +101,7 @@ def block_scaled(module: Any, o: Namespace) -> None:
     given = [each.cuda() for each in (a, b, sfa, sfb)] + [out]
     names = (o.types[0], o.types[1], o.types[2], o.types[2], o.types[3])
     pointers = [
-        make_ptr(types(name), each.data_ptr(), cute.AddressSpace.gmem, assumed_align=32)
+        make_ptr(cutlass.FloatNV8E5M3FNU if name == "ue5m3" else types(name), each.data_ptr(), cute.AddressSpace.gmem, assumed_align=32)
         for name, each in zip(names, given, strict=True)
     ]
     alpha = from_dlpack(torch.tensor([0.5], device="cuda"))
@@ -133,11 +134,22 @@ def masked(module: Any, o: Namespace) -> None:
     rows = torch.tensor([m - 28 * (group + 1) for group in range(batch)], dtype=torch.int32)
     a_type = torch.uint8 if o.types[0] == "float4_e2m1fn" else TORCH[o.types[0]]
     module._grouped_gemm_nt_masked_sm107(
-        *((each.view(a_type).permute(1, 2, 0).cuda(), factors.view(TORCH[o.types[2]]).permute(3, 4, 1, 5, 2, 0).cuda())
-          for each, factors in ((a, sfa), (b, sfb))),
-        out.permute(1, 2, 0), rows.cuda(),
-        ab_dtype=o.types[0], sf_dtype=o.types[2], c_dtype=o.types[3], sf_vec_size=o.block,
-        mma_tiler=o.tiler, mma_inst_shape=o.instruction, cluster_shape_mn=o.cluster,
+        *(
+            (
+                each.view(a_type).permute(1, 2, 0).cuda(),
+                factors.view(TORCH[o.types[2]]).permute(3, 4, 1, 5, 2, 0).cuda(),
+            )
+            for each, factors in ((a, sfa), (b, sfb))
+        ),
+        out.permute(1, 2, 0),
+        rows.cuda(),
+        ab_dtype=o.types[0],
+        sf_dtype=o.types[2],
+        c_dtype=o.types[3],
+        sf_vec_size=o.block,
+        mma_tiler=o.tiler,
+        mma_inst_shape=o.instruction,
+        cluster_shape_mn=o.cluster,
     )
     torch.cuda.synchronize()
     for group, count in enumerate(rows.tolist()):
@@ -164,7 +176,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tiler", type=numbers, default=(128, 128, 256), help="default: %(default)s")
     parser.add_argument("--instruction", type=numbers, default=(128, 128, 128), help="default: %(default)s")
     parser.add_argument("--cluster", type=numbers, default=(1, 1), help="default: %(default)s")
-    parser.add_argument("--types", type=lambda text: text.split(","), default="float4_e2m1fn,float4_e2m1fn,float8_e4m3fn,float32".split(","))
+    parser.add_argument(
+        "--types",
+        type=lambda text: text.split(","),
+        default="float4_e2m1fn,float4_e2m1fn,float8_e4m3fn,float32".split(","),
+    )
     parser.add_argument("--block", type=int, default=16, help="default: %(default)s")
     parser.add_argument("--alone", action="store_true", help="results are stored by threads, not by TMA")
     options = parser.parse_args(arguments)

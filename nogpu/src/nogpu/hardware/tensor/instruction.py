@@ -15,7 +15,7 @@ rubin/kernel/blockscaled_gemm/dense_blockscaled_mxfp6_gemm_persistent.py says th
 packed without padding then, rows of 32 and 48 bytes. Bit 26 puts A's scale factors of K of 128 with blocks of 16 into
 128 lanes: kernels that cite PTX ISA 9.4 name the bit, ThunderKittens' tests of SM107 have the layout. What no source
 says is refused: a 16-bit D with K of 64 (how often it is rounded), bit 26 with another K, packed elements along M or N
-or in tensor memory, and scale factors of type ue5m3.
+or in tensor memory. The codes of the scale type are those of `MxScaleFormat` (cutlass/experimental/primitives).
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ KINDS = {
         _SCALED_M,
         _EIGHTS,
         {16: ("ue4m3", "ue8m0"), 32: ("ue8m0",)},
-        {32: ("ue4m3",)},
+        {16: ("ue5m3",), 32: ("ue4m3", "ue5m3")},
         b_format_bits=2,
         transposes=False,
         wide_bit=3,
@@ -151,7 +151,7 @@ class MmaInstruction:
     a_type: str  # e2m1, e2m3, e3m2, e4m3, e5m2, f16, bf16, tf32, u8 or s8
     b_type: str
     d_type: str  # f32, f16 or s32
-    scale_type: str | None  # ue4m3 or ue8m0
+    scale_type: str | None  # ue4m3, ue8m0 or ue5m3
     block: int  # elements per scale factor, 0: none
     sfa_id: int  # byte of a 32-bit word where the scale factors of a row of A start
     sfb_id: int
@@ -261,9 +261,8 @@ def decode_instruction(
         raise _refuse(idesc, f"sparsity bits 0-2 are {idesc & 7}, must be 0 without .sp")
     if idesc >> 6 & 1:
         raise _refuse(idesc, "reserved bit 6 is set, must be 0")
-    if rubin and rules.scales and idesc >> 24 & 3:
-        field = "scale type ue5m3 (bit 24)" if idesc >> 24 & 1 else "reserved bit 25"
-        raise _refuse(idesc, f"{field} of sm_107, which is not modelled")
+    if rubin and rules.scales and idesc >> 25 & 1:
+        raise _refuse(idesc, "reserved bit 25 of sm_107, which is not modelled")
     k = 2 * rules.k if wide else rules.k
     if rubin and kind == "mxf4nvf4" and not (wide or sparse) and idesc >> 31:
         k = MIDDLE_K
@@ -272,7 +271,7 @@ def decode_instruction(
         raise _refuse(idesc, f"bit 26, A's scale factors in 128 lanes, with K of {k} and block{block}: not modelled")
     # A sparse A has as many scale factors as a dense one, of twice as many elements.
     if rules.scales:
-        own = _block_scaled_fields(idesc, kind, rules, block, k)
+        own = _block_scaled_fields(idesc, kind, rules, block, k, rubin)
     else:
         own = _plain_fields(idesc, kind, rules, k, stationary)
     a_type, b_type = _operand_types(idesc, kind, rules)
@@ -282,7 +281,8 @@ def decode_instruction(
     if not rules.negates and (negate_a or negate_b):
         raise _refuse(idesc, f"negated A or B (bits 13, 14), not supported by kind::{kind}", TRANSPOSE)
     b_transposed = bool(idesc >> 16 & 1)
-    m, n = _shape(idesc ^ sfa_in_lanes << 26, kind, cta_group, rules, b_transposed, b_type, stationary)
+    # Where Rubin's descriptor has bits 24 and 26 for scale factors, M is a multiple of 128.
+    m, n = _shape(idesc & ~(5 << 24) if rubin and rules.scales else idesc, kind, cta_group, rules, b_transposed, b_type, stationary)
     if sparse and rules.scales and m != 128 * cta_group:
         raise _refuse(idesc, f"M is {m}, must be {128 * cta_group} for sparse kind::{kind} of a pair", MATRIX_SHAPE)
     if wide and stationary:
@@ -427,7 +427,7 @@ def _plain_fields(idesc: int, kind: str, rules: Kind, k: int, stationary: bool) 
     return _Fields(d_type, inputs, saturate)
 
 
-def _block_scaled_fields(idesc: int, kind: str, rules: Kind, block: int, k: int) -> _Fields:
+def _block_scaled_fields(idesc: int, kind: str, rules: Kind, block: int, k: int, rubin: bool) -> _Fields:
     others = idesc & ~_wide_mask(rules, k)
     if others >> 3 & 1:
         raise _refuse(idesc, f"reserved bit 3 is set for kind::{kind}")
@@ -438,7 +438,7 @@ def _block_scaled_fields(idesc: int, kind: str, rules: Kind, block: int, k: int)
             if rules.k == 64
             else f"reserved bit 31 is set for kind::{kind}",
         )
-    scale_type = ("ue4m3", "ue8m0")[idesc >> 23 & 1]
+    scale_type = ("ue4m3", "ue8m0", "ue5m3", "3 (bits 23-24)")[idesc >> 23 & (3 if rubin else 1)]
     if scale_type not in rules.scales[block] + (rules.wide_scales.get(block, ()) if k == 2 * rules.k else ()):
         raise _refuse(idesc, f"scale type {scale_type} with kind::{kind} and block{block}", BLOCK_SCALING)
     # A row of K of 96 may begin in the middle of a word and end in the next.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nogpu import headers
-from nogpu.arithmetic.numerics import DECODED, E2M1, E2M1_PAIRS, UE4M3, UE8M0
+from nogpu.arithmetic.numerics import DECODED, E2M1, E2M1_PAIRS, UE4M3, UE5M3, UE8M0
 from nogpu.hardware.native import library
 from nogpu.hardware.tensor.elements import NARROW_BITS
 
@@ -31,7 +31,7 @@ _PAIRS, _BYTES, _PADDED, _PACKED, _HELD = headers.constants(
 ILLEGAL_INDEX, ROW_CHUNKS, PART_K = headers.constants("native/mma.h", "ILLEGAL_INDEX", "ROW_CHUNKS", "PART_K")
 _WHOLE = dict(zip(("f16", "bf16", "tf32"), headers.constants("native/mma.h", "F16", "BF16", "TF32")))
 _D_TYPES = dict(zip(("f32", "f16", "s32"), headers.constants("native/mma.h", "D_F32", "D_F16", "D_S32")))
-_SCALES = {"ue4m3": UE4M3, "ue8m0": UE8M0}
+_SCALES = {"ue4m3": UE4M3, "ue5m3": UE5M3, "ue8m0": UE8M0}
 
 
 def _frozen(table: np.ndarray) -> np.ndarray:
