@@ -298,7 +298,13 @@ NVFP4 = instruction("mxf4nvf4", 128, 64, scale="ue8m0")
         ),
         ("mxf4nvf4", 1, 32, NVFP4 ^ 3 << 23, "scale type ue5m3 with kind::mxf4nvf4 and block32"),
         ("mxf4nvf4", 1, 32, NVFP4 | 1 << 24 | 1 << 3, r"scale type 3 \(bits 23-24\) with kind::mxf4nvf4"),
-        ("mxf8f6f4", 1, 32, instruction("mxf8f6f4", 128, 64, scale="ue5m3") | 1 << 31, "scale type ue5m3 with kind::mx"),
+        (
+            "mxf8f6f4",
+            1,
+            32,
+            instruction("mxf8f6f4", 128, 64, scale="ue5m3") | 1 << 31,
+            "scale type ue5m3 with kind::mx",
+        ),
         ("mxf4nvf4", 1, 32, NVFP4 | 1 << 25, "reserved bit 25 of sm_107"),
         (
             "mxf4nvf4",

@@ -6,7 +6,8 @@
 KERNEL is a module of flashinfer/gemm/kernels: bmm_fp8_rubin, dense_blockscaled_gemm_sm107 (with --cluster M,N,M,N its
 kernel of mixed clusters: the preferred one and the fallback) or grouped_gemm_masked_rubin. --tiler is the tile of a
 CTA or of a pair, --instruction that of one MMA; with a tiler of twice the rows the kernel keeps B for a second MMA.
-Types are named as FlashInfer names them, and ue5m3. --block: elements a scale factor. A wrong result: a traceback and exit code 1.
+Types are named as FlashInfer names them, and ue5m3. --block: elements a scale factor. A wrong result: a traceback and
+exit code 1.
 """
 
 from __future__ import annotations
@@ -101,7 +102,12 @@ def block_scaled(module: Any, o: Namespace) -> None:
     given = [each.cuda() for each in (a, b, sfa, sfb)] + [out]
     names = (o.types[0], o.types[1], o.types[2], o.types[2], o.types[3])
     pointers = [
-        make_ptr(cutlass.FloatNV8E5M3FNU if name == "ue5m3" else types(name), each.data_ptr(), cute.AddressSpace.gmem, assumed_align=32)
+        make_ptr(
+            cutlass.FloatNV8E5M3FNU if name == "ue5m3" else types(name),
+            each.data_ptr(),
+            cute.AddressSpace.gmem,
+            assumed_align=32,
+        )
         for name, each in zip(names, given, strict=True)
     ]
     alpha = from_dlpack(torch.tensor([0.5], device="cuda"))

@@ -7,7 +7,7 @@
 | e4m3 | 256: the "fn" variant, 0x7f and 0xff are NaN, no infinity | OCP 8-bit Floating Point |
 | e5m2 | 256: infinities and NaNs as in IEEE 754 | OCP 8-bit Floating Point |
 | ue4m3 | e4m3 of a scale factor: unsigned, the top bit is ignored | PTX ISA, Block Scaling |
-| ue5m3 | 256: unsigned, 5 exponent bits with bias 15, 3 mantissa bits; no infinity, 0xff is NaN | `cuda_fp8.hpp` of CUDA 13.5 |
+| ue5m3 | 256: unsigned, 5 exponent bits, 3 mantissa bits; no infinity, 0xff is NaN | `cuda_fp8.hpp` of CUDA 13.5 |
 | ue8m0 | 256 powers of two from 2**-127 to 2**127, 0xff is NaN | OCP Microscaling Formats, E8M0 |
 """
 

@@ -9,8 +9,8 @@ memory), the table decides.
 On Rubin (sm_107) a bit of the descriptor doubles K for kinds f8f6f4, mxf8f6f4 and mxf4nvf4, bit 31 makes K of
 mxf4nvf4 96, and the field of the scale type has two bits: cute/arch/mma_sm107_desc.hpp of CUTLASS has the bits of both
 kinds with scale factors, and nvidia-cutlass-dsl 4.8.1 sets bit 29 when it compiles SM107MmaFP8Op with K of 64. The
-docstrings of that package's SM107 operations (cute/nvgpu/tcgen05/mma.py) say which types, scale types and shapes go with
-a doubled K, those of its SM103 operations which go with K of 96. CUTLASS's example
+docstrings of that package's SM107 operations (cute/nvgpu/tcgen05/mma.py) say which types, scale types and shapes go
+with a doubled K, those of its SM103 operations which go with K of 96. CUTLASS's example
 rubin/kernel/blockscaled_gemm/dense_blockscaled_mxfp6_gemm_persistent.py says that 4- and 6-bit elements of mxf8f6f4 are
 packed without padding then, rows of 32 and 48 bytes. Bit 26 puts A's scale factors of K of 128 with blocks of 16 into
 128 lanes: kernels that cite PTX ISA 9.4 name the bit, ThunderKittens' tests of SM107 have the layout. What no source
@@ -282,7 +282,15 @@ def decode_instruction(
         raise _refuse(idesc, f"negated A or B (bits 13, 14), not supported by kind::{kind}", TRANSPOSE)
     b_transposed = bool(idesc >> 16 & 1)
     # Where Rubin's descriptor has bits 24 and 26 for scale factors, M is a multiple of 128.
-    m, n = _shape(idesc & ~(5 << 24) if rubin and rules.scales else idesc, kind, cta_group, rules, b_transposed, b_type, stationary)
+    m, n = _shape(
+        idesc & ~(5 << 24) if rubin and rules.scales else idesc,
+        kind,
+        cta_group,
+        rules,
+        b_transposed,
+        b_type,
+        stationary,
+    )
     if sparse and rules.scales and m != 128 * cta_group:
         raise _refuse(idesc, f"M is {m}, must be {128 * cta_group} for sparse kind::{kind} of a pair", MATRIX_SHAPE)
     if wide and stationary:
