@@ -632,3 +632,11 @@ def test_a_front_that_is_not_modelled(monkeypatch):
     monkeypatch.setenv("NOGPU", "rubin")
     with pytest.raises(EmulatorError, match=r"Triton on Rubin: CuTe DSL, CUDA C\+\+ and load_ptx only"):
         triton_hooks._target(None)
+
+
+@pytest.mark.parametrize("conversion", ["rp.satfinite.ue5m3x2.f32 %h, %g, %g", "rn.bf16x2.ue5m3x2 %r0, %h"])
+def test_conversions_of_ue5m3(conversion):
+    body = f"    .reg .b16 %h; .reg .f32 %g; mov.b16 %h, 0; mov.f32 %g, 0f3F800000; cvt.{conversion};"
+    text = module(body, 0).replace(".version 8.8", ".version 9.4").replace("sm_100a", "sm_107a")
+    with pytest.raises(EmulatorError, match="instruction cvt.*ue5m3x2.* is not modelled"):
+        launch_entry(ptx.parse(text).entries["k"], [], [], properties=RUBIN)
