@@ -58,6 +58,13 @@ def test_unsigned_e4m3_ignores_the_top_bit():
     assert np.isnan(numerics.UE4M3[[0x7F, 0xFF]]).all() and np.isfinite(np.delete(numerics.UE4M3, [0x7F, 0xFF])).all()
 
 
+def test_ue5m3():
+    """The upper eight bits of an unsigned half below infinity's codes, which are numbers here but for the last."""
+    expected = (np.arange(256) << 7).astype(np.uint16).view(np.float16).astype(np.float32)
+    expected[248:] = [*(65536.0 * (1 + np.arange(7) / 8)), np.nan]
+    assert same(numerics.UE5M3, expected)
+
+
 def test_pairs_have_the_low_nibble_first():
     packed = BYTES.reshape(16, 16)
     nibbles = np.stack([packed & 15, packed >> 4], axis=-1).reshape(16, 32)
@@ -65,5 +72,5 @@ def test_pairs_have_the_low_nibble_first():
 
 
 def test_tables_cannot_be_changed():
-    for table in (*numerics.DECODED.values(), numerics.UE4M3, numerics.E2M1_PAIRS):
+    for table in (*numerics.DECODED.values(), numerics.UE4M3, numerics.UE5M3, numerics.E2M1_PAIRS):
         assert not table.flags.writeable

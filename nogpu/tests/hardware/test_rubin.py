@@ -16,6 +16,7 @@ from nogpu.hardware.memory import SHARED_BASE
 from nogpu.hardware.properties import RUBIN, DeviceProperties, LaunchConfig, check_launch
 from nogpu.hardware.shared_memory import SharedMemory
 from nogpu.hardware.tensor.core import Mma, MmaForm, MmaOperands
+from nogpu.hardware.tensor.elements import NARROW_BITS
 from nogpu.hardware.tensor.instruction import decode_instruction
 from nogpu.hardware.tensor.multiply import use_amx
 from nogpu.hardware.tensor.tmem import ColumnAllocator, TensorMemory
@@ -52,14 +53,17 @@ def cta():
 
 def elements(rng, rows, k, element):
     """(codes uint8[rows, k], their values in float64), all finite."""
-    codes = rng.integers(0, 16 if element == "e2m1" else 256, (rows, k), dtype=np.uint8)
+    codes = rng.integers(0, 1 << NARROW_BITS.get(element, 8), (rows, k), dtype=np.uint8)
     values = codes.view(DTYPES[element]).astype(np.float64)
     codes[~np.isfinite(values)] = 0
     return codes, np.where(np.isfinite(values), values, 0.0)
 
 
-def packed(codes, kind):
-    return codes[:, ::2] | codes[:, 1::2] << 4 if kind == "mxf4nvf4" else codes
+def packed(codes, kind, element="e2m1"):
+    """uint8[rows, bytes] of a K-major operand, without padding."""
+    bits = 8 if kind == "f8f6f4" else NARROW_BITS.get(element, 8)
+    digits = np.unpackbits(codes[:, :, None], axis=2, bitorder="little")[:, :, :bits]
+    return np.packbits(digits.reshape(len(codes), -1), axis=1, bitorder="little")
 
 
 def run(ctas, form, a, b, idesc, accumulate=False, d=0, sfa=SFA, sfb=SFB):
@@ -78,6 +82,13 @@ def run(ctas, form, a, b, idesc, accumulate=False, d=0, sfa=SFA, sfb=SFB):
         ("mxf4nvf4", 128, "e2m1", "e2m1", "ue4m3", 16),
         ("mxf4nvf4", 128, "e2m1", "e2m1", "ue8m0", 16),
         ("mxf4nvf4", 128, "e2m1", "e2m1", "ue8m0", 32),
+        ("mxf4nvf4", 128, "e2m1", "e2m1", "ue4m3", 32),
+        ("mxf4nvf4", 128, "e2m1", "e2m1", "ue5m3", 16),
+        ("mxf4nvf4", 128, "e2m1", "e2m1", "ue5m3", 32),
+        ("mxf8f6f4", 64, "e2m1", "e5m2", "ue8m0", 32),
+        ("mxf8f6f4", 64, "e4m3", "e2m1", "ue8m0", 32),
+        ("mxf8f6f4", 64, "e3m2", "e2m1", "ue8m0", 32),
+        ("mxf8f6f4", 64, "e2m1", "e2m3", "ue8m0", 32),
     ],
 )
 def test_products_of_a_doubled_k(kind, k, a_type, b_type, scale, block, group, n, mode):
@@ -85,7 +96,7 @@ def test_products_of_a_doubled_k(kind, k, a_type, b_type, scale, block, group, n
     rng = np.random.default_rng(1)
     ctas, m, ids = [cta() for _ in range(group)], 128 * group, {}
     b_codes, b_values = elements(rng, n, k, b_type)
-    b_scales = rng.integers(0x30 if scale == "ue4m3" else 120, 0x48 if scale == "ue4m3" else 134, (n, 8), np.uint8)
+    b_scales = random_scales(rng, scale, n, 8)
     factors = k // block if block else 0
     if kind == "mxf8f6f4":
         ids = {"sfa_id": 2, "sfb_id": 2}
@@ -95,12 +106,11 @@ def test_products_of_a_doubled_k(kind, k, a_type, b_type, scale, block, group, n
     for rank, (shared, tmem) in enumerate(ctas):
         a_codes, a_values = elements(rng, 128, k, a_type)
         part = n // group
-        a = put_operand(shared, A, packed(a_codes, kind), mode, 0x4000 if mode == 0 else None)
-        b = put_operand(shared, B, packed(b_codes[rank * part :][:part], kind), mode, 0x4000 if mode == 0 else None)
+        leading = 0x4000 if mode == 0 else None
+        a = put_operand(shared, A, packed(a_codes, kind, a_type), mode, leading)
+        b = put_operand(shared, B, packed(b_codes[rank * part :][:part], kind, b_type), mode, leading)
         if block:
-            a_scales = rng.integers(
-                0x30 if scale == "ue4m3" else 120, 0x48 if scale == "ue4m3" else 134, (128, 8), np.uint8
-            )
+            a_scales = random_scales(rng, scale, 128, 8)
             for start, codes, rows in ((SFA, a_scales, 128), (SFB, b_scales, n)):
                 for first in range(0, factors, 4):
                     # The words with the upper four factors follow those of all rows, rounded up to 128.
@@ -121,7 +131,7 @@ def test_products_of_a_doubled_k(kind, k, a_type, b_type, scale, block, group, n
 
 
 def random_scales(rng, scale, rows, count):
-    low, high = (0x30, 0x48) if scale == "ue4m3" else (120, 134)
+    low, high = {"ue4m3": (0x30, 0x48), "ue5m3": (0x60, 0x90), "ue8m0": (120, 134), None: (0, 1)}[scale]
     return rng.integers(low, high, (rows, count), np.uint8)
 
 
@@ -186,21 +196,25 @@ def test_rows_of_k_of_96_end_in_their_span():
         run([(shared, tmem)], MmaForm("mxf4nvf4", 1, 32, True), 64, b, idesc)
 
 
-@pytest.mark.parametrize("start", [48, 80, 96, 112])
-def test_rows_of_k_of_96_cross_spans(start):
+@pytest.mark.parametrize(
+    ("kind", "element", "k", "start"),
+    [("mxf4nvf4", "e2m1", 96, start) for start in (48, 80, 96, 112)] + [("mxf8f6f4", "e3m2", 64, n) for n in (48, 96)],
+)
+def test_rows_of_48_bytes_cross_spans(kind, element, k, start):
     """Columns of 128 bytes of A and B lie apart: a row goes on at the absolute leading address."""
     rng, (shared, tmem) = np.random.default_rng(8), cta()
     values, places = [], []
     for place, rows in ((A, 128), (B, 64)):
-        codes, decoded = elements(rng, rows, 512, "e2m1")
-        columns = packed(codes, "mxf4nvf4")
+        codes, decoded = elements(rng, rows, 512, element)
+        columns = packed(codes, kind, element)
         first = put_operand(shared, place, columns[:, :128])
         second = place + 128 * rows + 0x400
-        put_operand(shared, second, columns[:, 128:])
-        values.append(decoded[:, 2 * start :][:, :96])
+        put_operand(shared, second, columns[:, 128:256])
+        values.append(decoded[:, start * k // 48 :][:, :k])
         places.append((first & ~(0x3FFF << 16)) + (start >> 4) | second >> 4 << 16 | 1 << 52)
     tmem.words[:, SFA : SFA + 16] = tmem.words[:, SFB : SFB + 16] = 0x7F7F7F7F  # factors of 1
-    run([(shared, tmem)], MmaForm("mxf4nvf4", 1, 32), *places, NVFP4 | 1 << 31)
+    idesc = instruction(kind, 128, 64, element, element, scale="ue8m0") | 1 << 31
+    run([(shared, tmem)], MmaForm(kind, 1, 32), *places, idesc)
     assert_close(floats(tmem)[:, :64], *values)
 
 
@@ -254,6 +268,9 @@ def test_a_of_a_doubled_k_in_tensor_memory():
     assert_close(floats(tmem)[:, :64], a_values, b_values)
     with pytest.raises(Fault, match=r"A: tensor memory columns 561 to 576; limit 575"):
         run([(shared, tmem)], form, 561, b_place, idesc)
+    idesc = instruction("mxf8f6f4", 128, 64, "e2m1", "e5m2", scale="ue8m0") | WIDE["mxf8f6f4"]
+    with pytest.raises(Fault, match="K of 64 and A of type e2m1 in tensor memory is not modelled"):
+        run([(shared, tmem)], MmaForm("mxf8f6f4", 1, 32, True), 0, b_place, idesc)
 
 
 NVFP4 = instruction("mxf4nvf4", 128, 64, scale="ue8m0")
@@ -271,7 +288,23 @@ NVFP4 = instruction("mxf4nvf4", 128, 64, scale="ue8m0")
         ("mxf4nvf4", 1, 32, NVFP4 | 1 << 3 | 1 << 31, "K of 96"),
         ("mxf4nvf4", 2, 32, NVFP4 | 1 << 31, "K of 96 .* M of 128; must be 256"),
         ("mxf4nvf4", 1, 16, NVFP4 | 1 << 31 | 1 << 29, "SFA_ID is 1, must be 0 or 2"),
-        ("mxf4nvf4", 1, 32, NVFP4 ^ 3 << 23, r"scale type ue5m3 \(bit 24\) of sm_107, which is not modelled"),
+        ("mxf4nvf4", 1, 32, NVFP4 ^ 1 << 23, "scale type ue4m3 with kind::mxf4nvf4 and block32"),
+        (
+            "mxf8f6f4",
+            1,
+            32,
+            instruction("mxf8f6f4", 128, 64, "e2m1", scale="ue8m0", transpose_a=1) | 1 << 31,
+            "K of 64 .* with a transposed A of type e2m1 is not modelled",
+        ),
+        ("mxf4nvf4", 1, 32, NVFP4 ^ 3 << 23, "scale type ue5m3 with kind::mxf4nvf4 and block32"),
+        ("mxf4nvf4", 1, 32, NVFP4 | 1 << 24 | 1 << 3, r"scale type 3 \(bits 23-24\) with kind::mxf4nvf4"),
+        (
+            "mxf8f6f4",
+            1,
+            32,
+            instruction("mxf8f6f4", 128, 64, scale="ue5m3") | 1 << 31,
+            "scale type ue5m3 with kind::mx",
+        ),
         ("mxf4nvf4", 1, 32, NVFP4 | 1 << 25, "reserved bit 25 of sm_107"),
         (
             "mxf4nvf4",
@@ -599,3 +632,11 @@ def test_a_front_that_is_not_modelled(monkeypatch):
     monkeypatch.setenv("NOGPU", "rubin")
     with pytest.raises(EmulatorError, match=r"Triton on Rubin: CuTe DSL, CUDA C\+\+ and load_ptx only"):
         triton_hooks._target(None)
+
+
+@pytest.mark.parametrize("conversion", ["rp.satfinite.ue5m3x2.f32 %h, %g, %g", "rn.bf16x2.ue5m3x2 %r0, %h"])
+def test_conversions_of_ue5m3(conversion):
+    body = f"    .reg .b16 %h; .reg .f32 %g; mov.b16 %h, 0; mov.f32 %g, 0f3F800000; cvt.{conversion};"
+    text = module(body, 0).replace(".version 8.8", ".version 9.4").replace("sm_100a", "sm_107a")
+    with pytest.raises(EmulatorError, match="instruction cvt.*ue5m3x2.* is not modelled"):
+        launch_entry(ptx.parse(text).entries["k"], [], [], properties=RUBIN)

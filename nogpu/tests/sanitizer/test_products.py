@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from nogpu.arithmetic.numerics import DECODED
 from nogpu.hardware.tensor.tmem import TensorMemory
-from nogpu.sanitizer.products import Products
+from nogpu.sanitizer.products import Products, _codes
 from tests.support.tensor_operands import (
     META,
     SFA,
@@ -212,3 +213,15 @@ def test_parts_of_a_stationary_product(monkeypatch):
     want[5, N // 2] = False
     want[:, 1] = True
     assert np.array_equal(bad, want)
+
+
+@pytest.mark.parametrize(("element", "bits", "marked"), [("e2m1", 4, [10, 11]), ("e3m2", 6, [4, 5, 6, 7])])
+def test_codes_of_packed_elements(element, bits, marked):
+    """Elements of bytes that begin and end with one are 2 if a bit of theirs is uninitialised, else 1."""
+    invalid = np.zeros((2, 8 * bits), np.uint8)
+    invalid[1, 5] = 1
+    digits = np.unpackbits(_codes(element, False, invalid, False), axis=1, bitorder="little").reshape(2, 64, bits)
+    values = DECODED[element][np.packbits(digits, axis=2, bitorder="little")[..., 0]]
+    expected = np.ones((2, 64))
+    expected[1, marked] = 2
+    assert np.array_equal(values, expected)

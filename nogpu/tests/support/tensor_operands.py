@@ -166,7 +166,12 @@ def instruction(kind, m, n, a=None, b=None, d="f32", scale=None, **fields) -> in
     a, b = a or next(iter(formats)), b or next(iter(formats))
     value = formats[a] << 7 | formats[b] << 10 | n >> 3 << 17 | m >> 4 << 24
     if kind in ("mxf8f6f4", "mxf4", "mxf4nvf4"):
-        value |= int(scale == "ue8m0") << 23 | fields.get("sfa_id", 0) << 29 | fields.get("sfb_id", 0) << 4
+        value |= (
+            int(scale == "ue8m0") << 23
+            | int(scale == "ue5m3") << 24
+            | fields.get("sfa_id", 0) << 29
+            | fields.get("sfb_id", 0) << 4
+        )
     else:
         value |= {"f16": 0, "f32": 1, "s32": 2}[d] << 4
     bits = {"selector": 0, "sparse": 2, "saturate": 3}
@@ -210,6 +215,8 @@ def padded(codes: np.ndarray, element) -> np.ndarray:
 
 
 def scale_values(codes, scale, block) -> np.ndarray:
+    if scale == "ue5m3":  # codes of numbers, not of a subnormal one or NaN
+        return np.repeat((1 + codes % 8 / 8) * 2.0 ** (codes // 8 - 15.0), block, axis=1)
     return np.repeat(codes.view(DTYPES[scale]).astype(np.float64), block, axis=1)
 
 

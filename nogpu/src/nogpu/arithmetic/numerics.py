@@ -7,6 +7,7 @@
 | e4m3 | 256: the "fn" variant, 0x7f and 0xff are NaN, no infinity | OCP 8-bit Floating Point |
 | e5m2 | 256: infinities and NaNs as in IEEE 754 | OCP 8-bit Floating Point |
 | ue4m3 | e4m3 of a scale factor: unsigned, the top bit is ignored | PTX ISA, Block Scaling |
+| ue5m3 | 256: unsigned, 5 exponent bits, 3 mantissa bits; no infinity, 0xff is NaN | `cuda_fp8.hpp` of CUDA 13.5 |
 | ue8m0 | 256 powers of two from 2**-127 to 2**127, 0xff is NaN | OCP Microscaling Formats, E8M0 |
 """
 
@@ -46,6 +47,14 @@ E2M1 = DECODED["e2m1"]
 
 UE4M3 = _frozen(np.tile(DECODED["e4m3"][:128], 2))
 """float32[256]. PTX defines no code with the top bit set; that the bit is ignored is an assumption."""
+
+_CODES = np.arange(256)
+UE5M3 = _frozen(
+    np.where(_CODES == 255, np.nan, np.ldexp(_CODES & 7 | (_CODES >= 8) << 3, np.maximum(_CODES >> 3, 1) - 18)).astype(
+        np.float32
+    )
+)
+"""float32[256]: value by code."""
 
 UE8M0 = DECODED["ue8m0"]
 """float32[256]: value by code."""

@@ -16,6 +16,7 @@ import torch
 
 from nogpu.cuda import graphs, torch_queues
 from nogpu.cuda.backends import emulated
+from nogpu.cuda.bindings import CUDA_VERSION
 from nogpu.execution.device import Device, run_pending
 
 
@@ -190,11 +191,12 @@ PATCHES = (
     (torch.cuda.nvtx, NVTX),
     (torch.cuda.profiler, PROFILER),
     (torch, {"Generator": Generator}),
+    (torch.version, {"cuda": f"{CUDA_VERSION // 1000}.{CUDA_VERSION % 1000 // 10}"}),
 )
 
 
 def install() -> None:
     """Replace the functions of torch.cuda that need a driver."""
-    for module, functions in PATCHES:
-        for name, function in functions.items():
-            setattr(module, name, function)
+    for module, values in PATCHES:
+        for name, value in values.items():
+            setattr(module, name, value)

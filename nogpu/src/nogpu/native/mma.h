@@ -32,6 +32,7 @@ enum {
     PAIRS,   // two 4-bit codes a byte
     BYTES,   // a code a byte, also codes of fewer than 8 bits after their transposition
     PADDED,  // 16 codes of `bits` bits, then padding, in 16 bytes
+    PACKED,  // codes of `bits` bits, one after the other, from byte `first` on
     HELD,    // a code of `bits` bits in the middle of a byte
     F16,
     BF16,
@@ -50,6 +51,7 @@ typedef struct {
     const u16 *products;  // bfloat16[256][16]: a scale factor's code, times a 4-bit element's; else 0
     s32 format;           // PAIRS to TF32
     s32 bits;             // bits of a code
+    s32 first;            // byte of the first item at which a row of PACKED codes begins
     s32 width;            // bytes of an element that is transposed; 0: rows are along K
     s32 rows;             // rows in one CTA
     s32 column;           // column of tensor memory, if the operand is there

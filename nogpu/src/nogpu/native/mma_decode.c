@@ -152,6 +152,14 @@ static void elements_of_row(const Operand *operand, const u8 *packed, f32 *out) 
         unpack_chunk(packed + CHUNK, bits, codes + CHUNK);
         look_up(operand->values, codes, out);
         break;
+    case PACKED: {
+        u8 row[ROW_BYTES + 8] = {0};  // eight bytes are read where six end
+        memcpy(row, packed, ROW_BYTES);
+        unpack_chunk(row + operand->first, bits, codes);
+        unpack_chunk(row + operand->first + 2 * bits, bits, codes + CHUNK);
+        look_up(operand->values, codes, out);
+        break;
+    }
     case HELD:
         for (int i = 0; i < ROW_BYTES; i++) codes[i] = packed[i] >> (8 - bits) / 2 & ((1 << bits) - 1);
         look_up(operand->values, codes, out);

@@ -7,6 +7,7 @@ factor. An element of D that differs from the one of known operands depends on u
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,7 @@ _CODES = {  # codes of 1 and 2
     "bf16": (0x3F80, 0x4000),
     "tf32": (0x3F800000, 0x40000000),
     "ue4m3": (0x38, 0x40),
+    "ue5m3": (0x78, 0x80),
     "ue8m0": (0x7F, 0x80),
 }
 _WIDTHS = {"f16": 2, "bf16": 2, "tf32": 4}
@@ -59,12 +61,11 @@ def _codes(element: str, is_padded: bool, invalid: np.ndarray, in_tensor_memory:
     bits = NARROW_BITS.get(element, 8)
     if bits == 8:
         return _chosen(invalid != 0, one, two, np.uint8)
-    if not is_padded:
-        return _chosen(invalid != 0, one * 17, two * 17, np.uint8)
-    if in_tensor_memory:
+    if is_padded and in_tensor_memory:
         return _chosen(invalid != 0, one << _HELD_SHIFT[bits], two << _HELD_SHIFT[bits], np.uint8)
-    chunks = invalid.reshape(-1, CHUNK)
-    packed = [_packed(code, bits) for code in (one, two)]
+    group = CHUNK if is_padded else math.lcm(bits, 8) // 8  # bytes that begin and end with a code
+    chunks = invalid.reshape(-1, group)
+    packed = [_packed(code, bits)[:group] for code in (one, two)]
     found = np.where((chunks[:, : 2 * bits] != 0).any(axis=1)[:, None], packed[1], packed[0])
     return np.ascontiguousarray(found).reshape(invalid.shape)
 

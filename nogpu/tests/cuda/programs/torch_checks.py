@@ -221,6 +221,7 @@ def check_dlpack():
 def check_cuda_module():
     assert torch.cuda.is_available() and torch.cuda.device_count() == 1 and torch.cuda.current_device() == 0
     assert torch.cuda.get_device_capability() == (10, 0) and "B200" in torch.cuda.get_device_name()
+    assert torch.version.cuda == "13.0"
     properties = torch.cuda.get_device_properties("cuda")
     assert properties.multi_processor_count == 148 and properties.shared_memory_per_block_optin == 232448
     assert torch.cuda.current_stream().cuda_stream == torch.cuda.default_stream().cuda_stream == 0

@@ -166,11 +166,14 @@ class Mma:
         if form.a_in_tmem:
             if op.k == MIDDLE_K:
                 raise Fault("tcgen05.mma with K of 96 and A in tensor memory is not modelled")
+            if op.packs(op.a_type):
+                raise Fault(f"tcgen05.mma with K of {op.k} and A of type {op.a_type} in tensor memory is not modelled")
             _check_a_in_tmem(op, a, lane)
         else:
-            row = op.k // op.halves, op.row_bytes
+            row = op.k // op.halves, op.shared_row_bytes(op.a_type)
             a_chunks = _operand_chunks("A", a, range(op.rows), op.a_type, op.a_transposed, row, rubin)
-        b_rows, row = range(shift, shift + op.n // form.cta_group), (op.k, op.row_bytes * op.halves)
+        b_rows = range(shift, shift + op.n // form.cta_group)
+        row = op.k, op.shared_row_bytes(op.b_type) * op.halves
         b_chunks = _operand_chunks("B", b, b_rows, op.b_type, op.b_transposed, row, rubin)
         masks = [sum(word << 32 * i for i, word in enumerate(disabled[j : j + 4])) for j in range(0, len(disabled), 4)]
         return Mma(
@@ -246,11 +249,10 @@ class Mma:
         op, passes = self.op, self.op.passes
         a_chunks = self.a_chunks and self.a_chunks.part(number, passes, op.a_transposed)
         b_chunks = self.b_chunks.part(number, passes, op.b_transposed)
-        if op.k == MIDDLE_K:  # rows of the call have two chunks, of which it decodes the first
-            a_chunks, b_chunks = a_chunks and a_chunks.doubled(), b_chunks.doubled()
         a_column = split_address(self.a)[1] + number * OPERAND_ROW_BYTES // 4
-        a = Place(a_chunks, op.a_transposed, WIDTHS.get(op.a_type, 1), op.rows, a_column, op.sparse)
-        b = Place(b_chunks, op.b_transposed, WIDTHS.get(op.b_type, 1), op.n // op.cta_group, 0)
+        firsts = [number * op.shared_row_bytes(element) // passes % CHUNK for element in (op.a_type, op.b_type)]
+        a = Place(a_chunks, op.a_transposed, WIDTHS.get(op.a_type, 1), op.rows, a_column, firsts[0], op.sparse)
+        b = Place(b_chunks, op.b_transposed, WIDTHS.get(op.b_type, 1), op.n // op.cta_group, 0, firsts[1])
         result = Result(self.lane, self.column, self.accumulate or number > 0, self.disabled, self.d_shift)
         scales = self.scales[2 * number :][:2]
         part = replace(op, k=op.k // passes)

@@ -25,7 +25,7 @@ _MODES = {0: (0, CHUNK), 1: (128, 2 * CHUNK), 2: (128, CHUNK), 4: (64, CHUNK), 6
 
 _CORE_ROWS = 8
 MIDDLE_ROW_BYTES = 48
-"""Bytes of a row of mxf4nvf4's K of 96."""
+"""Bytes of a row of mxf4nvf4's K of 96, and of 64 elements of 6 bits."""
 
 
 @dataclass(frozen=True)
@@ -116,15 +116,18 @@ class Chunks:
     highest: int
 
     def part(self, number: int, parts: int, transposed: bool) -> Chunks:
-        """Chunks of part `number` of K, divided into `parts`. transposed: True if rows are along M or N."""
+        """Chunks of part `number` of K, divided into `parts`. transposed: True if rows are along M or N. Else a row has
+        two chunks, from the one on in which the part begins; it may end in the first.
+        """
         if parts == 1:
             return self
-        places = np.ascontiguousarray(np.split(self.places, parts, axis=0 if transposed else 1)[number])
+        if transposed:
+            places = np.ascontiguousarray(np.split(self.places, parts, axis=0)[number])
+        else:
+            count = self.places.shape[1]
+            first = number * count // parts
+            places = np.ascontiguousarray(self.places[:, [first, min(first + 1, count - 1)]])
         return Chunks(places, int(places.min()), int(places.max()))
-
-    def doubled(self) -> Chunks:
-        """The chunks, each twice, of rows with one chunk."""
-        return Chunks(np.repeat(self.places, 2, axis=1), self.lowest, self.highest)
 
     def beyond(self, first: int, axis: int) -> Chunks:
         """Chunks from number `first` along an axis of `places` on."""
@@ -152,7 +155,7 @@ def k_major(descriptor: int, rows: int, row_chunks: int, rubin: bool = False) ->
     Groups of eight rows are `stride` apart. With swizzling a group's rows are a span apart and a row's chunks adjacent;
     `leading` is not used. Without swizzling a group's rows are 16 bytes apart and a row's chunks `leading`.
 
-    Rows of 48 bytes (K of 96) may go on in another span, where the first row does at the absolute leading address.
+    Rows of 48 bytes may go on in another span, where the first row does at the absolute leading address.
     """
     matrix = SmemDescriptor.decode(descriptor, rubin)
     span = matrix.swizzle

@@ -1,9 +1,9 @@
 """The elements of the tensor core's operands: from bytes to numbers.
 
 An operand has 32 bytes per row and instruction. In shared memory 16 elements of 4 or 6 bits, of kinds f8f6f4 and
-mxf8f6f4, take 16 bytes: first the packed elements, then padding. In tensor memory each element lies in the middle of a
-byte of its own (PTX ISA, tcgen05: "Packing format for matrix A and B", "Optional Decompression"): in bits 2-5 with 4
-bits, 1-6 with 6 bits (CUTLASS's example cp_narrow_a_to_tmem_mma.py).
+mxf8f6f4, take 16 bytes: first the packed elements, then padding (none with mxf8f6f4's K of 64 on Rubin). In tensor
+memory each element lies in the middle of a byte of its own (PTX ISA, tcgen05: "Packing format for matrix A and B",
+"Optional Decompression"): in bits 2-5 with 4 bits, 1-6 with 6 bits (CUTLASS's example cp_narrow_a_to_tmem_mma.py).
 """
 
 from __future__ import annotations

@@ -9,22 +9,24 @@ memory), the table decides.
 On Rubin (sm_107) a bit of the descriptor doubles K for kinds f8f6f4, mxf8f6f4 and mxf4nvf4, bit 31 makes K of
 mxf4nvf4 96, and the field of the scale type has two bits: cute/arch/mma_sm107_desc.hpp of CUTLASS has the bits of both
 kinds with scale factors, and nvidia-cutlass-dsl 4.8.1 sets bit 29 when it compiles SM107MmaFP8Op with K of 64. The
-docstrings of that package's SM107 operations (cute/nvgpu/tcgen05/mma.py) say which types and shapes go with a doubled
-K, those of its SM103 operations which go with K of 96. Bit 26 puts A's scale factors of K of 128 with blocks of 16 into
+docstrings of that package's SM107 operations (cute/nvgpu/tcgen05/mma.py) say which types, scale types and shapes go
+with a doubled K, those of its SM103 operations which go with K of 96. CUTLASS's example
+rubin/kernel/blockscaled_gemm/dense_blockscaled_mxfp6_gemm_persistent.py says that 4- and 6-bit elements of mxf8f6f4 are
+packed without padding then, rows of 32 and 48 bytes. Bit 26 puts A's scale factors of K of 128 with blocks of 16 into
 128 lanes: kernels that cite PTX ISA 9.4 name the bit, ThunderKittens' tests of SM107 have the layout. What no source
-says is refused: a 16-bit D with K of 64 (how often it is rounded), bit 26 with another K, and scale factors of type
-ue5m3.
+says is refused: a 16-bit D with K of 64 (how often it is rounded), bit 26 with another K, packed elements along M or N
+or in tensor memory. The codes of the scale type are those of `MxScaleFormat` (cutlass/experimental/primitives).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from nogpu.errors import Fault
-from nogpu.hardware.tensor.elements import WIDTHS
+from nogpu.hardware.tensor.elements import NARROW_BITS, WIDTHS
 
 INSTRUCTION_DESCRIPTOR = "PTX ISA, tcgen05: Instruction Descriptor"
 MATRIX_SHAPE = "PTX ISA, tcgen05: Matrix Shape"
@@ -61,6 +63,7 @@ class Kind:
     m: Mapping[int, Collection[int]]  # cta_group -> values of M
     n: Mapping[int, Collection[int]]  # cta_group -> values of N
     scales: Mapping[int, tuple[str, ...]]  # elements per scale factor -> scale types
+    wide_scales: Mapping[int, tuple[str, ...]] = field(default_factory=dict)  # scale types that a doubled K adds
     b_format_bits: int = 3  # bits of the field of B's type
     transposes: bool = True
     negates: bool = True
@@ -109,6 +112,7 @@ KINDS = {
         _SCALED_M,
         _EIGHTS,
         {16: ("ue4m3", "ue8m0"), 32: ("ue8m0",)},
+        {16: ("ue5m3",), 32: ("ue4m3", "ue5m3")},
         b_format_bits=2,
         transposes=False,
         wide_bit=3,
@@ -147,7 +151,7 @@ class MmaInstruction:
     a_type: str  # e2m1, e2m3, e3m2, e4m3, e5m2, f16, bf16, tf32, u8 or s8
     b_type: str
     d_type: str  # f32, f16 or s32
-    scale_type: str | None  # ue4m3 or ue8m0
+    scale_type: str | None  # ue4m3, ue8m0 or ue5m3
     block: int  # elements per scale factor, 0: none
     sfa_id: int  # byte of a 32-bit word where the scale factors of a row of A start
     sfb_id: int
@@ -160,6 +164,7 @@ class MmaInstruction:
     stationary: bool = False  # .ws
     max_shift: int = 0  # largest shift of B's columns, with .ws
     sfa_in_lanes: bool = False  # A's scale factors are in the lanes of its rows
+    packed: bool = False  # 4- and 6-bit elements of mxf8f6f4 have no padding in shared memory
 
     @cached_property
     def rows(self) -> int:
@@ -192,7 +197,7 @@ class MmaInstruction:
     @cached_property
     def padded(self) -> bool:
         """True if 4- and 6-bit elements take a byte each (PTX ISA, "Packing format for matrix A and B")."""
-        return self.kind in ("f8f6f4", "mxf8f6f4")
+        return self.kind in ("f8f6f4", "mxf8f6f4") and not self.packed
 
     @cached_property
     def passes(self) -> int:
@@ -208,6 +213,14 @@ class MmaInstruction:
     def row_bytes(self) -> int:
         """Bytes of a stored row of A, padding of 4- and 6-bit elements included."""
         return OPERAND_ROW_BYTES * self.k // self.halves // KINDS[self.kind].k
+
+    def shared_row_bytes(self, element: str) -> int:
+        """Bytes of a stored row of elements of this type in shared memory, a row of B being as long as one of A."""
+        return self.k * NARROW_BITS[element] // 8 if self.packs(element) else self.row_bytes
+
+    def packs(self, element: str) -> bool:
+        """True if elements of this type have no padding where a B200's have it."""
+        return self.packed and element in NARROW_BITS
 
     @cached_property
     def flops(self) -> int:
@@ -248,9 +261,8 @@ def decode_instruction(
         raise _refuse(idesc, f"sparsity bits 0-2 are {idesc & 7}, must be 0 without .sp")
     if idesc >> 6 & 1:
         raise _refuse(idesc, "reserved bit 6 is set, must be 0")
-    if rubin and rules.scales and idesc >> 24 & 3:
-        field = "scale type ue5m3 (bit 24)" if idesc >> 24 & 1 else "reserved bit 25"
-        raise _refuse(idesc, f"{field} of sm_107, which is not modelled")
+    if rubin and rules.scales and idesc >> 25 & 1:
+        raise _refuse(idesc, "reserved bit 25 of sm_107, which is not modelled")
     k = 2 * rules.k if wide else rules.k
     if rubin and kind == "mxf4nvf4" and not (wide or sparse) and idesc >> 31:
         k = MIDDLE_K
@@ -259,7 +271,7 @@ def decode_instruction(
         raise _refuse(idesc, f"bit 26, A's scale factors in 128 lanes, with K of {k} and block{block}: not modelled")
     # A sparse A has as many scale factors as a dense one, of twice as many elements.
     if rules.scales:
-        own = _block_scaled_fields(idesc, kind, rules, block, k)
+        own = _block_scaled_fields(idesc, kind, rules, block, k, rubin)
     else:
         own = _plain_fields(idesc, kind, rules, k, stationary)
     a_type, b_type = _operand_types(idesc, kind, rules)
@@ -269,7 +281,16 @@ def decode_instruction(
     if not rules.negates and (negate_a or negate_b):
         raise _refuse(idesc, f"negated A or B (bits 13, 14), not supported by kind::{kind}", TRANSPOSE)
     b_transposed = bool(idesc >> 16 & 1)
-    m, n = _shape(idesc ^ sfa_in_lanes << 26, kind, cta_group, rules, b_transposed, b_type, stationary)
+    # Where Rubin's descriptor has bits 24 and 26 for scale factors, M is a multiple of 128.
+    m, n = _shape(
+        idesc & ~(5 << 24) if rubin and rules.scales else idesc,
+        kind,
+        cta_group,
+        rules,
+        b_transposed,
+        b_type,
+        stationary,
+    )
     if sparse and rules.scales and m != 128 * cta_group:
         raise _refuse(idesc, f"M is {m}, must be {128 * cta_group} for sparse kind::{kind} of a pair", MATRIX_SHAPE)
     if wide and stationary:
@@ -298,6 +319,7 @@ def decode_instruction(
         stationary=stationary,
         max_shift=_SHIFTS[idesc >> 30] if stationary else 0,
         sfa_in_lanes=sfa_in_lanes,
+        packed=wide and kind == "mxf8f6f4",
     )
 
 
@@ -337,6 +359,9 @@ def _check_wide(idesc: int, kind: str, cta_group: int, k: int, m: int, types: tu
         raise _refuse(idesc, f"{where} with A of type {a_type} and B of type {b_type}; must be e4m3 or e5m2", WIDE)
     if d_type == "f16":
         raise _refuse(idesc, f"{where} with D of type f16 is not modelled: how often it is rounded is not said", WIDE)
+    for name, element, bit in (("A", a_type, 15), ("B", b_type, 16)):
+        if kind == "mxf8f6f4" and element in NARROW_BITS and idesc >> bit & 1:
+            raise _refuse(idesc, f"{where} with a transposed {name} of type {element} is not modelled", WIDE)
     if kind != "f8f6f4" and m != 128 * cta_group:
         raise _refuse(idesc, f"{where} with M of {m}; must be {128 * cta_group}", WIDE)
 
@@ -410,7 +435,7 @@ def _plain_fields(idesc: int, kind: str, rules: Kind, k: int, stationary: bool) 
     return _Fields(d_type, inputs, saturate)
 
 
-def _block_scaled_fields(idesc: int, kind: str, rules: Kind, block: int, k: int) -> _Fields:
+def _block_scaled_fields(idesc: int, kind: str, rules: Kind, block: int, k: int, rubin: bool) -> _Fields:
     others = idesc & ~_wide_mask(rules, k)
     if others >> 3 & 1:
         raise _refuse(idesc, f"reserved bit 3 is set for kind::{kind}")
@@ -421,8 +446,8 @@ def _block_scaled_fields(idesc: int, kind: str, rules: Kind, block: int, k: int)
             if rules.k == 64
             else f"reserved bit 31 is set for kind::{kind}",
         )
-    scale_type = ("ue4m3", "ue8m0")[idesc >> 23 & 1]
-    if scale_type not in rules.scales[block]:
+    scale_type = ("ue4m3", "ue8m0", "ue5m3", "3 (bits 23-24)")[idesc >> 23 & (3 if rubin else 1)]
+    if scale_type not in rules.scales[block] + (rules.wide_scales.get(block, ()) if k == 2 * rules.k else ()):
         raise _refuse(idesc, f"scale type {scale_type} with kind::{kind} and block{block}", BLOCK_SCALING)
     # A row of K of 96 may begin in the middle of a word and end in the next.
     legal = range(0, 4, 2 if k // block == 6 else 1 if k // block == 3 else k // block)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nogpu import headers
-from nogpu.arithmetic.numerics import DECODED, E2M1, E2M1_PAIRS, UE4M3, UE8M0
+from nogpu.arithmetic.numerics import DECODED, E2M1, E2M1_PAIRS, UE4M3, UE5M3, UE8M0
 from nogpu.hardware.native import library
 from nogpu.hardware.tensor.elements import NARROW_BITS
 
@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from nogpu.hardware.tensor.tmem import TensorMemory
 
 _Operand = headers.structure("native/mma.h", "Operand")
-_PAIRS, _BYTES, _PADDED, _HELD = headers.constants("native/mma.h", "PAIRS", "BYTES", "PADDED", "HELD")
+_PAIRS, _BYTES, _PADDED, _PACKED, _HELD = headers.constants(
+    "native/mma.h", "PAIRS", "BYTES", "PADDED", "PACKED", "HELD"
+)
 ILLEGAL_INDEX, ROW_CHUNKS, PART_K = headers.constants("native/mma.h", "ILLEGAL_INDEX", "ROW_CHUNKS", "PART_K")
 _WHOLE = dict(zip(("f16", "bf16", "tf32"), headers.constants("native/mma.h", "F16", "BF16", "TF32")))
 _D_TYPES = dict(zip(("f32", "f16", "s32"), headers.constants("native/mma.h", "D_F32", "D_F16", "D_S32")))
-_SCALES = {"ue4m3": UE4M3, "ue8m0": UE8M0}
+_SCALES = {"ue4m3": UE4M3, "ue5m3": UE5M3, "ue8m0": UE8M0}
 
 
 def _frozen(table: np.ndarray) -> np.ndarray:
@@ -72,6 +74,7 @@ class Place(NamedTuple):
     width: int  # bytes of an element
     rows: int  # number of rows in one CTA
     column: int  # first column in tensor memory
+    first: int  # byte of the first chunk at which a row of packed elements begins
     sparse: bool = False  # half of the elements are stored
 
 
@@ -150,7 +153,8 @@ def _words(mask: int, bits: int) -> tuple[int, ...]:
 
 
 def _operand(element: str, op: MmaInstruction, place: Place, scales: ScaleFactors | None) -> ctypes.Structure:
-    operand = _Operand(rows=place.rows, column=place.column, width=place.width if place.transposed else 0)
+    width = place.width if place.transposed else 0
+    operand = _Operand(rows=place.rows, column=place.column, first=place.first, width=width)
     if place.chunks is not None:
         operand.chunks = place.chunks.places.ctypes.data
     if element in _WHOLE:
@@ -160,7 +164,9 @@ def _operand(element: str, op: MmaInstruction, place: Place, scales: ScaleFactor
     operand.values = values.ctypes.data
     operand.low, operand.high = _exponents(values)
     operand.bits = NARROW_BITS.get(element, 8)
-    if operand.bits == 8 or not op.padded:
+    if op.packs(element):
+        operand.format = _PACKED
+    elif operand.bits == 8 or not op.padded:
         operand.format = _BYTES if operand.bits == 8 else _PAIRS
     elif place.chunks is None:
         operand.format = _HELD

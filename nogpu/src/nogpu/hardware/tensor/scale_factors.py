@@ -39,7 +39,7 @@ class ScaleFactors:
     halves: int  # 2 if each half of the lanes holds the factors of half of the rows, else 1
     first_byte: int  # byte of a row's first factor in its word
     count: int  # number of factors of a row
-    scale_type: str  # ue4m3 or ue8m0
+    scale_type: str  # ue4m3, ue5m3 or ue8m0
     block: int  # elements per factor
     user: str  # name in messages
     in_lanes: bool = False  # the factors of row r are in lane r
