@@ -52,6 +52,18 @@ def run(body, ctas, **options):
             "setp.ge.u32 %p1, %tid, 32; @%p1 ret; bar.sync 0;" + STORE.format("%r3"),
             lambda cta, thread: np.where(thread < 32, THREADS * cta + thread, 0),
         ),
+        # Some lanes of a warp exit, the others soon after them.
+        (
+            "setp.ne.u32 %p1, %tid, 3; @%p1 bra OUT;" + STORE.format("%r3") + "OUT:",
+            lambda cta, thread: np.where(thread == 3, THREADS * cta + thread, 0),
+        ),
+        (
+            "and.b32 %r5, %tid, 3; setp.eq.u32 %p1, %r5, 0; @%p1 ret; setp.eq.u32 %p2, %r5, 1; @!%p2 bra ON;"
+            + "add.u32 %r3, %r3, 5; ON: setp.eq.u32 %p3, %r5, 2; @%p3 bra OUT;"
+            + STORE.format("%r3")
+            + "OUT:",
+            lambda cta, thread: np.where(thread % 2, THREADS * cta + thread + np.where(thread % 4 == 1, 5, 0), 0),
+        ),
     ],
 )
 def test_ctas_without_python(body, expected, schedule, pythons):
@@ -59,6 +71,22 @@ def test_ctas_without_python(body, expected, schedule, pythons):
     assert np.array_equal(out, expected(*np.ogrid[:300, :THREADS]))
     assert len(pythons) < 30 and counters.ctas == 300
     assert counters.warp_instructions == 300 * run(body, 1, schedule=schedule)[1].warp_instructions
+
+
+@pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
+@pytest.mark.parametrize(
+    "rows, expected",
+    [
+        ("activemask.b32 %r5;", 8),
+        ("shfl.sync.idx.b32 %r5, %r6, 3, 31, -1;", 3),  # of a lane that has exited nothing is waited for
+        ("vote.sync.ballot.b32 %r5, %p1, -1;", 0),
+    ],
+)
+def test_lanes_that_have_exited(rows, expected, schedule):
+    out, _ = run(
+        "and.b32 %r6, %tid, 31; setp.ne.u32 %p1, %r6, 3; @%p1 ret;" + rows + STORE.format("%r5"), 5, schedule=schedule
+    )
+    assert np.array_equal(out, np.where(np.arange(THREADS) % 32 == 3, expected, 0) + np.zeros((5, 1), np.uint32))
 
 
 @pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
