@@ -52,6 +52,7 @@ def run(body, ctas, **options):
             "setp.ge.u32 %p1, %tid, 32; @%p1 ret; bar.sync 0;" + STORE.format("%r3"),
             lambda cta, thread: np.where(thread < 32, THREADS * cta + thread, 0),
         ),
+        ("atom.global.exch.b32 %r5, [%rd1], %r3;", lambda cta, thread: THREADS * cta + thread),
         # Some lanes of a warp exit, the others soon after them.
         (
             "setp.ne.u32 %p1, %tid, 3; @%p1 bra OUT;" + STORE.format("%r3") + "OUT:",
@@ -90,7 +91,7 @@ def test_lanes_that_have_exited(rows, expected, schedule):
 
 
 @pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
-@pytest.mark.parametrize("rows", ["atom.shared.add.u32 %r5, [%r10+1024], 1;", "bar.sync 1, 64;"])
+@pytest.mark.parametrize("rows", ["atom.shared.add.f64 %rd5, [%r10+1024], %rd6;", "bar.sync 1, 64;"])
 def test_python_takes_over(rows, schedule):
     """The second warp of CTA 123 needs Python while the first one waits, or has exited."""
     choose = "setp.eq.u32 %p1, %r1, 123; setp.ge.and.u32 %p1, %tid, 32, %p1; @!%p1 bra OTHER;"
@@ -135,5 +136,5 @@ def test_what_compiled_code_kept_is_forgotten(monkeypatch):
         taken.extend(warp.registers.context.cta for warp in self._cluster.warps)
 
     monkeypatch.setattr(KeptCta, "take_over", spied)
-    run("atom.shared.add.u32 %r5, [%r10+1024], 1;" + STORE.format("%r3"), 4)
+    run("atom.shared.add.f64 %rd5, [%r10+1024], %rd6;" + STORE.format("%r3"), 4)
     assert len(taken) >= 4 and not any(taken)
