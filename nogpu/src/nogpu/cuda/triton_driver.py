@@ -96,8 +96,8 @@ def _flattened(annotations: Sequence[KernelArgument], arguments: Sequence[Any]) 
 
 
 def _expanded(signature: Iterable[Any], maps: Sequence[Any] | None) -> list[Any]:
-    """The types of a launcher's arguments: a tensor descriptor is a map, or a pointer and its shape and strides, and once
-    more shape and strides.
+    """The types of a launcher's arguments: a tensor descriptor is a map, or a pointer with shape and strides; both are
+    followed by shape and strides.
     """
     found: list[Any] = []
     left = list(maps or ())
