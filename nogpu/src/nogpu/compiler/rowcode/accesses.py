@@ -54,8 +54,8 @@ def atomic(
     if items[0][0] not in (NOTHING, ROW) or any(kind in (ROW, ONE) and bits != width for kind, bits, _ in items):
         raise Unsupported
     bits = address.base.width if isinstance(address.base, Register) else 64
-    head = (SPACES[space], True, by_lane, False, bits, width // 8, 1, type_name[0] == "s", slot)
-    head += (_OPERATIONS["add.f32" if type_name == "f32" else operation],)
+    kind = _OPERATIONS["add.f32" if type_name == "f32" else operation]
+    head = (SPACES[space], True, by_lane, False, bits, width // 8, 1, type_name[0] == "s", slot, kind)
     items += [(NOTHING, 0, 0)] * (_MOST_ITEMS - len(items))
     code.emit_described("atomic", _ACCESS.pack(*map(int, head), displacement, *chain.from_iterable(items)))
 
