@@ -52,6 +52,19 @@ def run(body, ctas, **options):
             "setp.ge.u32 %p1, %tid, 32; @%p1 ret; bar.sync 0;" + STORE.format("%r3"),
             lambda cta, thread: np.where(thread < 32, THREADS * cta + thread, 0),
         ),
+        ("atom.global.exch.b32 %r5, [%rd1], %r3;", lambda cta, thread: THREADS * cta + thread),
+        # Some lanes of a warp exit, the others soon after them.
+        (
+            "setp.ne.u32 %p1, %tid, 3; @%p1 bra OUT;" + STORE.format("%r3") + "OUT:",
+            lambda cta, thread: np.where(thread == 3, THREADS * cta + thread, 0),
+        ),
+        (
+            "and.b32 %r5, %tid, 3; setp.eq.u32 %p1, %r5, 0; @%p1 ret; setp.eq.u32 %p2, %r5, 1; @!%p2 bra ON;"
+            + "add.u32 %r3, %r3, 5; ON: setp.eq.u32 %p3, %r5, 2; @%p3 bra OUT;"
+            + STORE.format("%r3")
+            + "OUT:",
+            lambda cta, thread: np.where(thread % 2, THREADS * cta + thread + np.where(thread % 4 == 1, 5, 0), 0),
+        ),
     ],
 )
 def test_ctas_without_python(body, expected, schedule, pythons):
@@ -62,7 +75,23 @@ def test_ctas_without_python(body, expected, schedule, pythons):
 
 
 @pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
-@pytest.mark.parametrize("rows", ["atom.shared.add.u32 %r5, [%r10+1024], 1;", "bar.sync 1, 64;"])
+@pytest.mark.parametrize(
+    "rows, expected",
+    [
+        ("activemask.b32 %r5;", 8),
+        ("shfl.sync.idx.b32 %r5, %r6, 3, 31, -1;", 3),  # of a lane that has exited nothing is waited for
+        ("vote.sync.ballot.b32 %r5, %p1, -1;", 0),
+    ],
+)
+def test_lanes_that_have_exited(rows, expected, schedule):
+    out, _ = run(
+        "and.b32 %r6, %tid, 31; setp.ne.u32 %p1, %r6, 3; @%p1 ret;" + rows + STORE.format("%r5"), 5, schedule=schedule
+    )
+    assert np.array_equal(out, np.where(np.arange(THREADS) % 32 == 3, expected, 0) + np.zeros((5, 1), np.uint32))
+
+
+@pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
+@pytest.mark.parametrize("rows", ["atom.shared.add.f64 %rd5, [%r10+1024], %rd6;", "bar.sync 1, 64;"])
 def test_python_takes_over(rows, schedule):
     """The second warp of CTA 123 needs Python while the first one waits, or has exited."""
     choose = "setp.eq.u32 %p1, %r1, 123; setp.ge.and.u32 %p1, %tid, 32, %p1; @!%p1 bra OTHER;"
@@ -107,5 +136,5 @@ def test_what_compiled_code_kept_is_forgotten(monkeypatch):
         taken.extend(warp.registers.context.cta for warp in self._cluster.warps)
 
     monkeypatch.setattr(KeptCta, "take_over", spied)
-    run("atom.shared.add.u32 %r5, [%r10+1024], 1;" + STORE.format("%r3"), 4)
+    run("atom.shared.add.f64 %rd5, [%r10+1024], %rd6;" + STORE.format("%r3"), 4)
     assert len(taken) >= 4 and not any(taken)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from nogpu.errors import Fault
+from nogpu.hardware.tma.boxes import inside
 from nogpu.hardware.tma.encode import TiledMap
 from nogpu.hardware.tma.tensor_map import TensorMap, edit
 from tests.support.encoding import tensor_map
@@ -288,3 +289,10 @@ def test_encoding_refuses(changes, message):
     TiledMap(**ARGUMENTS).encode()
     with pytest.raises(Fault, match=message):
         TiledMap(**ARGUMENTS | changes).encode()
+
+
+def test_addresses_have_64_bits():
+    """A coordinate of 2**30 rows of 2**34 bytes moves a box by 2**64 bytes: to where it was."""
+    described = TiledMap(7, 1 << 20, [64, 8, 1 << 31], [256, 1 << 34], [64, 4, 1], [1] * 3)
+    ((address, *_),) = inside(TensorMap.decode(described.encode()), (0, 2, 1 << 30))
+    assert address == (1 << 20) + 512

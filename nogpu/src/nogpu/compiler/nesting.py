@@ -1,10 +1,18 @@
-"""Nesting of branches: the sides of a short branch run one after the other; at any other branch the group parts."""
+"""Nesting of branches: the sides of a short branch run one after the other; at any other branch the group parts.
+
+So do the lanes that a guarded exit leaves, if their way to an exit of their own is short: all exit at its end.
+"""
 
 from __future__ import annotations
+
+import re
 
 from nogpu.compiler.flow import EXIT, Block, Flow
 
 INLINE_LIMIT = 400  # most instructions of a nested branch
+
+# Instructions for which it matters which lanes of the warp have exited.
+_AMONG_LANES = re.compile(r"activemask|bar|elect|griddepcontrol|match|redux|shfl|tcgen05|vote|\S*\.(?:sync|aligned)\b")
 
 
 class Nesting:
@@ -13,6 +21,7 @@ class Nesting:
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
         self._inlinable: dict[int, bool] = {}
+        self._exits: dict[int, bool] = {}
         self.stops = {
             block.join for block in flow.blocks.values() if block.start in flow.divergent and not self.inlinable(block)
         }
@@ -33,6 +42,52 @@ class Nesting:
             )
             self._inlinable[block.start] = known
         return known
+
+    def exits(self, block: Block) -> bool:
+        """True if the guarded exit at the end of a block is nested: so are the other lanes, up to their exit."""
+        known = self._exits.get(block.start)
+        if known is None:
+            start = self._flow.start_of(block.end)
+            known = 0 <= self._way_out(start) <= INLINE_LIMIT and self._is_alone(start)
+            self._exits[block.start] = known
+        return known
+
+    def _way_out(self, start: int) -> int:
+        """Number of instructions from `start` to the exit of all lanes; -1 if that way cannot be nested."""
+        count, current, seen = 0, start, set[int]()
+        while current != EXIT and current not in seen and current not in self.stops:
+            seen.add(current)
+            block = self._flow.blocks[current]
+            last = self._flow.steps[block.end - 1]
+            guard = last.instruction.predicate
+            count += block.end - block.start
+            if last.ends and guard is None:
+                return count
+            if last.ends and guard is not None and self._flow.kinds[guard.register.name] != "uniform":
+                current = self._flow.start_of(block.end)
+            elif len(set(block.successors)) == 1:
+                current = block.successors[0]
+            elif self.inlinable(block):
+                count += sum(self._side(successor, block.join) for successor in block.successors)
+                current = block.join
+            else:
+                return -1
+        return -1
+
+    def _is_alone(self, start: int) -> bool:
+        """True if no instruction from `start` on waits, parts segments or asks which lanes of the warp have exited."""
+        seen, pending = {EXIT}, [start]
+        while pending:
+            current = pending.pop()
+            if current in seen:
+                continue
+            seen.add(current)
+            block = self._flow.blocks[current]
+            for step in self._flow.steps[block.start : block.end]:
+                if step.blocks or step.parts or _AMONG_LANES.match(step.instruction.opcode):
+                    return False
+            pending.extend(block.successors)
+        return True
 
     def _side(self, start: int, join: int) -> int:
         """Number of instructions from `start` to `join`; -1 if the side cannot be nested."""

@@ -74,7 +74,9 @@ class RowCode:
             self.code.patch(index, self.starts[target])
 
     def _chain(self, start: int, stop: int | None) -> None:
-        """Emits blocks from `start` to `stop`, the end of a nested side; for None, to the end of the segment."""
+        """Emits blocks from `start` to `stop`, the end of a nested side; for EXIT, up to the exit of all lanes, which
+        the caller emits; for None, to the end of the segment.
+        """
         current, joined = start, False
         while current != stop:
             if current == EXIT and self._ends_in_a_trap():
@@ -86,7 +88,7 @@ class RowCode:
                 return
             block = self._flow.blocks[current]
             self._block(block)
-            following = self._terminator(block)
+            following = self._terminator(block, stop)
             if following is None:
                 return
             current, joined = following
@@ -125,7 +127,7 @@ class RowCode:
             if waits and index == block.start:
                 code.emit("count", x=length)
 
-    def _terminator(self, block: Block) -> tuple[int, bool] | None:
+    def _terminator(self, block: Block, stop: int | None) -> tuple[int, bool] | None:
         """Emits the block's last instruction if it is a branch or an exit.
 
         Returns (the next block, whether the lanes of a nested branch meet there), None if the segment ends.
@@ -136,7 +138,7 @@ class RowCode:
         if last.ends or last.target is not None:
             self._watch(None)
         if last.ends:
-            return self._exit(block, guard)
+            return self._exit(block, guard, stop)
         label, following = self._flow.target_of(last), self._flow.start_of(block.end)
         if label is None:
             return following, False
@@ -158,9 +160,18 @@ class RowCode:
         self._leave(following)
         return None
 
-    def _exit(self, block: Block, guard: Predicate | None) -> tuple[int, bool] | None:
+    def _exit(self, block: Block, guard: Predicate | None, stop: int | None) -> tuple[int, bool] | None:
         """Emits ret or exit for the lanes in which the guard holds. Returns what `_terminator` does."""
         code = self.code
+        if guard is not None and self._plan.nesting.exits(block) and not self._is_uniform(guard):
+            outer = code.temporary(1, row=True).offset
+            skip = code.emit("narrow", outer, self._slot(guard), not guard.negated)
+            self._chain(self._flow.start_of(block.end), EXIT)
+            code.emit("restore", a=outer)
+            code.patch(skip)
+            guard = None
+        if guard is None and stop == EXIT:
+            return EXIT, True
         if guard is None:
             code.emit("leave")
             return None

@@ -14,7 +14,7 @@ import os
 import re
 import struct
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nogpu.cuda import bindings, cubin, graphs, handles, modules
@@ -25,7 +25,7 @@ from nogpu.hardware.properties import DeviceProperties, LaunchConfig
 from nogpu.hardware.tma.encode import Im2colMap, TiledMap
 from nogpu.hardware.tma.tensor_map import TENSOR_MAP_BYTES
 
-TESTED = ("3.7.1", "3.9.0")  # versions of Triton
+TESTED = ("3.6.0", "3.7.1", "3.9.0")  # versions of Triton
 MAX_PORTABLE_CLUSTER = DeviceProperties.max_portable_cluster
 _L2_PROMOTION_128B = 2  # CUtensorMapL2promotion
 _LAUNCH_ARGUMENTS = 16
@@ -34,6 +34,8 @@ _LAUNCH_ARGUMENTS = 16
 _SHARED_OPTIN, _REGISTERS, _SM_COUNT, _WARP_SIZE, _CLOCK, _MEMORY_CLOCK, _BUS_WIDTH = 97, 12, 16, 10, 13, 36, 37
 
 _INTEGERS = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u1": 1, "u8": 1, "u16": 2, "u32": 4, "u64": 8}
+
+_TENSOR = re.compile(r"tensordesc<([^[>]*)\[([^]]*)\]")
 
 _INLINE = re.compile(r"// begin inline asm\n.*?// end inline asm\n", re.DOTALL)
 _LOCATION = re.compile(r"^\s*\.loc\b.*$", re.MULTILINE)
@@ -66,7 +68,7 @@ def unknown_interface(what: str) -> EmulatorError:
     import triton
 
     return EmulatorError(
-        f"Triton {triton.__version__}: {what}; the emulator knows the driver of Triton {' and '.join(TESTED)}"
+        f"Triton {triton.__version__}: {what}; the emulator knows the driver of Triton {', '.join(TESTED)}"
     )
 
 
@@ -91,6 +93,80 @@ def _flattened(annotations: Sequence[KernelArgument], arguments: Sequence[Any]) 
             yield from _flattened(annotation.nested_tuple or (), argument)
         elif annotation.type == CudaUtils.ARG_KERNEL:
             yield argument
+
+
+def _expanded(signature: Iterable[Any], maps: Sequence[Any] | None) -> list[Any]:
+    """The types of a launcher's arguments: a tensor descriptor is a map, or a pointer with shape and strides; both are
+    followed by shape and strides.
+    """
+    found: list[Any] = []
+    left = list(maps or ())
+    for kind in signature:
+        match = _TENSOR.match(kind) if isinstance(kind, str) else None
+        if match is None:
+            found.append(kind)
+            continue
+        rank = match[2].count(",") + 1
+        as_map = left.pop(0) is not None if maps else False
+        found += ["nvTmaDesc"] if as_map else [f"*{match[1]}", *["i64"] * (2 * rank), "i1"]
+        found += ["i32"] * rank + ["i64"] * rank
+    return found
+
+
+def _typed(kinds: Iterable[Any], values: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """(type, value) of the arguments that become parameters: all but constants, with a tuple's members in its place."""
+    for kind, value in zip(kinds, values):
+        if isinstance(kind, tuple):
+            yield from _typed(kind, value)
+        elif kind != "constexpr":
+            yield kind, value
+
+
+class Launcher:
+    """The C module with which Triton 3.6 launches kernels of one signature, and its source."""
+
+    def __init__(self, constants: Any, signature: Mapping[Any, Any], maps: Sequence[Any] | None = None):
+        """The arguments of `make_launcher`. signature: type by argument; maps: what its tensor descriptors need."""
+        self._kinds = _expanded(signature.values(), maps)
+
+    def launch(self, *arguments: Any) -> None:
+        """Launch a kernel, with the arguments of the module's function."""
+        x, y, z, queue, function, cooperative, programmatic, global_scratch, profile_scratch, *rest = arguments
+        sizes, metadata, enter, leave, *values = rest
+        if enter is not None:
+            enter(metadata)
+        parameters = [packed(kind, value) for kind, value in _typed(self._kinds, values)]
+        parameters += [_pointer(global_scratch), _pointer(profile_scratch)]
+        _submit((x, y, z), sizes, function, queue, parameters, programmatic, cooperative)
+        if leave is not None:
+            leave(metadata)
+
+
+def _submit(
+    grid: tuple[int, int, int],
+    sizes: tuple[int, int, int],
+    function: int,
+    queue: int,
+    parameters: list[bytes],
+    programmatic: Any,
+    cooperative: Any,
+) -> None:
+    """Launch a kernel unless the grid is empty. sizes: (warps, CTAs of a cluster, bytes of dynamic shared memory)."""
+    x, y, z = grid
+    warps, ctas, shared = sizes
+    if x * y * z > 0:
+        kernel = handles.kernels[function]
+        config = LaunchConfig(
+            grid=(x * ctas, y, z),
+            block=(warps * DeviceProperties.warp_size, 1, 1),
+            cluster=(ctas, 1, 1),
+            dynamic_shared_bytes=shared,
+            programmatic=bool(programmatic),
+            cooperative=bool(cooperative),
+            nonportable_cluster=ctas > MAX_PORTABLE_CLUSTER,
+        )
+        # A kernel without scratch may lack those parameters: a driver reads as many as the kernel has.
+        kernel.submit(config, parameters[: len(kernel.params)], queue)
 
 
 def _pointer(value: Any) -> bytes:
@@ -182,24 +258,11 @@ class CudaUtils:
             raise unknown_interface(f"its launcher passes {len(arguments)} arguments, {_LAUNCH_ARGUMENTS} are known")
         x, y, z, queue, function, cooperative, programmatic, sizes, metadata, enter, leave, *rest = arguments
         global_scratch, profile_scratch, annotations, signature, values = rest
-        warps, ctas, shared = sizes
         if enter is not None:
             enter(metadata)
         parameters = [packed(kind, value) for kind, value in zip(signature, _flattened(annotations, values))]
         parameters += [_pointer(global_scratch), _pointer(profile_scratch)]
-        if x * y * z > 0:
-            kernel = handles.kernels[function]
-            config = LaunchConfig(
-                grid=(x * ctas, y, z),
-                block=(warps * DeviceProperties.warp_size, 1, 1),
-                cluster=(ctas, 1, 1),
-                dynamic_shared_bytes=shared,
-                programmatic=bool(programmatic),
-                cooperative=bool(cooperative),
-                nonportable_cluster=ctas > MAX_PORTABLE_CLUSTER,
-            )
-            # A kernel without scratch may lack those parameters: a driver reads as many as the kernel has.
-            kernel.submit(config, parameters[: len(kernel.params)], queue)
+        _submit((x, y, z), sizes, function, queue, parameters, programmatic, cooperative)
         if leave is not None:
             leave(metadata)
 
@@ -234,6 +297,8 @@ class CudaUtils:
             raise EmulatorError(f"cuTensorMapEncodeTiled: {fault.reason}") from None
         assert len(raw) == TENSOR_MAP_BYTES
         return TensorMap(raw)
+
+    fill_tma_descriptor = fill_tma_descriptor_tiled  # its name in Triton 3.6
 
     @staticmethod
     def fill_tma_descriptor_im2col(address: int, swizzle: int, *arguments: Any) -> TensorMap:

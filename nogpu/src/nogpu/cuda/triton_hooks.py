@@ -37,12 +37,19 @@ def install_driver() -> None:
         _refuse(driver, f"its driver has no {', '.join(missing) or ' or '.join(COMPILERS)}")
         return
     for name in compilers:
-        setattr(driver, name, lambda *arguments, **keywords: triton_driver.CudaUtils())
+        setattr(driver, name, _compiled)
+    if hasattr(driver, "make_launcher"):
+        driver.make_launcher = triton_driver.Launcher
     driver.libcuda_dirs = lambda: []
     _install_cublas()
     kind: Any = driver.CudaDriver
     kind.is_active = staticmethod(lambda: True)
     kind.get_current_target = _target
+
+
+def _compiled(src: Any = None, *arguments: Any, **keywords: Any) -> Any:
+    """The C module that Triton would compile: a launcher, whose source is one already, or that of driver.c."""
+    return src if isinstance(src, triton_driver.Launcher) else triton_driver.CudaUtils()
 
 
 def _install_cublas() -> None:

@@ -108,6 +108,7 @@ class Cta:
         context.python, context.wake = calls.python, calls.wake
         context.watch, context.watcher = calls.watch, calls.watcher
         context.windows, context.cluster_size = ctypes.addressof(self.cluster.windows), self.cluster.size
+        context.observed = bool(self.grid.observers) or self.cluster.size > 1
         return context
 
     def mbarrier(self, offset: int) -> MBarrier:

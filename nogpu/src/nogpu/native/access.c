@@ -1,29 +1,31 @@
-// Loads and stores of global and shared memory, with their checks.
+// Loads, stores and atomics of global and shared memory, with their checks.
 //
 // An access that is plain and proven legal is done here: all lanes in one live allocation or in the shared memory of one
 // CTA, their own or one that the warp knows to have started, aligned, clear of live mbarriers, watched by nobody. For any
 // other access the instruction's Python row is called, which raises the error or does the rare legal thing.
 
 #include "copies.h"
+#include "numbers.h"
 
 enum { GLOBAL, SHARED, CLUSTER, GENERIC };
 #define UNWRITTEN 0x7fb1a5edu  // value of hardware/memory.py
 enum { NOTHING, ROW, ONE, CONSTANT };  // kinds of items
 enum { MOST_ITEMS = 8 };
+enum { ADD = 1, ADD_F32, MIN, MAX, AND, OR, XOR, EXCH, CAS, INC, DEC };  // operations
 
 typedef struct {
     s32 kind, width;     // width: bits of the register
     u64 place;           // slot, or the constant
 } Item;
 
-// ld or st; compiler/rowcode/accesses.py packs it.
+// ld, st, or atom and red with items for the result, b and c; compiler/rowcode/accesses.py packs it.
 typedef struct {
     s32 space, is_store;
     s32 by_lane;         // nonzero if lanes have addresses of their own
     s32 uniform;         // nonzero for one access by the whole warp
     s32 address_bits, nbytes, count, is_signed;
     s32 address;         // slot; -1: the displacement is the address
-    s32 unused;
+    s32 operation;       // of atom or red
     s64 displacement;
     Item items[MOST_ITEMS];
 } Access;
@@ -360,5 +362,76 @@ KERNEL(access) {
     } else {
         load_items(ctx, access, at, mask);
     }
+    return op + 1;
+}
+
+// The value that a lane has of an item.
+static u64 value_of(const Context *ctx, const Item *item, int lane, int nbytes) {
+    const u8 *from = item->kind == CONSTANT ? (const u8 *)&item->place : ctx->file + item->place;
+    u64 value = 0;
+    memcpy(&value, from + (item->kind == ROW ? lane * item->width / 8 : 0), (size_t)nbytes);
+    return value;
+}
+
+// The new value of a word that holds `old`, by an atomic. In global memory f32 sums flush subnormal numbers.
+static u64 modified(const Access *access, u64 old, u64 b, u64 c, int is_global) {
+    s64 below = access->nbytes == 4 ? (s32)old < (s32)b : (s64)old < (s64)b;
+    f32 tiny = is_global ? 0x1p-126f : 0;
+    if (!access->is_signed) below = old < b;
+    switch (access->operation) {
+    case ADD: return access->nbytes == 4 ? (u32)(old + b) : old + b;
+    case ADD_F32: {
+        f32 x = flushed(f32_of((u32)old), tiny), y = flushed(f32_of((u32)b), tiny);
+        return bits_of(nan32(flushed(x + y, tiny)));
+    }
+    case MIN: return below ? old : b;
+    case MAX: return below ? b : old;
+    case AND: return old & b;
+    case OR: return old | b;
+    case XOR: return old ^ b;
+    case EXCH: return b;
+    case CAS: return old == b ? c : old;
+    case INC: return old >= b ? 0 : old + 1;
+    default: return old == 0 || old > b ? b : old - 1;
+    }
+}
+
+// atom and red of words in one allocation, or in the CTA's own shared memory, lane after lane. The Python row does those
+// that somebody follows, and those that change nothing.
+KERNEL(atomic) {
+    const Access *access = (const Access *)op->x;
+    const Item *result = &access->items[0];
+    u32 mask = ctx->mask;
+    u64 at[LANES], old[LANES] = {0}, low, high, bits, width = (u64)access->nbytes;
+    if (ctx->observed || ctx->log || ctx->shared_log || ctx->uninitialised) return to_python(ctx, op);
+    addresses(ctx, access, at);
+    span(at, mask, &low, &high, &bits);
+    int is_global = access->space == GLOBAL || (access->space == GENERIC && !(high >> TAG_SHIFT));
+    if (access->space == GENERIC && low >> TAG_SHIFT == SHARED_TAG && high >> TAG_SHIFT == SHARED_TAG) {
+        low = (u32)low, high = (u32)high;
+        for (int l = 0; l < LANES; l++) at[l] = (u32)at[l];
+    }
+    if (bits & (width - 1)) return to_python(ctx, op);
+    if (is_global) {
+        Allocation *allocation = allocation_at(ctx, low);
+        if (!allocation || allocation->marks || !global_is_plain(ctx, access, at, mask, low, high, width, 0))
+            return to_python(ctx, op);
+    } else if (ctx->windows[ctx->rank]->marked || !shared_is_plain(ctx, op, at, low, high, width)) {
+        return to_python(ctx, op);
+    }
+    int changes = 0;
+    for (int l = 0; l < LANES; l++) {
+        if (!(mask >> l & 1)) continue;
+        memcpy(&old[l], (const u8 *)at[l], width);
+        u64 b = value_of(ctx, &access->items[1], l, access->nbytes);
+        u64 c = access->operation == CAS ? value_of(ctx, &access->items[2], l, access->nbytes) : 0;
+        u64 new = modified(access, old[l], b, c, is_global);
+        changes |= new != old[l];
+        memcpy((u8 *)at[l], &new, width);
+    }
+    if (!changes) return to_python(ctx, op);
+    ctx->progress++;
+    for (int l = 0; l < LANES && result->kind == ROW; l++)
+        if (mask >> l & 1) memcpy(ctx->file + result->place + (u64)l * width, &old[l], width);
     return op + 1;
 }

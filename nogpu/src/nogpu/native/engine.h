@@ -132,7 +132,7 @@ struct Context {
     s32 blocked;         // nonzero if the group waits
     s32 queued;          // nonzero if the warp is in the ring
     s32 moved;           // nonzero if Python does not know yet where the group is
-    s32 unused;
+    s32 observed;        // nonzero if somebody hears of the cluster's events, or follows what its warps tell each other
     Context *next;       // next warp in the list of the mbarrier `listed`
     Barrier *listed;
     struct Trace *trace; // records of the warp (trace.c), NULL: it is not recorded

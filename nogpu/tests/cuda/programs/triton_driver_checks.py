@@ -195,6 +195,24 @@ def check_unknown_interfaces():
     assert f"Triton {triton.__version__}: its driver has no CudaUtils" in text and "3.9.0" in text
 
 
+def check_launcher_of_triton_3_6():
+    """A launcher of one signature, whose module Triton 3.6 compiles."""
+    x, y = torch.ones(4, device="cuda"), torch.zeros(4, device="cuda")
+    compiled = scale_kernel[(1,)](x, 2.0, 4, BLOCK=32)
+    signature = {(0,): "*fp32", (1,): "fp32", (2,): ("i32", "constexpr"), (3,): "constexpr"}
+    launch = triton_driver.Launcher({}, signature).launch
+    heard = []
+    for grid in (0, 1):
+        sizes, hooks = (compiled.metadata.num_warps, 1, 0), ("of the launch", heard.append, heard.append)
+        launch(grid, 1, 1, 0, compiled.function, False, False, None, None, sizes, *hooks, y, 3.0, (4, None), 32)
+        y += 1
+    assert torch.equal(y, torch.full((4,), 4.0, device="cuda")) and heard == ["of the launch"] * 4
+    expanded = triton_driver._expanded
+    kinds = ["i1", "tensordesc<fp16[16,32]>"]
+    assert expanded(kinds, [{}]) == ["i1", "nvTmaDesc", "i32", "i32", "i64", "i64"]
+    assert expanded(kinds, None) == ["i1", "*fp16", *["i64"] * 4, "i1", "i32", "i32", "i64", "i64"]
+
+
 def check_parameters():
     packed = triton_driver.packed
     assert packed("i8", -1) == b"\xff" and packed("i1", True) == b"\1" and packed("u64", 1) == b"\1" + bytes(7)

@@ -7,7 +7,9 @@ import re
 from nogpu.compiler.code import Code
 from nogpu.compiler.opcodes.modifiers import HINT, SCOPES, classified
 from nogpu.compiler.opcodes.rows import Row, always_lanes, row
-from nogpu.ptx.ir import Instruction, Vector, items_of
+from nogpu.compiler.rowcode.accesses import atomic
+from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
+from nogpu.ptx.ir import SINK, Address, Instruction, Vector, items_of
 
 _SCALARS = {
     **dict.fromkeys(("and", "or", "xor"), ("b32", "b64")),
@@ -86,6 +88,21 @@ def _emit(code: Code, instruction: Instruction, match: re.Match) -> None:
     code.assign_parts(destination, call, "lanes")
 
 
+def _kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    """Emits the kernel of an atomic on one word. Its modifiers are legal: the call, written before, checks them."""
+    name = match.group("name")
+    parts = match.group("modifiers")[1:].split(".")
+    found = {kind: part for part in parts for kind, names in _CLASSES[name].items() if part in names}
+    result, (address, *sources) = SINK, instruction.operands
+    if name == "atom":
+        result, address, *sources = instruction.operands
+    if "vector" in found or not isinstance(address, Address):
+        raise Unsupported
+    space = {"shared::cta": "shared"}.get(found.get("space", "generic"), found.get("space", "generic"))
+    taken = sources[: 2 if found["operation"] == "cas" else 1]
+    atomic(code, space, found["operation"], found["type"], address, result, taken)
+
+
 def _stacked(code: Code, source: object, count: int, type_name: str) -> str:
     items = items_of(source)
     if len(items) != count:
@@ -96,6 +113,6 @@ def _stacked(code: Code, source: object, count: int, type_name: str) -> str:
 
 
 ROWS: list[Row] = [
-    row(r"(?P<name>atom)(?P<modifiers>\..+)", _emit, kind=always_lanes),
-    row(r"(?P<name>red)(?P<modifiers>\.(?!async).+)", _emit, writes=0),
+    row(r"(?P<name>atom)(?P<modifiers>\..+)", _emit, kind=always_lanes, kernels=_kernels),
+    row(r"(?P<name>red)(?P<modifiers>\.(?!async).+)", _emit, writes=0, kernels=_kernels),
 ]

@@ -1,4 +1,4 @@
-"""Descriptions of loads and stores for the kernel `access` (native/access.c)."""
+"""Descriptions of loads, stores and atomics for the kernels `access` and `atomic` (native/access.c)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,14 @@ from nogpu.ptx.types import type_width
 SPACES = {"global": 0, "shared": 1, "shared::cluster": 2, "generic": 3}  # in the order of native/access.c
 (_MOST_ITEMS,) = headers.constants("native/access.c", "MOST_ITEMS")
 NOTHING, ROW, ONE, CONSTANT = headers.constants("native/access.c", "NOTHING", "ROW", "ONE", "CONSTANT")
+_OPERATIONS = dict(
+    zip(
+        ("add", "add.f32", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"),
+        headers.constants(
+            "native/access.c", "ADD", "ADD_F32", "MIN", "MAX", "AND", "OR", "XOR", "EXCH", "CAS", "INC", "DEC"
+        ),
+    )
+)
 _ACCESS = headers.packer("native/access.c", "Access")
 
 
@@ -32,6 +40,24 @@ def access(code: Assembler, store: bool, space: str, address: Address, items: tu
     head = (SPACES[space], store, by_lane, uniform, bits, width // 8, len(items), signed, slot, 0)
     described += [(NOTHING, 0, 0)] * (_MOST_ITEMS - len(items))
     code.emit_described("access", _ACCESS.pack(*map(int, head), displacement, *chain.from_iterable(described)))
+
+
+def atomic(
+    code: Assembler, space: str, operation: str, type_name: str, address: Address, result: object, sources: list
+) -> None:
+    """Emits atom, or with the result SINK red. sources: b, and c of cas. Raises Unsupported for other types."""
+    width = type_width(type_name)
+    if space not in SPACES or type_name not in ("b32", "b64", "u32", "u64", "s32", "s64", "f32"):
+        raise Unsupported
+    slot, displacement, by_lane = code.address(address)
+    items = [_item(code, result, type_name, False), *(_item(code, source, type_name, True) for source in sources)]
+    if items[0][0] not in (NOTHING, ROW) or any(kind in (ROW, ONE) and bits != width for kind, bits, _ in items):
+        raise Unsupported
+    bits = address.base.width if isinstance(address.base, Register) else 64
+    kind = _OPERATIONS["add.f32" if type_name == "f32" else operation]
+    head = (SPACES[space], True, by_lane, False, bits, width // 8, 1, type_name[0] == "s", slot, kind)
+    items += [(NOTHING, 0, 0)] * (_MOST_ITEMS - len(items))
+    code.emit_described("atomic", _ACCESS.pack(*map(int, head), displacement, *chain.from_iterable(items)))
 
 
 def _item(code: Assembler, item: object, type_name: str, store: bool) -> tuple[int, int, int]:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["check_bulk", "tile_bytes"]
 
+ADDRESS_MASK = (1 << 64) - 1  # an address has 64 bits
+
 Data = ctypes.Array
 """Bytes on their way from shared to global memory, uint8[n]; a box is densely packed."""
 
@@ -70,6 +72,7 @@ def _clip(tensor_map: TensorMap, coords: tuple[int, ...]) -> _Clip:
             inside.append(slice(low, high))
             shape.append(high - low)
             strides.append(step * tensor_map.strides[i - 1])
+    address &= ADDRESS_MASK  # ragged tensors have coordinates that move by a multiple of 2**64 bytes
     return _Clip(None if whole else tuple(inside[::-1]), address, tuple(shape[::-1]), tuple(strides[::-1]))
 
 
