@@ -30,6 +30,7 @@ from nogpu.cuda import (
     torch_autograd,
     torch_compile,
     torch_cuda,
+    torch_fakes,
     torch_library,
     torch_pinned,
     torch_profiler,
@@ -75,6 +76,8 @@ class VirtualDevice(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if torch_fakes.concerns(func, args, kwargs):
+            return torch_fakes.call(func, args, kwargs or {})
         if may_use_data(func, kwargs):
             run_pending()
             if queue_order() is not None and func not in UNFOLLOWED:
@@ -207,6 +210,7 @@ def install() -> None:
     mode = VirtualDevice()
     mode.__enter__()
     torch_autograd.install(mode)
+    torch_fakes.install(mode)
     torch_compile.install()
     register_with_files()
     torch_library.install(mode)

@@ -421,10 +421,25 @@ def check_compiled_functions_run_uncompiled():
     assert module(x).is_cuda and doubled(x).tolist() == [2] * 4
 
 
-def check_fake_tensors_on_the_device_are_refused():
-    with torch._subclasses.FakeTensorMode():
-        assert torch.zeros(4).shape == (4,)
-        raises(NotImplementedError, "fake tensor", torch.zeros, 4, device="cuda")
+def check_fake_tensors_have_the_device_that_the_program_names():
+    real = torch.ones(4, 4, device="cuda")
+    in_use = torch.cuda.memory_allocated()
+    with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        made = [
+            torch.zeros(4, 4, device="cuda"),
+            torch.tensor([1.0], device="cuda"),
+            torch.ones(4).cuda(0),
+            torch.ones(4).to("cuda", torch.float16),
+            mode.from_tensor(real),
+        ]
+        results = [*made, made[0] + 1, made[0] @ real, real * 2, made[0].new_empty(3)]
+        host = [torch.zeros(4), made[0].cpu(), mode.from_tensor(torch.ones(4))]
+        assert real.is_cuda and real.device.type == "cuda"
+    results += [made[0] * 2]
+    assert all(isinstance(each, torch._subclasses.FakeTensor) for each in [*results, *host])
+    assert all(each.device == torch.device("cuda", 0) and each.is_cuda for each in results)
+    assert all(each.device.type == "cpu" for each in host)
+    assert torch.cuda.memory_allocated() == in_use
 
 
 def check_transformed_functions_see_the_device():
