@@ -507,6 +507,41 @@ def check_launches_of_loaded_ptx_are_captured():
         assert x.item() == expected
 
 
+def check_operations_of_torch_are_captured():
+    x, total, graph = torch.ones(2, 4, device="cuda"), torch.zeros(4, device="cuda"), torch.cuda.CUDAGraph()
+    functional = torch.nn.functional
+    with torch.cuda.graph(graph):
+        row = x.reshape(8)[:4]
+        total.add_(row)
+        total[0] = 0.5
+        made = [
+            row.to(torch.float16),
+            torch.zeros(4, device="cuda") + row,
+            functional.relu(row),
+            functional.layer_norm(x, (4,))[0],
+            torch.mul(row, 1, out=torch.empty(4, device="cuda")),
+        ]
+        functional.relu(total.neg_(), inplace=True)
+    assert total.tolist() == [0] * 4 and x.tolist() == [[1] * 4] * 2
+    for value in (3.0, 5.0):
+        x.fill_(value)
+        graph.replay()
+        assert total.tolist() == [0] * 4
+        assert [each.tolist() for each in made] == [[value] * 4] * 3 + [[0] * 4, [value] * 4]
+    weight = torch.ones(4, device="cuda", requires_grad=True)
+    for name, operation in {
+        "item": lambda: x.sum().item(),
+        "cpu": x.cpu,
+        "tolist": x.tolist,
+        "__bool__": lambda: bool(x.any()),
+        "nonzero": x.nonzero,
+        "backward": lambda: weight.sum().backward(),
+    }.items():
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            raises(NotImplementedError, f"torch.{name} while a CUDA graph", operation)
+    assert weight.grad is None
+
+
 def check_torch_cuda_device_is_a_class():
     x = torch.zeros(1, device="cuda")
     assert isinstance(torch.cuda.device(0), torch.cuda.device) and isinstance(
