@@ -16,6 +16,7 @@ import torch
 
 from nogpu.cuda import graphs, torch_queues
 from nogpu.cuda.backends import emulated
+from nogpu.cuda.bindings import CUDA_VERSION
 from nogpu.execution.device import Device, run_pending
 
 
@@ -194,7 +195,9 @@ PATCHES = (
 
 
 def install() -> None:
-    """Replace the functions of torch.cuda that need a driver."""
+    """Replace the functions of torch.cuda that need a driver, and name the CUDA of a torch that has none."""
+    if torch.version.cuda is None:
+        torch.version.cuda = f"{CUDA_VERSION // 1000}.{CUDA_VERSION % 1000 // 10}"
     for module, functions in PATCHES:
         for name, function in functions.items():
             setattr(module, name, function)
