@@ -25,7 +25,8 @@ def concerns(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
         is_question = func.__name__ == "__get__" or func in _QUESTIONS
         return not is_question or isinstance(args[0], FakeTensor)
-    return any(isinstance(each, FakeTensor) for each in tensors((args, kwargs)))
+    # A list of numbers, which may be long, is an argument of torch.tensor alone.
+    return func is not torch.tensor and any(isinstance(each, FakeTensor) for each in tensors((args, kwargs)))
 
 
 def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -13,7 +13,7 @@ import torch
 
 from nogpu.cuda import current_queue, graphs
 from nogpu.cuda.torch_answers import ANSWERS
-from nogpu.cuda.torch_memory import Tensor, on_device, storage_of, tensors
+from nogpu.cuda.torch_memory import Tensor, call_on_cpu, on_device, storage_of, tensors
 
 Function = Callable[..., Any]
 
@@ -38,7 +38,7 @@ def record(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], answer
     sources = [each for each in tensors((args, kwargs)) if on_device(each)]
     if sources and func in _REFUSED:
         graphs.refuse(f"torch.{func.__name__}")
-    before = [(each, each.detach().clone()) for each in sources] if _may_write(func, kwargs) else []
+    before = [(each, call_on_cpu(Tensor.clone, (each.detach(),), {})) for each in sources] if _may_write(func, kwargs) else []
     versions = [each._version for each in sources]
     with graphs.suspended():
         result = answer()
@@ -48,7 +48,7 @@ def record(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], answer
         if sources and (result is not None and not results or not all(map(on_device, results))):
             graphs.refuse(f"torch.{func.__name__}")
         for each, content in before:
-            each.detach().copy_(content)
+            call_on_cpu(Tensor.copy_, (each.detach(), content), {})
     written = versions != [each._version for each in sources]
     made = [each for each in results if on_device(each) and not _shares(each, sources)]
     if written or made:
