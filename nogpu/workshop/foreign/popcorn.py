@@ -44,8 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shutil.copy(options.submission or folder / "submission.py", Path(place, "submission.py"))
         Path(place, "tests.txt").write_text("".join(f"{case}\n" for case in cases))
         command = [sys.executable, "eval.py", "test", "tests.txt"]
-        environment = os.environ | {"POPCORN_FD": str(sys.stdout.fileno())}
-        code = subprocess.run(command, cwd=place, env=environment, pass_fds=[sys.stdout.fileno()]).returncode
+        with Path(place, "log.txt").open("w+") as log:
+            environment = os.environ | {"POPCORN_FD": str(log.fileno())}
+            code = subprocess.run(command, cwd=place, env=environment, pass_fds=[log.fileno()]).returncode
+            log.seek(0)
+            print(log.read(), end="")
     print(f"{len(cases)} tests: exit code {code}")
     return code
 

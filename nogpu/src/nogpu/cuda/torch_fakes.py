@@ -5,8 +5,10 @@ torch keeps their device itself, so calls under FakeTensorMode reach it as the p
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -39,6 +41,16 @@ def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     return func(*args, **kwargs)
 
 
+@functools.cache
+def _guard_is_set() -> bool:
+    """Give CUDA torch's guard of meta tensors, which does nothing, unless it has one: indexing asks for it."""
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+    kinds = torch._C._autograd.DeviceType
+    guards = (ctypes.c_void_p * (kinds.Meta.value + 1)).in_dll(library, "_ZN3c104impl26device_guard_impl_registryE")
+    guards[kinds.CUDA.value] = guards[kinds.CUDA.value] or guards[kinds.Meta.value]
+    return True
+
+
 def install(mode: TorchFunctionMode) -> None:
     """Make fake tensors of tensors on the device be on it, too. mode: the one that answers for the device."""
     original = FakeTensorConverter.from_real_tensor
@@ -51,4 +63,4 @@ def install(mode: TorchFunctionMode) -> None:
     converter, fakes = FakeTensorConverter, FakeTensorMode
     converter.from_real_tensor = from_real_tensor  # type: ignore[method-assign]  # a patch is the purpose
     # torch's own support of a torch without CUDA, which torch.cuda.is_available would switch off
-    fakes.avoid_device_init = property(lambda mode: True)  # type: ignore[method-assign,assignment]
+    fakes.avoid_device_init = property(lambda mode: _guard_is_set())  # type: ignore[method-assign,assignment]

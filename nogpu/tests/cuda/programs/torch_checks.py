@@ -432,7 +432,8 @@ def check_fake_tensors_have_the_device_that_the_program_names():
             torch.ones(4).to("cuda", torch.float16),
             mode.from_tensor(real),
         ]
-        results = [*made, made[0] + 1, made[0] @ real, real * 2, made[0].new_empty(3)]
+        results = [*made, made[0] + 1, made[0] @ real, real * 2, made[0].new_empty(3), made[0][-1, 1:]]
+        made[0][0] = 1.0
         host = [torch.zeros(4), made[0].cpu(), mode.from_tensor(torch.ones(4))]
         assert real.is_cuda and real.device.type == "cuda"
     results += [made[0] * 2]
