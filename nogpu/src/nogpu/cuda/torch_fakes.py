@@ -33,6 +33,8 @@ def concerns(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
 
 def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """func(*args, **kwargs). The device "cuda" gets its number, which a torch without CUDA cannot tell."""
+    if func is torch.device:
+        return func(*args, **kwargs)
     if func is Tensor.cuda:
         func, args, kwargs = Tensor.to, (args[0], DEVICE), {}
     args = tuple(DEVICE if isinstance(each, str | torch.device) and kind(each) == "cuda" else each for each in args)

@@ -426,6 +426,7 @@ def check_fake_tensors_have_the_device_that_the_program_names():
     in_use = torch.cuda.memory_allocated()
     with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True) as mode:
         made = [
+            torch.zeros(4, 4, device=torch.device("cuda", 0)),
             torch.zeros(4, 4, device="cuda"),
             torch.tensor([1.0], device="cuda"),
             torch.ones(4).cuda(0),
