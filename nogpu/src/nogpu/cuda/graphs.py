@@ -1,8 +1,8 @@
 """CUDA graphs: work is recorded instead of done, and every replay does it in the order of the calls. The order that
 events and waits give the work is recorded, too.
 
-A capture by torch takes the launches of all queues, and torch's operations (torch_graphs). A capture by the CUDA runtime
-takes the work of the queue that it names, and of those that wait for an event of it.
+A capture by torch takes the launches of all queues, and torch's operations (torch_graphs). A capture by the CUDA
+runtime takes the work of the queue that it names, and of those that wait for an event of it.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def suspended() -> Iterator[None]:
 
 def refuse(what: str) -> NoReturn:
     """Raise NotImplementedError for an operation that cannot be captured."""
-    raise NotImplementedError(f"{what} while a CUDA graph is captured: it waits for the device, or is not modelled there")
+    raise NotImplementedError(f"{what} while a CUDA graph is captured: it waits for the device or is not modelled")
 
 
 class CUDAGraph:

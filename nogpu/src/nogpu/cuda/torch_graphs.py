@@ -1,4 +1,4 @@
-"""Torch's operations while a CUDA graph is captured: a replay does them again, into the tensors that the capture returned.
+"""Torch's operations while a CUDA graph is captured: a replay does them again, into the capture's tensors.
 
 The capture itself does an operation once, for the shapes of its results, and puts back what it has written.
 """
@@ -38,7 +38,8 @@ def record(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], answer
     sources = [each for each in tensors((args, kwargs)) if on_device(each)]
     if sources and func in _REFUSED:
         graphs.refuse(f"torch.{func.__name__}")
-    before = [(each, call_on_cpu(Tensor.clone, (each.detach(),), {})) for each in sources] if _may_write(func, kwargs) else []
+    kept = sources if _may_write(func, kwargs) else []
+    before = [(each, call_on_cpu(Tensor.clone, (each.detach(),), {})) for each in kept]
     versions = [each._version for each in sources]
     with graphs.suspended():
         result = answer()
@@ -65,7 +66,7 @@ def _again(
 
 
 def _may_write(func: Function, kwargs: dict[str, Any]) -> bool:
-    """True if a call may write into its arguments. Of functions in Python and of a library's only running them tells."""
+    """True if a call may write into its arguments. Of functions in Python and a library's only running them tells."""
     name = func.__name__
     in_place = name.startswith("__i") or name == "__setitem__" or name.endswith("_") and not name.endswith("__")
     return in_place or "out" in kwargs or not isinstance(func, _BUILT_IN)
