@@ -264,11 +264,12 @@ REPORT = """{call}: store of 4 bytes at 0x559ae6f94400: outside every live alloc
 """
 CODE = 'CUDA error at bad.cu:4 code=700(cudaErrorIllegalAddress) "cudaDeviceSynchronize()": wrong\n'
 WARNING = "a.py:3: UserWarning: the type is not supported\n"
+SOURCE = '>           pytest.skip("fp8 is not supported")\n        # nor is float4, which is not supported\n'
 
 
 @pytest.mark.parametrize("call", ["__cudaLaunchKernel", "cuLaunchKernelEx", "nogpu.errors.EmulatorError"])
-@pytest.mark.parametrize("output", [REPORT + CODE, CODE + REPORT, WARNING + REPORT])
-def test_neither_an_error_code_nor_a_warning_hides_the_report(output, call):
+@pytest.mark.parametrize("output", [REPORT + CODE, CODE + REPORT, WARNING + REPORT, SOURCE + REPORT])
+def test_no_error_code_warning_or_line_of_source_hides_the_report(output, call):
     verdict, reason = judge(output.format(call=call), 1, "passed")
     reported = "store of 4 bytes at 0x...: outside every live allocation; PTX line 30: st.global.b32 [%rd4], 1"
     assert (verdict, reason) == ("error", reported)
