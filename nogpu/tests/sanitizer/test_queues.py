@@ -867,6 +867,20 @@ def test_graph_waits_for_its_queue(program, side):
         graph.replay()
 
 
+def test_operations_of_torch_in_a_graph_are_in_order(program):
+    x = tensor()
+
+    def work(own):
+        y = x.to(torch.float32).to(torch.int32) + 1
+        program.submit("load", own.cuda_stream, y)
+        x.copy_(y)
+
+    graph = captured(work)
+    graph.replay()
+    graph.replay()
+    program.run("load", LEGACY, x)
+
+
 def forked(program, side, x, fork=True, join=True):
     """Two launches of a capture, the second on another queue; the third is behind both."""
 

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from workshop.foreign import __main__ as command
+from workshop.foreign import popcorn
 from workshop.foreign import runs as foreign
 from workshop.foreign.tables import foreign_lists, foreign_programs, foreign_runs
 from workshop.foreign.verdicts import judge
@@ -263,11 +264,12 @@ REPORT = """{call}: store of 4 bytes at 0x559ae6f94400: outside every live alloc
 """
 CODE = 'CUDA error at bad.cu:4 code=700(cudaErrorIllegalAddress) "cudaDeviceSynchronize()": wrong\n'
 WARNING = "a.py:3: UserWarning: the type is not supported\n"
+SOURCE = '>           pytest.skip("fp8 is not supported")\n        # nor is float4, which is not supported\n'
 
 
 @pytest.mark.parametrize("call", ["__cudaLaunchKernel", "cuLaunchKernelEx", "nogpu.errors.EmulatorError"])
-@pytest.mark.parametrize("output", [REPORT + CODE, CODE + REPORT, WARNING + REPORT])
-def test_neither_an_error_code_nor_a_warning_hides_the_report(output, call):
+@pytest.mark.parametrize("output", [REPORT + CODE, CODE + REPORT, WARNING + REPORT, SOURCE + REPORT])
+def test_no_error_code_warning_or_line_of_source_hides_the_report(output, call):
     verdict, reason = judge(output.format(call=call), 1, "passed")
     reported = "store of 4 bytes at 0x...: outside every live allocation; PTX line 30: st.global.b32 [%rd4], 1"
     assert (verdict, reason) == ("error", reported)
@@ -481,3 +483,28 @@ def test_the_table_of_lists(tmp_path):
         "| three.py | y | wrong | - | their bug |",
     ]
     assert "workshop.foreign" in foreign_lists(tmp_path / "nothing", "")
+
+
+def test_a_contests_problem_runs_by_its_own_tests(tmp_path, capfd):
+    folder = tmp_path / "problem"
+    folder.mkdir()
+    (folder / "task.yml").write_text(
+        "config:\n  main: eval.py\n\ntests:\n"
+        '  - {"size": 127, "seed": 4242}\n  # one more\n  - {"size":  8, "cond": 1.5}\n\n'
+        'benchmarks:\n  - {"size": 1024, "seed": 1}\n'
+    )
+    (tmp_path / "eval.py").write_text(
+        "import os, sys, submission\n"
+        "print(open(sys.argv[2]).read(), file=open(int(os.environ['POPCORN_FD']), 'w'))\n"
+        "sys.exit(submission.code)\n"
+    )
+    for name in ("../utils.py", "task.py", "reference.py"):
+        (folder / name).write_text("")
+    (folder / "submission.py").write_text("code = 0\n")
+    (folder / "other.py").write_text("code = 112\n")
+    assert popcorn.main([str(folder)]) == 0
+    assert "size: 127; seed: 4242\nsize: 8; cond: 1.5\n" in capfd.readouterr().out
+    assert popcorn.main([str(folder), str(folder / "other.py")]) == 112
+    (folder / "task.yml").write_text("benchmarks:\n")
+    with pytest.raises(ValueError, match="has no tests"):
+        popcorn.main([str(folder)])

@@ -14,7 +14,8 @@ _REPORT = r"^.*(?:EmulatorError:|emulator\.errors\.\w+).*$|^\S.*$(?=\n(?: .*\n)*
 _FAILURE = r"^(?!.*\.py::).*(?:(?<!\b0 )\bFAIL(?:ED)?\b(?!(?: tests?)?\s*[:=]\s*0\b)|\b[Tt]est failed\b).*$"
 _EXCEPTION = r"^(?:E +)?[\w.]*(?:Error|Exception|Interrupt)\b:? .*$"  # last line of a traceback, or pytest's of it
 _REASONS = (
-    (UNSUPPORTED, r"^.*(?:is not modelled|are not modelled|is not supported|not in the opcode table).*$"),
+    # A line of source in pytest's traceback, which is indented or has ">", says nothing.
+    (UNSUPPORTED, r"^(?![ >]).*(?:is not modelled|are not modelled|is not supported|not in the opcode table).*$"),
     (HANG, r"^.*the kernel hangs.*$"),
     (ERROR, _REPORT),
     (WRONG, _FAILURE),

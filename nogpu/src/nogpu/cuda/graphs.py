@@ -1,16 +1,16 @@
 """CUDA graphs: work is recorded instead of done, and every replay does it in the order of the calls. The order that
 events and waits give the work is recorded, too.
 
-A capture by torch takes the launches of all queues; a torch operation on the device raises NotImplementedError. A
-capture by the CUDA runtime takes the work of the queue that it names, and of those that wait for an event of it.
+A capture by torch takes the launches of all queues, and torch's operations (torch_graphs). A capture by the CUDA
+runtime takes the work of the queue that it names, and of those that wait for an event of it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, NoReturn
 
 from nogpu.cuda import current_queue
 from nogpu.execution import device
@@ -87,14 +87,24 @@ def waited(queue: int, event: int) -> None:
         _capture.queues.add(queue)
 
 
-def refuse_while_capturing(what: str) -> None:
-    """Raise NotImplementedError for an operation that is no launch, if a graph is being captured."""
-    if capturing():
-        raise NotImplementedError(f"{what} while a CUDA graph is captured: the emulated device records launches only")
+@contextlib.contextmanager
+def suspended() -> Iterator[None]:
+    """Work is done, and not recorded."""
+    global _capture
+    before, _capture = _capture, None
+    try:
+        yield
+    finally:
+        _capture = before
+
+
+def refuse(what: str) -> NoReturn:
+    """Raise NotImplementedError for an operation that cannot be captured."""
+    raise NotImplementedError(f"{what} while a CUDA graph is captured: it waits for the device or is not modelled")
 
 
 class CUDAGraph:
-    """torch.cuda.CUDAGraph: the launches between capture_begin and capture_end.
+    """torch.cuda.CUDAGraph: the work between capture_begin and capture_end.
 
     The graph keeps the device memory that exists at capture_end.
     """

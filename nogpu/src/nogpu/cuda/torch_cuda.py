@@ -191,12 +191,13 @@ PATCHES = (
     (torch.cuda.nvtx, NVTX),
     (torch.cuda.profiler, PROFILER),
     (torch, {"Generator": Generator}),
-    (torch.version, {"cuda": f"{CUDA_VERSION // 1000}.{CUDA_VERSION % 1000 // 10}"}),
 )
 
 
 def install() -> None:
-    """Replace the functions of torch.cuda that need a driver."""
-    for module, values in PATCHES:
-        for name, value in values.items():
-            setattr(module, name, value)
+    """Replace the functions of torch.cuda that need a driver, and name the CUDA of a torch that has none."""
+    if torch.version.cuda is None:
+        torch.version.cuda = f"{CUDA_VERSION // 1000}.{CUDA_VERSION % 1000 // 10}"
+    for module, functions in PATCHES:
+        for name, function in functions.items():
+            setattr(module, name, function)

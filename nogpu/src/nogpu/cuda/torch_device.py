@@ -24,12 +24,13 @@ from torch.overrides import TorchFunctionMode
 from nogpu import toolchain
 from nogpu.cuda import (
     current_queue,
-    graphs,
     torch_accesses,
     torch_autocast,
     torch_autograd,
     torch_compile,
     torch_cuda,
+    torch_fakes,
+    torch_graphs,
     torch_library,
     torch_pinned,
     torch_profiler,
@@ -75,7 +76,11 @@ class VirtualDevice(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if torch_fakes.concerns(func, args, kwargs):
+            return torch_fakes.call(func, args, kwargs or {})
         if may_use_data(func, kwargs):
+            if torch_graphs.capturing():
+                return torch_graphs.record(func, args, kwargs or {}, lambda: self._answer(func, args, kwargs))
             run_pending()
             if queue_order() is not None and func not in UNFOLLOWED:
                 call = functools.partial(self._answer, func, args, kwargs)
@@ -108,8 +113,6 @@ class VirtualDevice(TorchFunctionMode):
         else:
             sources = [*tensors(args), *tensors(kwargs.values())]
         explicit = wanted is not None
-        if graphs.capturing() and may_use_data(func, kwargs) and (wanted == "cuda" or any(map(on_device, sources))):
-            graphs.refuse_while_capturing(f"torch.{func.__name__}")
         if any(on_device(source) for source in sources):
             check_devices(func, args, sources)
             wanted = wanted or "cuda"
@@ -207,6 +210,7 @@ def install() -> None:
     mode = VirtualDevice()
     mode.__enter__()
     torch_autograd.install(mode)
+    torch_fakes.install(mode)
     torch_compile.install()
     register_with_files()
     torch_library.install(mode)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses import FakeTensor
 
 from nogpu.cuda import current_queue, torch_cuda
 from nogpu.execution import device
@@ -91,8 +90,6 @@ def on_device(tensor: Tensor) -> bool:
 
 def put_on_device(tensor: Tensor) -> None:
     """Make the tensor's storage a device allocation. Raises NotImplementedError for a tensor without plain storage."""
-    if isinstance(tensor, FakeTensor):
-        raise NotImplementedError("a fake tensor (FakeTensorMode) on the emulated device is not modelled")
     storage = storage_of(tensor)
     if storage is None:
         raise NotImplementedError(f"the emulated device has no tensors of layout {tensor.layout}, dtype {tensor.dtype}")

@@ -155,6 +155,8 @@ def install_autotuning() -> None:
 
     tuner: Any = autotuner.Autotuner
     count = candidates(os.environ.get("NOGPU_AUTOTUNE") or "first")
+    if count == 1:
+        os.environ.setdefault("HELION_AUTOTUNE_EFFORT", "none")  # Helion's own search: of hundreds, its default instead
     if count is not None and hasattr(tuner, "_bench") and hasattr(tuner, "prune_configs"):
         tuner.prune_configs = _counting(tuner.prune_configs, count)
         tuner._bench = _skipping(tuner._bench, count)

@@ -422,10 +422,27 @@ def check_compiled_functions_run_uncompiled():
     assert module(x).is_cuda and doubled(x).tolist() == [2] * 4
 
 
-def check_fake_tensors_on_the_device_are_refused():
-    with torch._subclasses.FakeTensorMode():
-        assert torch.zeros(4).shape == (4,)
-        raises(NotImplementedError, "fake tensor", torch.zeros, 4, device="cuda")
+def check_fake_tensors_have_the_device_that_the_program_names():
+    real = torch.ones(4, 4, device="cuda")
+    in_use = torch.cuda.memory_allocated()
+    with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        made = [
+            torch.zeros(4, 4, device=torch.device("cuda", 0)),
+            torch.zeros(4, 4, device="cuda"),
+            torch.tensor([1.0], device="cuda"),
+            torch.ones(4).cuda(0),
+            torch.ones(4).to("cuda", torch.float16),
+            mode.from_tensor(real),
+        ]
+        results = [*made, made[0] + 1, made[0] @ real, real * 2, made[0].new_empty(3), made[0][-1, 1:]]
+        made[0][0] = 1.0
+        host = [torch.zeros(4), made[0].cpu(), mode.from_tensor(torch.ones(4))]
+        assert real.is_cuda and real.device.type == "cuda"
+    results += [made[0] * 2]
+    assert all(isinstance(each, torch._subclasses.FakeTensor) for each in [*results, *host])
+    assert all(each.device == torch.device("cuda", 0) and each.is_cuda for each in results)
+    assert all(each.device.type == "cpu" for each in host)
+    assert torch.cuda.memory_allocated() == in_use
 
 
 def check_transformed_functions_see_the_device():
@@ -491,6 +508,41 @@ def check_launches_of_loaded_ptx_are_captured():
     for expected in (1, 2):
         graph.replay()
         assert x.item() == expected
+
+
+def check_operations_of_torch_are_captured():
+    x, total, graph = torch.ones(2, 4, device="cuda"), torch.zeros(4, device="cuda"), torch.cuda.CUDAGraph()
+    functional = torch.nn.functional
+    with torch.cuda.graph(graph):
+        row = x.reshape(8)[:4]
+        total.add_(row)
+        total[0] = 0.5
+        made = [
+            row.to(torch.float16),
+            torch.zeros(4, device="cuda") + row,
+            functional.relu(row),
+            functional.layer_norm(x, (4,))[0],
+            torch.mul(row, 1, out=torch.empty(4, device="cuda")),
+        ]
+        functional.relu(total.neg_(), inplace=True)
+    assert total.tolist() == [0] * 4 and x.tolist() == [[1] * 4] * 2
+    for value in (3.0, 5.0):
+        x.fill_(value)
+        graph.replay()
+        assert total.tolist() == [0] * 4
+        assert [each.tolist() for each in made] == [[value] * 4] * 3 + [[0] * 4, [value] * 4]
+    weight = torch.ones(4, device="cuda", requires_grad=True)
+    for name, operation in {
+        "item": lambda: x.sum().item(),
+        "cpu": x.cpu,
+        "tolist": x.tolist,
+        "__bool__": lambda: bool(x.any()),
+        "nonzero": x.nonzero,
+        "backward": lambda: weight.sum().backward(),
+    }.items():
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            raises(NotImplementedError, f"torch.{name} while a CUDA graph", operation)
+    assert weight.grad is None
 
 
 def check_torch_cuda_device_is_a_class():

@@ -90,6 +90,7 @@ def tuned_launches(sizes=(64, 128, 256), n=256):
 def check_autotuning_runs_the_first_candidate():
     count, size, said = tuned_launches()
     assert (count, size) == (2, 64) and "--autotune N or all for more" in said and "says nothing of a B200" in said
+    assert os.environ["HELION_AUTOTUNE_EFFORT"] == "none"
 
 
 def check_autotuning_runs_as_many_candidates_as_asked_for():
