@@ -134,7 +134,8 @@ def _dlpack(mode: VirtualDevice, func: Function, tensor: Tensor, **kwargs: Any) 
 
 
 ANSWERS: dict[Function, Function] = {
-    torch.device: lambda mode, func, *args, **kwargs: func(*args, **kwargs),
+    # torch.nn.Module.to parses its arguments by _parse_to
+    **dict.fromkeys((torch.device, torch._C._nn._parse_to), lambda mode, func, *args, **kwargs: func(*args, **kwargs)),
     Tensor.to: _to,
     Tensor.cuda: _cuda,
     Tensor.cpu: _cpu,

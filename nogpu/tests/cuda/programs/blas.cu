@@ -1,6 +1,9 @@
 // Checks of cuBLAS's functions that test_blas.py calls: each returns 0, or the line that fails.
 #include <cublasLt.h>
 #include <cublas_v2.h>
+#ifndef CUBLAS_API_H_ // NVIDIA's own header, which another of a toolkit's may include
+int cublasIdamin_v2(cublasHandle_t handle, int n, const double *x, int step, int *result);
+#endif
 
 #include <cmath>
 #include <complex>

@@ -111,6 +111,14 @@ def check_views_share_and_moves_copy():
     assert x.tolist() == [1, 1, 1, 0]
 
 
+def check_modules_move():
+    for arguments, named in (("cuda",), {}), ((), {"device": "cuda"}), ((), {"device": "cuda", "dtype": torch.float16}):
+        module = torch.nn.Linear(2, 3).to(*arguments, **named)
+        assert module.weight.is_cuda and module.bias.is_cuda
+        assert module.weight.dtype == named.get("dtype", torch.float32)
+        assert not module.to(device="cpu").weight.is_cuda
+
+
 def check_devices_do_not_mix():
     x, host = torch.ones(2, device="cuda"), torch.ones(2)
     expected = "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu"

@@ -1,5 +1,8 @@
 // cuBLAS for programs on the device: each function describes what it asks for, and programs/blas.py computes it.
-#pragma once
+// The guards are those of NVIDIA's headers, which a toolkit's others include by their own path.
+#ifndef CUBLAS_V2_H_
+#define CUBLAS_V2_H_
+#define CUBLAS_API_H_
 #include <cuComplex.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -379,3 +382,4 @@ EMULATOR_VECTORS(D, d, double, CUDA_R_64F)
 #define cublasDgemv cublasDgemv_v2
 #define cublasSger cublasSger_v2
 #define cublasDger cublasDger_v2
+#endif
