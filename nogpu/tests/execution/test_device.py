@@ -529,3 +529,11 @@ class TestSchedulesOfOneWorker:
         assert not out.any()
         device.launch(entry(COPY.format(wait=WAIT)), config(1, 32, dynamic_shared_bytes=2048), arguments)
         assert out.tolist() == list(range(32))
+
+
+def test_atomics_of_compiled_code_count_as_stores():
+    """Forked runs send back what they have marked."""
+    device, words = Device(("late", "eager")), np.zeros(2, np.uint32)
+    device.memory.register(words.ctypes.data, words.nbytes)
+    device.launch(entry(COUNT), config(3, 32), [u64(words.ctypes.data)])
+    assert words.tolist() == [96, 0] and device.counters()[0].stored_bytes == 4 * 96

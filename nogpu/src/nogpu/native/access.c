@@ -414,7 +414,7 @@ KERNEL(atomic) {
     if (bits & (width - 1)) return to_python(ctx, op);
     if (is_global) {
         Allocation *allocation = allocation_at(ctx, low);
-        if (!allocation || allocation->marks || !global_is_plain(ctx, access, at, mask, low, high, width, 0))
+        if (!allocation || high > allocation->end || width > allocation->end - high || !allocation->writable)
             return to_python(ctx, op);
     } else if (ctx->windows[ctx->rank]->marked || !shared_is_plain(ctx, op, at, low, high, width)) {
         return to_python(ctx, op);
@@ -430,6 +430,7 @@ KERNEL(atomic) {
         memcpy((u8 *)at[l], &new, width);
     }
     if (!changes) return to_python(ctx, op);
+    if (is_global) global_is_plain(ctx, access, at, mask, low, high, width, 0);  // marks the bytes
     ctx->progress++;
     for (int l = 0; l < LANES && result->kind == ROW; l++)
         if (mask >> l & 1) memcpy(ctx->file + result->place + (u64)l * width, &old[l], width);
