@@ -49,6 +49,18 @@ def test_architectures_of_a_rubin(values, chosen, monkeypatch):
         nvcc.architecture(["sm_100a", "sm_110f"])
 
 
+@pytest.mark.parametrize(
+    "listed,chip,runs",
+    [
+        *(("", "b200", False), ("9.0a", "b200", False), ("9.0a;12.0+PTX", "b200", False), ("Hopper", "b200", False)),
+        *(("8.0 9.0+PTX", "b200", True), ("9.0a 10.0a", "b200", True), ("10.0a", "rubin", False)),
+    ],
+)
+def test_a_list_of_other_architectures_is_an_images_own(listed, chip, runs, monkeypatch):
+    monkeypatch.setenv("NOGPU", chip)
+    assert builds._runs_any_of(listed) is runs
+
+
 def test_an_nvcc_that_is_too_old_for_a_rubin_is_named(monkeypatch, tmp_path):
     old = tmp_path / "bin" / "nvcc"
     old.parent.mkdir()

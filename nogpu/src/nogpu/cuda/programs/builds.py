@@ -14,6 +14,7 @@ import hashlib
 import inspect
 import marshal
 import os
+import re
 import shutil
 import sysconfig
 from collections.abc import Callable
@@ -35,9 +36,10 @@ def install() -> None:
 
     module: Any = cpp_extension
     os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(store.root() / "extensions"))
-    if of_process().is_rubin and not os.environ.get("TORCH_CUDA_ARCH_LIST"):
-        module._get_cuda_arch_flags = lambda cflags=None: []  # torch 2.13 knows no 10.7; without a name nvcc takes it
-    os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "10.0a")
+    if not _runs_any_of(os.environ.get("TORCH_CUDA_ARCH_LIST", "")):
+        os.environ["TORCH_CUDA_ARCH_LIST"] = "10.0a"
+        if of_process().is_rubin:  # torch 2.13 knows no 10.7; without a name nvcc takes it
+            module._get_cuda_arch_flags = lambda cflags=None: []
     with contextlib.suppress(EmulatorError, RuntimeError):  # raised where something is built
         module.CUDA_HOME = str(toolkit.home())
     module._check_cuda_version = lambda *arguments: None  # a torch without CUDA has no version to compare with
@@ -48,6 +50,12 @@ def install() -> None:
     scripts = sysconfig.get_path("scripts")
     if shutil.which("ninja") is None and (Path(scripts) / "ninja").exists():
         os.environ["PATH"] = os.pathsep.join((os.environ.get("PATH", ""), scripts))
+
+
+def _runs_any_of(listed: str) -> bool:
+    """True if the device runs code for one of a list of TORCH_CUDA_ARCH_LIST: an image's names its own GPU."""
+    architectures = re.findall(r"(\d+)\.(\d)([af]?)", listed)
+    return any(of_process().runs(int(major + minor), suffix) for major, minor, suffix in architectures)
 
 
 def install_environment() -> None:
