@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from nogpu.cuda.torch_memory import DEVICE, Tensor, kind, tensors
 
-# What is asked of a tensor with memory while FakeTensorMode is active, besides its properties.
+# Questions about a tensor with memory while FakeTensorMode is active, besides its properties.
 _QUESTIONS = {Tensor.get_device, Tensor.__repr__, Tensor.type, Tensor.__dlpack_device__}
 
 

@@ -281,7 +281,7 @@ def decode_instruction(
     if not rules.negates and (negate_a or negate_b):
         raise _refuse(idesc, f"negated A or B (bits 13, 14), not supported by kind::{kind}", TRANSPOSE)
     b_transposed = bool(idesc >> 16 & 1)
-    # Where Rubin's descriptor has bits 24 and 26 for scale factors, M is a multiple of 128.
+    # Rubin's descriptor has bits 24 and 26 for scale factors; M is a multiple of 128 there.
     m, n = _shape(
         idesc & ~(5 << 24) if rubin and rules.scales else idesc,
         kind,
