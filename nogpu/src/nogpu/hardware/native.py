@@ -25,6 +25,7 @@ PARITIES = ("parity 0", "parity 1")  # texts of the phase that a group waits for
 _POINTER, _WORD, _LONG, _INT, _MASK = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int64, ctypes.c_int32, ctypes.c_uint32
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "append_words": (None, _POINTER, _POINTER, _LONG),
+    "copy_lanes": (_LONG, _POINTER, _INT, _POINTER, _MASK, _LONG),
     "copy_to_tensor_memory": (None, _POINTER, _POINTER, _POINTER),
     "dequeue": (_POINTER, _POINTER),
     "enqueue": (None, _POINTER),

@@ -161,8 +161,8 @@ class Warp:
         # Asynchronous copies for which the warp may wait, each with the mask of lanes that issued or committed them.
         self.bulk_open: list = []  # (lanes, operation): stores not yet committed to a group
         self.bulk_groups: list = []  # (lanes, [(lanes, operation)]), oldest first
-        self.lane_copies_open: list = []  # (lanes, cp_async.LaneCopies): not yet committed to a group
-        self.lane_copy_groups: list = []  # (lanes, [cp_async.LaneCopies]), oldest first
+        self.lane_copies_open: list = []  # (lanes, cp_async.Copies): not yet committed to a group
+        self.lane_copy_groups: list = []  # (lanes, [cp_async.Copies]), oldest first
         self.map_reads: list = []  # (lanes, operation): loads whose tensor map may still be read
         self.local: LocalMemory = LocalMemory(cta.grid.program.local_bytes)
         self.first_group: ActiveGroup = self.groups[0]  # group that stands for the warp in messages

@@ -227,18 +227,16 @@ static const Window *window_of(const Context *ctx, const Access *access, u64 ran
     return window;
 }
 
-// Marks a store at offsets from `origin`. Returns 0 if Python has to: no mark is live yet, or others have the place.
+// Marks lanes' store at addresses above `origin`. Returns 0 if Python has to: no mark is live yet, or others have the place.
 static int marks_store(
-    Context *ctx, const Op *op, const Access *access, const Window *window, const u64 *at, u64 origin
+    const Context *ctx, s32 pc, u32 mask, StoreMarks *marked, const u64 *at, u64 origin, s64 time
 ) {
-    StoreMarks *marked = window->marked;
-    Stores *stores = &marked->stores[stores_place(ctx, op->pc)];
-    if (!stores->number && marked->live) *stores = (Stores){ctx, op->pc, ++marked->last, 0};
-    if (!stores->number || stores->warp != ctx || stores->pc != op->pc) return 0;
-    stores->time = ctx->progress + 1;
+    Stores *stores = &marked->stores[stores_place(ctx, pc)];
+    if (!stores->number && marked->live) *stores = (Stores){ctx, pc, ++marked->last, 0};
+    if (!stores->number || stores->warp != ctx || stores->pc != pc) return 0;
+    stores->time = time;
     for (int l = 0; l < LANES; l++)
-        if (access->by_lane ? ctx->mask >> l & 1 : !l)
-            marked->marks[(at[l] - origin) >> GRAIN_SHIFT] = (s32)stores->number;
+        if (mask >> l & 1) marked->marks[(at[l] - origin) >> GRAIN_SHIFT] = (s32)stores->number;
     return 1;
 }
 
@@ -274,7 +272,9 @@ static int shared_is_plain(Context *ctx, const Op *op, u64 *at, u64 low, u64 hig
         if (ctx->unwritten && is_unwritten(ctx, op, access, at, mask, width)) return 0;
         note(ctx, log, op, access, at, width, 0);
     }
-    if (access->is_store && window->marked && !marks_store(ctx, op, access, window, at, origin)) return 0;
+    if (access->is_store && window->marked &&
+        !marks_store(ctx, op->pc, access->by_lane ? mask : 1, window->marked, at, origin, ctx->progress + 1))
+        return 0;
     for (int l = 0; l < LANES; l++) at[l] += (u64)window->data - origin;
     return 1;
 }
@@ -363,6 +363,119 @@ KERNEL(access) {
         load_items(ctx, access, at, mask);
     }
     return op + 1;
+}
+
+// ldmatrix or stmatrix of 8x8 matrices of 16-bit elements: an access of 16 bytes by each lane that has a row's address.
+typedef struct {
+    Access access;
+    s32 transposed, count;  // matrices
+    s32 slots[4];        // of their registers; -1: none
+} Matrices;
+
+// Turns the addresses of rows into the host's. Returns 0 if Python has to access them.
+static int rows_are_plain(Context *ctx, const Op *op, const Matrices *matrices, u64 *at) {
+    u64 low, high, bits;
+    if (ctx->mask != FULL || ctx->observed || ctx->shared_log || ctx->uninitialised) return 0;
+    addresses(ctx, &matrices->access, at);
+    for (int l = 8 * matrices->count; l < LANES; l++) at[l] = at[0];
+    span(at, FULL, &low, &high, &bits);
+    return !(bits & 15) && shared_is_plain(ctx, op, at, low, high, 16);
+}
+
+// Register i of lane l: elements 2 (l % 4) and the next of row l / 4 of matrix i, or of that column.
+KERNEL(load_matrices) {
+    const Matrices *matrices = (const Matrices *)op->x;
+    u64 at[LANES];
+    u16 rows[8][8];
+    if (!rows_are_plain(ctx, op, matrices, at)) return to_python(ctx, op);
+    for (int i = 0; i < matrices->count; i++) {
+        u16 *to = (u16 *)(ctx->file + matrices->slots[i]);
+        if (matrices->slots[i] < 0) continue;
+        for (int r = 0; r < 8; r++) memcpy(matrices->transposed ? rows[r] : to + 8 * r, (const u8 *)at[8 * i + r], 16);
+        for (int e = 0; e < 64 && matrices->transposed; e++) to[e] = rows[e % 8][e / 8];
+    }
+    return op + 1;
+}
+
+KERNEL(store_matrices) {
+    const Matrices *matrices = (const Matrices *)op->x;
+    u64 at[LANES];
+    u16 rows[8][8];
+    if (!rows_are_plain(ctx, op, matrices, at)) return to_python(ctx, op);
+    for (int i = 0; i < matrices->count; i++) {
+        const u16 *from = (const u16 *)(ctx->file + matrices->slots[i]);
+        for (int e = 0; e < 64 && matrices->transposed; e++) rows[e % 8][e / 8] = from[e];
+        for (int r = 0; r < 8; r++) memcpy((u8 *)at[8 * i + r], matrices->transposed ? rows[r] : from + 8 * r, 16);
+    }
+    ctx->progress++;
+    return op + 1;
+}
+
+// cp.async. Only the address of `source` counts.
+typedef struct {
+    Access target, source;
+    Item counts;         // src-size; NOTHING: all bytes
+} CpAsync;
+
+// The copies of a cp.async of a warp: `counts` bytes from each lane's source, then zeros up to `size`.
+typedef struct LaneCopies {
+    u64 sources[LANES];
+    u32 places[LANES];   // 32-bit addresses in the CTA's shared memory
+    u32 counts[LANES];
+    s64 size;
+} LaneCopies;
+
+static u64 value_of(const Context *ctx, const Item *item, int lane, int nbytes);
+
+// Returns 1 if the copies are legal, as far as that is known at their issue.
+static int may_copy(const Context *ctx, const CpAsync *description, LaneCopies *copies) {
+    u64 at[LANES], size = (u64)description->target.nbytes, origin = (u64)ctx->rank << RANK_SHIFT;
+    const Window *window = ctx->windows[ctx->rank];
+    copies->size = (s64)size;
+    addresses(ctx, &description->target, at);
+    addresses(ctx, &description->source, copies->sources);
+    for (int l = 0; l < LANES; l++) {
+        if (!(ctx->mask >> l & 1)) continue;
+        u64 offset = at[l] - origin;
+        u32 count = (u32)(description->counts.kind == NOTHING ? size : value_of(ctx, &description->counts, l, 4));
+        if (offset < SHARED_BASE || offset > window->end - size || offset & (size - 1) || count > size ||
+            (count && copies->sources[l] & (size - 1)) || touches_barrier(window, offset, size))
+            return 0;
+        copies->places[l] = (u32)at[l];
+        copies->counts[l] = count;
+    }
+    return 1;
+}
+
+// The Python row notes the copies, or finds out what is wrong with them.
+KERNEL(cp_async) {
+    LaneCopies copies;
+    if (!ctx->observed && may_copy(ctx, (const CpAsync *)op->x, &copies)) ctx->copies = &copies;
+    s32 answer = answer_of(ctx, op->pc);
+    ctx->copies = 0;
+    return after(ctx, op, answer);
+}
+
+// Performs the copies of lanes that a warp has issued at an instruction. Returns REFUSED if Python has to, 1 if it has to
+// mark what they store, else 0.
+s64 copy_lanes(Context *ctx, s32 pc, const LaneCopies *copies, u32 mask, s64 time) {
+    const Window *window = ctx->windows[ctx->rank];
+    u64 at[LANES], origin = (u64)ctx->rank << RANK_SHIFT, size = (u64)copies->size;
+    if (window->watched) return REFUSED;
+    for (int l = 0; l < LANES; l++) {
+        if (!(mask >> l & 1)) continue;
+        const Allocation *allocation = copies->counts[l] ? allocation_at(ctx, copies->sources[l]) : 0;
+        if (copies->counts[l] && (!allocation || copies->counts[l] > allocation->end - copies->sources[l])) return REFUSED;
+        at[l] = copies->places[l];
+        if (touches_barrier(window, at[l] - origin, size)) return REFUSED;
+    }
+    for (int l = 0; l < LANES; l++) {
+        if (!(mask >> l & 1)) continue;
+        u8 bytes[16] = {0};
+        memcpy(bytes, (const u8 *)copies->sources[l], copies->counts[l]);
+        memcpy(window->data + (at[l] - origin), bytes, size);
+    }
+    return window->marked && !marks_store(ctx, pc, mask, window->marked, at, origin, time);
 }
 
 // The value that a lane has of an item.

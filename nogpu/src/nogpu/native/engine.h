@@ -146,6 +146,7 @@ struct Context {
     struct Window *const *windows;  // the shared memory of the cluster's CTAs, by rank (copies.h)
     KeptCta *cta;            // what compiled code keeps of the CTA, NULL: Python keeps it
     s64 met;             // nonzero if the named barrier for which the group waits is complete
+    const struct LaneCopies *copies;  // the cp.async whose Python row runs, if compiled code has found it legal; else NULL
 };
 
 // Log of accesses to global or shared memory (sanitizer/access_log.py): each has 2 words, then the lanes' addresses, but

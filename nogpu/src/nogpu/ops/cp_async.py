@@ -7,15 +7,18 @@ other lanes stay outstanding, so that a schedule may keep the old bytes in share
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nogpu import headers
 from nogpu.arithmetic.lanes import lane_list, lanes, row_of
 from nogpu.errors import Fault
 from nogpu.hardware.async_operations import AsyncOperation
 from nogpu.hardware.mbarriers import ARRIVAL
 from nogpu.hardware.memory import RANK_SHIFT
+from nogpu.hardware.native import library
 from nogpu.ops.mbarrier import barrier_at
 from nogpu.ops.memory import shared_target
 
@@ -26,28 +29,36 @@ if TYPE_CHECKING:
     from nogpu.hardware.warp import ActiveGroup, Issuer
     from nogpu.ops.active_lanes import Operand
 
+(REFUSED,) = headers.constants("native/copies.h", "REFUSED")  # answer of `copy_lanes`
 _WORDS = {4: (4, 1), 8: (8, 1), 16: (8, 2)}  # size of a copy -> bytes and number of its words
 
 
-class LaneCopies:
-    """The copies that the lanes of a warp have issued with one instruction."""
+@headers.mirrors("native/access.c")
+class LaneCopies(ctypes.Structure):
+    """The copies that the lanes of a warp have issued with one instruction: each lane writes `size` bytes, `counts`
+    bytes from its source, then zeros.
 
-    def __init__(
-        self,
-        mask: int,
-        places: np.ndarray,
-        sources: np.ndarray,
-        size: int,
-        counts: np.ndarray,
-        issuer: Issuer,
-    ) -> None:
-        """Each lane writes `size` bytes: `counts` bytes from its source, then zeros.
+    places, sources: addresses, 32 bits in shared and 64 bits in global memory.
+    """
 
-        places, sources: addresses, uint32[32] in shared and uint64[32] in global memory. counts: uint32[32].
-        """
+    size: int
+    sources: ctypes.Array
+    places: ctypes.Array
+    counts: ctypes.Array
+
+
+_BYTES = ctypes.sizeof(LaneCopies)
+
+
+class Copies:
+    """Copies that are outstanding."""
+
+    __slots__ = ("_found", "async_op", "due", "issuer", "left")
+
+    def __init__(self, mask: int, found: LaneCopies, issuer: Issuer) -> None:
+        """mask: lanes that copy."""
         g = issuer[0]
-        self.cta, self.memory, self.issuer = g.cta, g.grid.memory, issuer
-        self.places, self.sources, self.size, self.counts = places, sources, size, counts
+        self._found, self.issuer = found, issuer
         self.left = mask  # lanes whose copy is outstanding
         self.due = 0  # lanes that wait for their copy
         self.async_op = AsyncOperation(g, issuer, self.run, self.run_due)
@@ -63,17 +74,35 @@ class LaneCopies:
         if not mask:
             return
         self.async_op.lanes = mask
-        nbytes, count = _WORDS[self.size]
+        g, index = self.issuer
+        registers, time = g.warp.registers, g.cta.machine.progress
+        registers.look_up(g.grid)
+        found = ctypes.addressof(self._found)
+        answer = library().copy_lanes(registers.context_address, index, found, mask, time)
+        if answer == REFUSED:
+            self._copy_observed(mask)
+            return
+        events = g.cta.cluster.events
+        if answer or events.is_observed:
+            places = np.ctypeslib.as_array(self._found.places)[lanes(mask)]
+            if answer and g.cta.shared.marks is not None:
+                g.cta.shared.marks.stored(places, self.issuer)
+            events.landed(g.cta, places & 0xFFFFFF, self._found.size, self.issuer)
+
+    def _copy_observed(self, mask: int) -> None:
+        """Performs the copies of these lanes by accesses that memories' observers see. Raises Fault for illegal ones."""
+        size, (g, _) = self._found.size, self.issuer
+        places, sources, counts = (np.ctypeslib.as_array(getattr(self._found, x)) for x in ("places", "sources", "counts"))
+        nbytes, count = _WORDS[size]
         values = np.zeros((count, 32), f"u{nbytes}")
-        whole = lanes(mask) & (self.counts == self.size)
+        whole = lanes(mask) & (counts == size)
         if whole.any():
-            found = self.memory.gather(self.sources, nbytes, count, whole, self.issuer)
-            values = np.where(whole, found, values)
-        for lane in np.flatnonzero(lanes(mask) & ~whole & (self.counts > 0)).tolist():
-            part = self.memory.read(int(self.sources[lane]), int(self.counts[lane]), self.issuer, proxy="generic")
-            values[:, lane] = np.frombuffer(part.tobytes().ljust(self.size, b"\0"), f"u{nbytes}")
-        self.cta.shared.scatter(self.places, values, lanes(mask), self.issuer)
-        self.cta.cluster.events.landed(self.cta, self.places[lanes(mask)] & 0xFFFFFF, self.size, self.issuer)
+            values = np.where(whole, g.grid.memory.gather(sources, nbytes, count, whole, self.issuer), values)
+        for lane in np.flatnonzero(lanes(mask) & ~whole & (counts > 0)).tolist():
+            part = g.grid.memory.read(int(sources[lane]), int(counts[lane]), self.issuer, proxy="generic")
+            values[:, lane] = np.frombuffer(part.tobytes().ljust(size, b"\0"), f"u{nbytes}")
+        g.cta.shared.scatter(places, values, lanes(mask), self.issuer)
+        g.cta.cluster.events.landed(g.cta, places[lanes(mask)] & 0xFFFFFF, size, self.issuer)
 
 
 def copy(
@@ -90,14 +119,22 @@ def copy(
     sizes: bytes that are written, and those that are read, None for all. ignored: bool[32], lanes that read nothing;
     None: no lane.
     """
-    size, source_size = sizes
-    places, sources = _own_places(g, mask, row_of(destination, 64), size), row_of(source, 64)
-    counts = row_of(size if source_size is None else source_size, 32)
-    if ignored is not None:
-        counts = np.where(ignored, np.uint32(0), counts)
-    _check(lanes(mask), places, sources, size, counts)
+    found = LaneCopies()
+    legal = g.warp.registers.context.copies
+    if legal:
+        ctypes.memmove(ctypes.addressof(found), legal, _BYTES)
+    else:
+        size, source_size = sizes
+        places, sources = _own_places(g, mask, row_of(destination, 64), size), row_of(source, 64)
+        counts = row_of(size if source_size is None else source_size, 32)
+        if ignored is not None:
+            counts = np.where(ignored, np.uint32(0), counts)
+        _check(lanes(mask), places, sources, size, counts)
+        found.size = size
+        for name, row in (("places", places), ("sources", sources), ("counts", counts)):
+            np.ctypeslib.as_array(getattr(found, name))[:] = row
     g.cta.machine.progress += 1
-    copies = LaneCopies(mask, places, sources, size, counts, issuer)
+    copies = Copies(mask, found, issuer)
     g.warp.lane_copies_open.append((mask, copies))
     g.cta.machine.queues.load(copies.async_op)
 
@@ -129,7 +166,7 @@ def _check(active: np.ndarray, places: np.ndarray, sources: np.ndarray, size: in
         raise Fault(f"cp.async: src-size {int(counts[too_large][0])} is larger than cp-size {size} (PTX ISA, cp.async)")
 
 
-def _finish(g: ActiveGroup, mask: int, copies: Iterable[LaneCopies]) -> None:
+def _finish(g: ActiveGroup, mask: int, copies: Iterable[Copies]) -> None:
     """Completes these copies for the lanes of the mask."""
     queues = g.cta.machine.queues
     for copy in copies:
@@ -171,7 +208,7 @@ def wait_copies(g: ActiveGroup, mask: int) -> None:
     g.cta.cluster.events.lane_copies_completed(g.warp, mask, None)
 
 
-def _outstanding(g: ActiveGroup, mask: int) -> list[LaneCopies]:
+def _outstanding(g: ActiveGroup, mask: int) -> list[Copies]:
     grouped = [copies for _, group in g.warp.lane_copy_groups for copies in group]
     found = [*grouped, *(copies for _, copies in g.warp.lane_copies_open)]
     return [copies for copies in dict.fromkeys(found) if copies.left & mask]
@@ -190,7 +227,7 @@ def arrive(g: ActiveGroup, mask: int, counted: bool, address: Operand, issuer: I
             barrier.expect_arrival()
         before = _outstanding(g, 1 << lane)
 
-        def run(barrier: MBarrier = barrier, before: list[LaneCopies] = before, lane: int = lane) -> None:
+        def run(barrier: MBarrier = barrier, before: list[Copies] = before, lane: int = lane) -> None:
             _finish(g, 1 << lane, before)
             barrier.arrive(1, ARRIVAL, issuer)
 

@@ -6,13 +6,17 @@ import re
 
 from nogpu.compiler.code import Code
 from nogpu.compiler.opcodes.rows import Row, called, row
-from nogpu.ptx.ir import Instruction, Negated
+from nogpu.compiler.rowcode.accesses import cp_async
+from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
+from nogpu.ptx.ir import Address, Immediate, Instruction, Negated
 
 _SIZES = {"ca": (4, 8, 16), "cg": (16,)}
 
 
-def _copy(code: Code, instruction: Instruction, match: re.Match) -> None:
-    """Emits cp.async [dst], [src], cp-size{, src-size or ignore-src}{, cache policy}."""
+def _parsed(
+    code: Code | Assembler, instruction: Instruction, match: re.Match
+) -> tuple[Address, Address, Immediate, object | None]:
+    """(destination, source, cp-size, src-size or ignore-src if there is one). Raises EmulatorError for other operands."""
     destination, source, size, *options = instruction.operands
     sizes, hinted = _SIZES[match.group("level")], ".L2::cache_hint" in instruction.opcode
     if size.value not in sizes:
@@ -20,15 +24,32 @@ def _copy(code: Code, instruction: Instruction, match: re.Match) -> None:
         raise code.fail(f"cp.async.{match.group('level')} with cp-size {size.value}: must be {must}")
     if len(options) not in (hinted, hinted + 1):
         raise code.fail(f"cp.async with {len(options)} operands after cp-size, {int(hinted)} or {hinted + 1} expected")
+    option = options[0] if len(options) > hinted else None
+    if option is not None:
+        code.fits(option, "pred" if _is_predicate(option) else "u32")
+    return destination, source, size, option
+
+
+def _is_predicate(option: object | None) -> bool:
+    return isinstance(option, Negated) or getattr(option, "width", None) == 1
+
+
+def _kernel(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    """Emits the kernel that finds legal copies, unless lanes are ignored by a predicate."""
+    destination, source, size, option = _parsed(code, instruction, match)
+    if _is_predicate(option):
+        raise Unsupported
+    cp_async(code, destination, source, size.value, option)
+
+
+def _copy(code: Code, instruction: Instruction, match: re.Match) -> None:
+    """Emits cp.async [dst], [src], cp-size{, src-size or ignore-src}{, cache policy}."""
+    destination, source, size, option = _parsed(code, instruction, match)
     source_size = ignored = "None"
-    if len(options) > hinted:
-        option = options[0]
-        is_predicate = isinstance(option, Negated) or getattr(option, "width", None) == 1
-        code.fits(option, "pred" if is_predicate else "u32")
-        if is_predicate:
-            ignored = code.predicate_row(option)
-        else:
-            source_size = code.value(option)
+    if _is_predicate(option):
+        ignored = code.predicate_row(option)
+    elif option is not None:
+        source_size = code.value(option)
     places = f"{code.address(destination)}, {code.address(source)}, ({size.value}, {source_size}), {ignored}"
     code.line(f"cp_async.copy(g, {code.mask}, {places}, (g, {code.pc}))")
 
@@ -48,6 +69,7 @@ ROWS: list[Row] = [
         _copy,
         writes=0,
         takes="[] [] # .? b64?",
+        kernels=_kernel,
     ),
     called(r"cp\.async\.commit_group", "cp_async.commit_group(g, {m})", writes=0),
     row(r"cp\.async\.wait_group", _wait, writes=0, takes="#"),

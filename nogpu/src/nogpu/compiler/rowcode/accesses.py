@@ -1,4 +1,4 @@
-"""Descriptions of loads, stores and atomics for the kernels `access` and `atomic` (native/access.c)."""
+"""Descriptions of loads, stores, atomics, matrices and cp.async for the kernels of native/access.c."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _OPERATIONS = dict(
         ),
     )
 )
-_ACCESS = headers.packer("native/access.c", "Access")
+_ACCESS, _MATRICES, _CP_ASYNC = (headers.packer("native/access.c", name) for name in ("Access", "Matrices", "CpAsync"))
+_NO_ITEM = NOTHING, 0, 0
 
 
 def access(code: Assembler, store: bool, space: str, address: Address, items: tuple, type_name: str) -> None:
@@ -38,7 +39,7 @@ def access(code: Assembler, store: bool, space: str, address: Address, items: tu
     uniform = space != "generic" and not by_lane and all(kind != ROW for kind, *_ in described)
     signed = type_name[0] == "s"
     head = (SPACES[space], store, by_lane, uniform, bits, width // 8, len(items), signed, slot, 0)
-    described += [(NOTHING, 0, 0)] * (_MOST_ITEMS - len(items))
+    described += [_NO_ITEM] * (_MOST_ITEMS - len(items))
     code.emit_described("access", _ACCESS.pack(*map(int, head), displacement, *chain.from_iterable(described)))
 
 
@@ -56,8 +57,35 @@ def atomic(
     bits = address.base.width if isinstance(address.base, Register) else 64
     kind = _OPERATIONS["add.f32" if type_name == "f32" else operation]
     head = (SPACES[space], True, by_lane, False, bits, width // 8, 1, type_name[0] == "s", slot, kind)
-    items += [(NOTHING, 0, 0)] * (_MOST_ITEMS - len(items))
+    items += [_NO_ITEM] * (_MOST_ITEMS - len(items))
     code.emit_described("atomic", _ACCESS.pack(*map(int, head), displacement, *chain.from_iterable(items)))
+
+
+def matrices(code: Assembler, store: bool, address: Address, registers: tuple, transposed: bool) -> None:
+    """Emits ldmatrix or stmatrix of 8x8 matrices of 16-bit elements. Raises Unsupported for values without a row."""
+    items = [_item(code, register, "b32", store) for register in registers]
+    if any(kind not in (ROW, NOTHING) for kind, *_ in items):
+        raise Unsupported
+    slots = [place if kind == ROW else -1 for kind, _, place in items] + [-1] * (4 - len(items))
+    head = _place(code, "shared", store, address, 8, 2)
+    code.emit_described("store_matrices" if store else "load_matrices", _MATRICES.pack(*head, transposed, len(items), *slots))
+
+
+def cp_async(code: Assembler, target: Address, source: Address, size: int, counts: object | None) -> None:
+    """Emits cp.async of `size` bytes. counts: src-size; None for all bytes."""
+    item = _NO_ITEM if counts is None else _item(code, counts, "u32", True)
+    places = _place(code, "shared", True, target, size, 1), _place(code, "global", False, source, size, 1)
+    code.emit_described("cp_async", _CP_ASYNC.pack(*chain(*places), *item))
+
+
+def _place(code: Assembler, space: str, store: bool, address: Address, nbytes: int, count: int) -> tuple[int, ...]:
+    """The fields of an access without items. Raises Unsupported for a generic address of shared memory."""
+    slot, displacement, by_lane = code.address(address)
+    bits = address.base.width if isinstance(address.base, Register) else 64
+    if space == "shared" and isinstance(address.base, Register) and bits != 32:
+        raise Unsupported
+    head = (SPACES[space], store, by_lane, False, bits, nbytes, count, False, slot, 0)
+    return (*map(int, head), displacement, *chain(*[_NO_ITEM] * _MOST_ITEMS))
 
 
 def _item(code: Assembler, item: object, type_name: str, store: bool) -> tuple[int, int, int]:
