@@ -60,10 +60,12 @@ def _nothing(*args: Any, **kwargs: Any) -> Iterator[None]:
 
 
 def _ordinal(device: DeviceLike) -> int:
-    """0, the only device. Raises RuntimeError for another."""
+    """0, the only device, which any object that names none stands for, a stream too, as in torch. Raises RuntimeError
+    for another device.
+    """
     if isinstance(device, str):
         device = torch.device(device)
-    index = device.idx if isinstance(device, torch.cuda.device) else getattr(device, "index", device)
+    index = device.idx if isinstance(device, torch.cuda.device) else getattr(device, "index", device if isinstance(device, int) else None)
     if index not in (None, 0, -1):
         raise RuntimeError(f"CUDA error: invalid device ordinal\nThere is one emulated device, cuda:0; got {device}")
     return 0

@@ -33,6 +33,7 @@ from nogpu.cuda import (
     torch_graphs,
     torch_library,
     torch_pinned,
+    torch_products,
     torch_profiler,
     torch_queues,
 )
@@ -119,6 +120,9 @@ class VirtualDevice(TorchFunctionMode):
             if torch_autocast.differs():
                 with torch_autocast.as_on_device(func.__name__):
                     return place(call_on_cpu(func, args, kwargs), wanted, sources, explicit, func in ALIASING)
+            narrow = torch_products.narrow_type(func, args, kwargs)
+            if narrow is not None:
+                return place(torch_products.product(func, narrow, args, kwargs), wanted, sources, explicit)
         result = place(call_on_cpu(func, args, kwargs), wanted, sources, explicit, func in ALIASING)
         if func in EMPTY:
             leave_unwritten(result)

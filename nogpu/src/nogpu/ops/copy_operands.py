@@ -6,11 +6,12 @@ The operands are checked when a warp issues the copy.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from itertools import repeat
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nogpu.arithmetic.lanes import lane_list
+from nogpu.arithmetic.lanes import FULL, lane_list
 from nogpu.errors import Fault, is_lenient
 from nogpu.hardware.tma.known_maps import map_at
 from nogpu.hardware.tma.tensor_map import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES, TensorMap
@@ -44,20 +45,18 @@ def issues(mask: int, kind: str, operands: tuple) -> list[tuple]:
         if np.ndarray not in map(type, operands):
             return [operands]
         lane = mask.bit_length() - 1
-        return [tuple(_at(operand, lane) for operand in operands)]
-    if kind == REDUCTION:
-        return [tuple(_at(operand, lane) for operand in operands) for lane in lane_list(mask)]
+        return [tuple(int(each[lane]) if isinstance(each, np.ndarray) else each for each in operands)]
     if np.ndarray not in map(type, operands):
-        distinct = [operands]
+        found = [operands] * mask.bit_count()
     else:
-        distinct = list(dict.fromkeys(tuple(_at(operand, lane) for operand in operands) for lane in lane_list(mask)))
+        by_lane = list(zip(*(each.tolist() if isinstance(each, np.ndarray) else repeat(each) for each in operands)))
+        found = by_lane if mask == FULL else [by_lane[lane] for lane in lane_list(mask)]
+    if kind == REDUCTION:
+        return found
+    distinct = list(dict.fromkeys(found))
     if kind == LOAD and len(distinct) < mask.bit_count():
         raise Fault(f"{mask.bit_count()} lanes ({mask:#010x}) issue the same copy; one lane must be elected")
     return distinct
-
-
-def _at(operand: Any, lane: int) -> Any:
-    return int(operand[lane]) if isinstance(operand, np.ndarray) else operand
 
 
 def signed_coordinates(coordinates: list[int]) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import nogpu
-from nogpu.cuda import torch_autocast
+from nogpu.cuda import torch_autocast, torch_products
 from nogpu.execution.device import Device
 
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
@@ -31,6 +31,29 @@ def raises(error, text, function, *args, **kwargs):
 
 def allocation_of(tensor):
     return Device.current().memory.allocation(tensor.data_ptr())
+
+
+def check_products_of_half_precision():
+    """They are rounded once, whatever the processor has; their gradients are those of torch."""
+    linear, einsum = torch.nn.functional.linear, torch.einsum
+    for dtype in (torch.bfloat16, torch.float16):
+        a, b, c = (torch.randn(40, 40, dtype=dtype, device="cuda", requires_grad=True) for _ in range(3))
+        wide = [x.detach().cpu().float().requires_grad_() for x in (a, b, c)]
+        for function in (
+            *(lambda a, b, c: a @ b, lambda a, b, c: linear(a, b, c[0]), lambda a, b, c: einsum("ij,kj->ik", [a, b])),
+            *(lambda a, b, c: torch.addmm(c, a, b, beta=2), lambda a, b, c: a[None].bmm(b[None])),
+        ):
+            got, expected = function(a, b, c), function(*wide)
+            assert got.is_cuda and got.dtype == dtype
+            torch.testing.assert_close(got.detach().cpu(), expected.detach().to(dtype))
+            torch.autograd.backward(got, torch.ones_like(got))
+            torch.autograd.backward(expected, torch.ones_like(expected))
+            for ours, theirs in zip((a, b, c), wide):
+                assert (ours.grad is None) == (theirs.grad is None)
+                if ours.grad is not None:
+                    torch.testing.assert_close(ours.grad.cpu(), theirs.grad.to(dtype))
+                ours.grad = theirs.grad = None
+        assert torch.equal((a @ b).cpu(), (wide[0] @ wide[1]).to(dtype)) or not torch_products.slow_types()
 
 
 def check_factories_make_device_tensors():
@@ -246,6 +269,8 @@ def check_cuda_module():
     end.synchronize()
     assert end.query() and 2 <= start.elapsed_time(end) < 1000
     raises(RuntimeError, "invalid device ordinal", torch.cuda.set_device, 1)
+    raises(RuntimeError, "invalid device ordinal", torch.cuda.synchronize, 1)
+    torch.cuda.synchronize(torch.cuda.current_stream())
     raises(NotImplementedError, "CUDA graphs of torch operations are not modelled", torch.cuda.make_graphed_callables)
 
 
