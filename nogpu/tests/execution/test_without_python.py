@@ -1,4 +1,6 @@
-"""Work that compiled code does alone: accesses to a cluster's shared memory, marked stores, and reads of the clock."""
+"""Work that compiled code does alone: accesses to a cluster's shared memory, marked stores, matrices, copies of cp.async, and
+reads of the clock.
+"""
 
 import gc
 
@@ -9,6 +11,7 @@ from nogpu.bootstrap.sitecustomize import uncollected
 from nogpu.compiler.python_rows import PythonRows
 from nogpu.errors import EmulatorError
 from nogpu.hardware.store_marks import STORES
+from nogpu.ops import cp_async
 from tests.support.small_kernels import aligned, launch, store
 
 MEET = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
@@ -258,3 +261,128 @@ def test_imports_that_are_not_searched_for_garbage():
     finally:
         gc.unfreeze()
         gc.enable()
+
+
+# Matrices and cp.async
+
+ROWS = """
+    mov.u32 %r10, smem; mad.lo.u32 %r14, %tid, 16, %r10; mad.wide.u32 %rd2, %tid, 16, %a1; mad.wide.u32 %rd1, %tid, 16, %a0;
+    mov.u32 %r16, 16;
+"""
+MATRICES = """
+    ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%rd2]; st.shared.v4.b32 [%r14], {%r1, %r2, %r3, %r4}; bar.warp.sync -1;
+    ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r1, %r2, %r3, _}, [%r14];
+    ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%r4}, [%r14+128]; bar.warp.sync -1;
+    st.shared.b32 [%r14], 0; stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%r14], {%r1, %r4};
+    stmatrix.sync.aligned.m8n8.x2.shared.b16 [%r14+256], {%r2, %r3}; bar.warp.sync -1;
+    ld.shared.v4.b32 {%r1, %r2, %r3, %r4}, [%r14]; st.global.v4.b32 [%rd1], {%r1, %r2, %r3, %r4};
+"""
+
+
+def test_matrices(rows):
+    """Python's rows have the same results."""
+    data, found = aligned(np.random.default_rng(7).integers(0, 1 << 31, 128, np.uint32)), []
+    for kernels in (True, False):
+        rows.clear()
+        found.append(aligned(128))
+        launch(ROWS + MATRICES, found[-1], data, kernels=kernels)
+        used = [opcode.partition(".")[0] for opcode in rows if "matrix" in opcode]
+        assert used == ([] if kernels else ["ldmatrix"] * 2 + ["stmatrix"] * 2)
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("address", ["%r14+8", "%r14+4096", "%r14+-1024"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r1, %r2, %r3, %r4}, [X]",
+        "stmatrix.sync.aligned.m8n8.x4.shared.b16 [X], {%r1, %r2, %r3, %r4}",
+    ],
+)
+def test_matrices_that_are_refused(form, address):
+    texts = []
+    for kernels in (True, False):
+        with pytest.raises(EmulatorError, match=r"misaligned|shared memory is") as error:
+            launch(
+                ROWS + "mov.u32 %r1, 0;" + form.replace("X", address) + ";", aligned(128), aligned(128), kernels=kernels
+            )
+        texts.append(error.value.reason)
+    assert texts[0] == texts[1]
+
+
+@pytest.fixture
+def in_python(monkeypatch):
+    """The checks and copies of cp.async that Python has made."""
+    calls = []
+    for owner, name in ((cp_async, "_check"), (cp_async.Copies, "_copy_observed")):
+        original = getattr(owner, name)
+
+        def noted(*arguments, name=name, original=original):
+            calls.append(name)
+            return original(*arguments)
+
+        monkeypatch.setattr(owner, name, noted)
+    return calls
+
+
+@pytest.mark.parametrize("schedule", ["late", "eager", "random:1", "random:2"])
+@pytest.mark.parametrize("size", ["", ", %r17", ", 5"])
+def test_cp_async(size, schedule, in_python):
+    """Half of the lanes copy, with their own sizes or the same, and zeros behind."""
+    data, found = aligned(np.random.default_rng(8).integers(0, 1 << 31, 128, np.uint32)), []
+    copy = f"@%p1 cp.async.cg.shared.global [%r14], [%rd2], 16{size}; cp.async.wait_all;"
+    body = (
+        ROWS
+        + "setp.lt.u32 %p1, %tid, 16; rem.u32 %r17, %tid, 17;"
+        + 2 * copy
+        + "ld.shared.v4.b32 {%r1, %r2, %r3, %r4}, [%r14];"
+    )
+    for kernels in (True, False):
+        in_python.clear()
+        found.append(aligned(128))
+        launch(
+            body + "st.global.v4.b32 [%rd1], {%r1, %r2, %r3, %r4};", found[-1], data, kernels=kernels, schedule=schedule
+        )
+        assert set(in_python) == (set() if kernels else {"_check"})
+    np.testing.assert_array_equal(*found)
+    assert found[0][64:].tolist() == 64 * [0xFFFFFFFF]
+
+
+@pytest.mark.parametrize(
+    "body,text",
+    [
+        ("[%r14+8], [%rd2], 16", "destination 0x408 is misaligned"),
+        ("[%r14+4096], [%rd2], 16", "the launch's shared memory is"),
+        ("[%r14+-1024], [%rd2], 16", "the launch's shared memory is"),
+        ("[%r14], [%rd2+8], 16", "source 0x.* is misaligned"),
+        ("[%r14], [%rd2], 16, 17", "src-size 17 is larger than cp-size 16"),
+        ("[%r14], [%rd2+512], 16", "outside every live allocation"),
+        ("[%r14], [%rd2], 16, 3; mbarrier.init.shared.b64 [%r10+496], 1", "mbarrier"),
+    ],
+)
+@pytest.mark.parametrize("kernels", [True, False])
+def test_cp_async_that_is_refused(body, text, kernels):
+    for before in ("", "setp.lt.u32 %p1, %tid, 32; @!%p1 bra DONE;"):
+        with pytest.raises(EmulatorError, match=text) as error:
+            launch(
+                f"{ROWS} {before} cp.async.cg.shared.global {body}; cp.async.wait_all; DONE:",
+                aligned(128),
+                aligned(128),
+                kernels=kernels,
+            )
+        assert error.value.ptx_text.startswith(
+            "cp.async.cg" if "allocation" not in text and text != "mbarrier" else "cp.async"
+        )
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+def test_the_async_proxy_and_cp_async(kernels):
+    """Copies are marked as the stores of their threads: of the instruction that comes first, and of later ones."""
+    copies = "cp.async.cg.shared.global [%r14], [%rd2], 16; cp.async.cg.shared.global [%r14+512], [%rd2], 16; cp.async.wait_all;"
+    for offset in (0, 512):
+        body = (
+            ROWS + LOOP.format(body=copies, n=3) + "{}" + COPY.format(nbytes=128).replace("[%r10]", f"[%r10+{offset}]")
+        )
+        launch(body.format("fence.proxy.async;"), aligned(128), aligned(128), kernels=kernels)
+        with pytest.raises(EmulatorError, match=rf"reads shared offset {1024 + offset:#x} through the async proxy"):
+            launch(body.format(""), aligned(128), aligned(128), kernels=kernels)

@@ -22,6 +22,8 @@ def pick(row: Operand, mask: int) -> int:
     """The one value that all active lanes hold. Raises Fault if they differ."""
     if isinstance(row, int):
         return row
+    if not mask & (mask - 1):
+        return int(row[mask.bit_length() - 1])
     active = row if mask == FULL else row[lanes(mask)]
     first = active[0]
     if not (active == first).all():

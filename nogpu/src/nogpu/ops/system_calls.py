@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import struct
 import sys
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,8 +41,15 @@ def print_format(g: ActiveGroup, mask: int, places: tuple[int, int, int], issuer
     formats, arguments = (_word(g, mask, place, 8) for place in pointers)
     counts = np.zeros((1, 32), np.uint32)
     texts = []
+    known: dict[int, str] = {}  # formats in global memory, by address
     for lane in lane_list(mask):
-        text, counts[0, lane] = _formatted(g, lane, _string(g, lane, int(formats[lane])), int(arguments[lane]))
+        address = int(formats[lane])
+        format_ = known.get(address)
+        if format_ is None:
+            format_ = _string(g, lane, address)
+            if not address >> TAG_SHIFT:
+                known[address] = format_
+        text, counts[0, lane] = _formatted(g, lane, format_, int(arguments[lane]))
         texts.append(text)
     g.warp.local.store(mask, np.full(32, result, np.uint32), counts)
     g.cta.machine.progress += 1
@@ -101,6 +109,12 @@ def _bytes(g: ActiveGroup, lane: int, address: int, nbytes: int) -> bytes:
 def _string(g: ActiveGroup, lane: int, address: int) -> str:
     if not address:
         return "(null)"
+    if not address >> TAG_SHIFT and g.grid.memory.observer is None:
+        allocation = g.grid.memory.at(address, 1, "load")
+        start = address - allocation.start
+        found, end, _ = bytes(allocation.view[start : start + STRING_LIMIT]).partition(b"\0")
+        if end:
+            return found.decode("utf-8", "replace")
     text = bytearray()
     while len(text) < STRING_LIMIT:
         byte = _bytes(g, lane, address + len(text), 1)
@@ -108,6 +122,17 @@ def _string(g: ActiveGroup, lane: int, address: int) -> str:
             return text.decode("utf-8", "replace")
         text += byte
     raise Fault(f"the string at {address:#x} has no end within {STRING_LIMIT} bytes")
+
+
+@lru_cache(maxsize=256)
+def _parts(format_: str) -> tuple[str | re.Match, ...]:
+    """A format's texts and conversions in order."""
+    parts: list[str | re.Match] = []
+    end = 0
+    for match in _CONVERSION.finditer(format_):
+        parts += [format_[end : match.start()], match]
+        end = match.end()
+    return (*parts, format_[end:])
 
 
 def _formatted(g: ActiveGroup, lane: int, format_: str, arguments: int) -> tuple[str, int]:
@@ -149,4 +174,4 @@ def _formatted(g: ActiveGroup, lane: int, format_: str, arguments: int) -> tuple
             value -= (1 << narrow) if kind in "di" and value >> narrow - 1 else 0
         return f"{python}{kind}" % value
 
-    return _CONVERSION.sub(replace, format_), count
+    return "".join(part if isinstance(part, str) else replace(part) for part in _parts(format_)), count
