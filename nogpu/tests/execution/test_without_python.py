@@ -1,5 +1,5 @@
-"""Work that compiled code does alone: accesses to a cluster's shared memory, marked stores, matrices, copies of cp.async, and
-reads of the clock.
+"""Work that compiled code does alone: accesses to a cluster's shared memory, marked stores, matrices, cp.async, reads of
+the clock.
 """
 
 import gc
@@ -266,8 +266,8 @@ def test_imports_that_are_not_searched_for_garbage():
 # Matrices and cp.async
 
 ROWS = """
-    mov.u32 %r10, smem; mad.lo.u32 %r14, %tid, 16, %r10; mad.wide.u32 %rd2, %tid, 16, %a1; mad.wide.u32 %rd1, %tid, 16, %a0;
-    mov.u32 %r16, 16;
+    mov.u32 %r10, smem; mad.lo.u32 %r14, %tid, 16, %r10;
+    mad.wide.u32 %rd2, %tid, 16, %a1; mad.wide.u32 %rd1, %tid, 16, %a0;
 """
 MATRICES = """
     ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%rd2]; st.shared.v4.b32 [%r14], {%r1, %r2, %r3, %r4}; bar.warp.sync -1;
@@ -378,7 +378,8 @@ def test_cp_async_that_is_refused(body, text, kernels):
 @pytest.mark.parametrize("kernels", [True, False])
 def test_the_async_proxy_and_cp_async(kernels):
     """Copies are marked as the stores of their threads: of the instruction that comes first, and of later ones."""
-    copies = "cp.async.cg.shared.global [%r14], [%rd2], 16; cp.async.cg.shared.global [%r14+512], [%rd2], 16; cp.async.wait_all;"
+    copies = "".join(f"cp.async.cg.shared.global [%r14+{offset}], [%rd2], 16;" for offset in (0, 512))
+    copies += "cp.async.wait_all;"
     for offset in (0, 512):
         body = (
             ROWS + LOOP.format(body=copies, n=3) + "{}" + COPY.format(nbytes=128).replace("[%r10]", f"[%r10+{offset}]")

@@ -65,7 +65,11 @@ def _ordinal(device: DeviceLike) -> int:
     """
     if isinstance(device, str):
         device = torch.device(device)
-    index = device.idx if isinstance(device, torch.cuda.device) else getattr(device, "index", device if isinstance(device, int) else None)
+    index = (
+        device.idx
+        if isinstance(device, torch.cuda.device)
+        else getattr(device, "index", device if isinstance(device, int) else None)
+    )
     if index not in (None, 0, -1):
         raise RuntimeError(f"CUDA error: invalid device ordinal\nThere is one emulated device, cuda:0; got {device}")
     return 0

@@ -1,12 +1,12 @@
 """Products of matrices of half precision on a processor that has no instructions for them.
 
-There torch's CPU kernels multiply such numbers one by one, some fifty times slower than numbers of float32. The products
-are computed in float32 and rounded once, gradients too, which is what a GPU's tensor core does.
+There torch's CPU kernels multiply such numbers one by one, some fifty times slower than numbers of float32. The
+products are computed in float32 and rounded once, gradients too, as a GPU's tensor core does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
@@ -28,8 +28,8 @@ def slow_types() -> set[torch.dtype]:
     return {dtype for dtype, name in supported.items() if not getattr(torch.ops.mkldnn, name)()}
 
 
-def _tensors(values: Any) -> list[torch.Tensor]:
-    found = []
+def _tensors(values: Iterable[Any]) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
     for value in values:
         found += _tensors(value) if isinstance(value, list | tuple) else [value] * isinstance(value, torch.Tensor)
     return found

@@ -227,7 +227,8 @@ static const Window *window_of(const Context *ctx, const Access *access, u64 ran
     return window;
 }
 
-// Marks lanes' store at addresses above `origin`. Returns 0 if Python has to: no mark is live yet, or others have the place.
+// Marks a store of lanes, at addresses above `origin`. Returns 0 if Python has to: no mark is live yet, or others have
+// the place.
 static int marks_store(
     const Context *ctx, s32 pc, u32 mask, StoreMarks *marked, const u64 *at, u64 origin, s64 time
 ) {
@@ -456,8 +457,8 @@ KERNEL(cp_async) {
     return after(ctx, op, answer);
 }
 
-// Performs the copies of lanes that a warp has issued at an instruction. Returns REFUSED if Python has to, 1 if it has to
-// mark what they store, else 0.
+// Performs the copies of lanes that a warp has issued at an instruction. Returns REFUSED if Python has to, 1 if it has
+// to mark what they store, else 0.
 s64 copy_lanes(Context *ctx, s32 pc, const LaneCopies *copies, u32 mask, s64 time) {
     const Window *window = ctx->windows[ctx->rank];
     u64 at[LANES], origin = (u64)ctx->rank << RANK_SHIFT, size = (u64)copies->size;
@@ -465,7 +466,8 @@ s64 copy_lanes(Context *ctx, s32 pc, const LaneCopies *copies, u32 mask, s64 tim
     for (int l = 0; l < LANES; l++) {
         if (!(mask >> l & 1)) continue;
         const Allocation *allocation = copies->counts[l] ? allocation_at(ctx, copies->sources[l]) : 0;
-        if (copies->counts[l] && (!allocation || copies->counts[l] > allocation->end - copies->sources[l])) return REFUSED;
+        if (copies->counts[l] && (!allocation || copies->counts[l] > allocation->end - copies->sources[l]))
+            return REFUSED;
         at[l] = copies->places[l];
         if (touches_barrier(window, at[l] - origin, size)) return REFUSED;
     }

@@ -90,9 +90,11 @@ class Copies:
             events.landed(g.cta, places & 0xFFFFFF, self._found.size, self.issuer)
 
     def _copy_observed(self, mask: int) -> None:
-        """Performs the copies of these lanes by accesses that memories' observers see. Raises Fault for illegal ones."""
+        """Performs the copies of these lanes by accesses that observers see. Raises Fault for illegal ones."""
         size, (g, _) = self._found.size, self.issuer
-        places, sources, counts = (np.ctypeslib.as_array(getattr(self._found, x)) for x in ("places", "sources", "counts"))
+        places, sources, counts = (
+            np.ctypeslib.as_array(getattr(self._found, x)) for x in ("places", "sources", "counts")
+        )
         nbytes, count = _WORDS[size]
         values = np.zeros((count, 32), f"u{nbytes}")
         whole = lanes(mask) & (counts == size)

@@ -16,7 +16,7 @@ _SIZES = {"ca": (4, 8, 16), "cg": (16,)}
 def _parsed(
     code: Code | Assembler, instruction: Instruction, match: re.Match
 ) -> tuple[Address, Address, Immediate, object | None]:
-    """(destination, source, cp-size, src-size or ignore-src if there is one). Raises EmulatorError for other operands."""
+    """(destination, source, cp-size, src-size or ignore-src or None). Raises EmulatorError for other operands."""
     destination, source, size, *options = instruction.operands
     sizes, hinted = _SIZES[match.group("level")], ".L2::cache_hint" in instruction.opcode
     if size.value not in sizes:

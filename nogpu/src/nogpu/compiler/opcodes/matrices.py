@@ -50,9 +50,7 @@ _PADDED = r"b8x16\.(?:b6x16_p32|b4x16_p64)"
 _TRANS = r"(?P<trans>\.trans)?"
 
 ROWS: list[Row] = [
-    _load(
-        rf"(?P<shape>m8n8)\.x(?P<count>1|2|4){_TRANS}{_SHARED}\.b16", "load_matrix", "{trans:b}", kernels=_kernel
-    ),
+    _load(rf"(?P<shape>m8n8)\.x(?P<count>1|2|4){_TRANS}{_SHARED}\.b16", "load_matrix", "{trans:b}", kernels=_kernel),
     _load(rf"(?P<shape>m8n16)\.x(?P<count>1|2|4){_SHARED}\.(?P<format>{_PADDED})", "load_bytes", "{format}"),
     _load(
         rf"(?P<shape>m16n16)\.x(?P<count>1|2)\.trans{_SHARED}\.(?P<format>b8|{_PADDED})",

@@ -68,7 +68,9 @@ def matrices(code: Assembler, store: bool, address: Address, registers: tuple, t
         raise Unsupported
     slots = [place if kind == ROW else -1 for kind, _, place in items] + [-1] * (4 - len(items))
     head = _place(code, "shared", store, address, 8, 2)
-    code.emit_described("store_matrices" if store else "load_matrices", _MATRICES.pack(*head, transposed, len(items), *slots))
+    code.emit_described(
+        "store_matrices" if store else "load_matrices", _MATRICES.pack(*head, transposed, len(items), *slots)
+    )
 
 
 def cp_async(code: Assembler, target: Address, source: Address, size: int, counts: object | None) -> None:
