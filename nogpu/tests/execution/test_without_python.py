@@ -1,5 +1,5 @@
-"""Work that compiled code does alone: accesses to a cluster's shared memory, marked stores, matrices, cp.async, reads of
-the clock.
+"""Work that compiled code does alone: accesses to a cluster's shared memory, marked stores, matrices, cp.async, and
+reads of the clock.
 """
 
 import gc
