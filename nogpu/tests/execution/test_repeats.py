@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from nogpu.cuda.backends import Emulated
+from nogpu.execution import device as device_module
 from nogpu.execution import repeats
 from nogpu.execution.device import Device
 from nogpu.execution.repeats import Repeats
@@ -29,7 +31,7 @@ class Memory:
     """Words of the device's memory, and how many launches have really run."""
 
     def __init__(self, monkeypatch, schedules=("late",)):
-        monkeypatch.setattr(repeats, "BYTES_PER_SECOND", float("inf"))
+        monkeypatch.setattr(repeats, "SHARE", 1e9)
         self.device = Device(schedules)
         self.device.repeats = Repeats(self.device.memory)
         self.words = [np.zeros(32, np.uint32) for _ in range(3)]
@@ -155,3 +157,63 @@ def test_short_launches_and_large_memories_are_left_alone(memory, monkeypatch):
     monkeypatch.setattr(repeats, "BYTES_PER_SECOND", 0)
     memory.launch(entry(PLUS_ONE), 0, 1, times=4)
     assert memory.ran == 8
+
+
+@pytest.fixture
+def guarded(memory, monkeypatch):
+    """Memory that the host's code cannot reach."""
+    monkeypatch.setattr(device_module, "_current", memory.device)
+    for words in memory.words:
+        memory.device.memory.at(words.ctypes.data, words.nbytes, "store").is_guarded = True
+    return memory
+
+
+@pytest.fixture
+def compared(monkeypatch):
+    """The addresses that are compared."""
+    addresses, compare = [], repeats._compare
+    monkeypatch.setattr(repeats, "_compare", lambda first, *rest: addresses.append(first) or compare(first, *rest))
+    return addresses
+
+
+def test_guarded_memory_that_nothing_has_written_is_not_compared(guarded, compared):
+    kernel = entry(PLUS_ONE)
+    guarded.launch(kernel, 0, 1, times=2)
+    compared.clear()
+    guarded.launch(kernel, 0, 1, times=9)
+    assert guarded.ran == 2 and compared == []
+
+
+@pytest.mark.parametrize("written", [0, 1, 2])
+def test_a_write_to_guarded_memory_counts(guarded, compared, written):
+    """Of the same bytes, the launch need not run; of others it does."""
+    kernel, backend = entry(PLUS_ONE), Emulated()
+    address = guarded.words[written].ctypes.data
+    guarded.launch(kernel, 0, 1, times=3)
+    backend.copy(address, guarded.words[written].copy().ctypes.data, 4, 1)
+    compared.clear()
+    guarded.launch(kernel, 0, 1)
+    assert guarded.ran == 2 and compared == [address]
+    backend.fill(address, 41, 1, 4)
+    guarded.launch(kernel, 0, 1)
+    assert guarded.ran == 3 and guarded.words[1][0] == guarded.words[0][0] + 1
+
+
+def test_a_fill_is_left_out_only_while_nothing_has_written(guarded):
+    backend, address = Emulated(), guarded.words[0].ctypes.data
+    for expected in (32, 32):
+        backend.fill(address, 0, 32, 4)
+        guarded.launch(entry(COUNT), 0)
+        assert guarded.words[0][0] == expected
+    for value in (5, 6, 5):
+        backend.fill(address, value, 32, 4)
+        assert set(guarded.words[0]) == {value}
+    backend.copy(address, np.arange(32, dtype=np.uint32).ctypes.data, 128, 1)
+    backend.fill(address, 5, 32, 4)
+    assert set(guarded.words[0]) == {5}
+    backend.view(address, 128, "store")[:] = 1
+    backend.fill(address, 5, 32, 4)
+    assert set(guarded.words[0]) == {5}
+    guarded.words[0][:] = 7  # what no host can do: the fill is left out
+    backend.fill(address, 5, 32, 4)
+    assert set(guarded.words[0]) == {7}

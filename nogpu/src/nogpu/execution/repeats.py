@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nogpu.execution.launch import Launch
+from nogpu.hardware.allocations import Allocation
 from nogpu.hardware.counters import LaunchCounters
 from nogpu.hardware.program import Program
 from nogpu.hardware.properties import DeviceProperties
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
 STEADY = {"late", "eager"}  # schedules whose order of events is the same each time
 BYTES = 1 << 30  # largest memory that is copied
-BYTES_PER_SECOND = 5e8  # a launch has to take so long by memory's size: comparing it takes a tenth of that
+SHARE = 0.1  # of the seconds of launches that have run, or need not have: what copies and comparisons may take
+BYTES_PER_SECOND = 1e9  # at least, of a copy or a comparison
 ATTEMPTS = 3  # copies of memory in a row that have saved no launch, after which a launch is always run
 LAUNCHES = 1024  # number of launches that are remembered
 SKIPPED = (
@@ -53,13 +55,47 @@ class _Known:
     """Its counters, if it changes nothing of the memory that is kept."""
 
 
+class _Copy:
+    """The bytes of an allocation, and the state in which it has had them."""
+
+    def __init__(self, allocation: Allocation) -> None:
+        self.allocation = allocation
+        self.data = allocation.data.copy()
+        self.state: tuple[int, int] | None = None
+        """Numbers of launches and of other writes, with which a guarded allocation has not changed since."""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """First address and end."""
+        return self.allocation.start, self.allocation.end
+
+    def of(self, allocation: Allocation) -> None:
+        """Goes over to an allocation at the same place."""
+        if allocation is not self.allocation:
+            self.allocation, self.state = allocation, None
+
+    def is_current(self, launches: int) -> bool:
+        """True if the allocation is known to have these bytes."""
+        return self.allocation.is_guarded and self.state == (launches, self.allocation.writes)
+
+    def has_same(self, launches: int) -> bool:
+        """True if the allocation has these bytes."""
+        if self.is_current(launches):
+            return True
+        if _compare(self.allocation.start, self.data.ctypes.data, self.data.size):
+            return False
+        self.state = launches, self.allocation.writes
+        return True
+
+
 class Repeats:
     """Copy of a memory, and the launches that leave it as it is."""
 
     def __init__(self, memory: GlobalMemory) -> None:
         self._memory = memory
-        self._copies: list[tuple[int, np.ndarray]] = []  # address and bytes of each allocation
+        self._copies: list[_Copy] = []
         self._known: dict[object, _Known] = {}
+        self._seconds = 0.0  # that copies and comparisons may still take
         self.skipped = 0  # number of launches that have not run again
 
     def run(
@@ -77,47 +113,63 @@ class Repeats:
                 del self._known[next(iter(self._known))]
             known = self._known[key] = _Known(launch.program, _only_stores(launch.program))
             return self._timed(known, run)
-        live = self._live(launch)
-        size = sum(nbytes for _, nbytes in live)
-        if not known.may_repeat or known.attempts == ATTEMPTS or size > min(BYTES, known.seconds * BYTES_PER_SECOND):
+        if not known.may_repeat or known.attempts == ATTEMPTS:
             return self._timed(known, run)
-        if not self._is_as_kept(live):
+        start = time.perf_counter()
+        live = self._live(launch)
+        are_there = self._are_at(live)
+        pending = [copy.place for copy in self._copies if not copy.is_current(self._memory.launches)]
+        nbytes = sum(end - first for first, end in (pending if are_there else ((x.start, x.end) for x in live)))
+        if nbytes > min(BYTES, self._seconds * BYTES_PER_SECOND):
+            return self._timed(known, run)
+        if not are_there or not self._is_as_kept():
             self._keep(live)
         elif known.counters is not None:
             known.attempts = 0
             self.skipped += 1
             if self.skipped == 1:
                 print(SKIPPED, file=sys.stderr)
+            self._seconds += SHARE * known.seconds - (time.perf_counter() - start)
             return known.counters
         known.attempts += 1
+        self._seconds -= time.perf_counter() - start
         counters = self._timed(known, run)
-        if self._is_as_kept(live):
+        start = time.perf_counter()
+        if self._are_at(self._live(launch)) and self._is_as_kept():
             known.counters = counters
         else:
             self._copies = []
+        self._seconds -= time.perf_counter() - start
         return counters
 
     def _timed(self, known: _Known, run: Callable[[], list[LaunchCounters]]) -> list[LaunchCounters]:
         start = time.perf_counter()
         counters = run()
         known.seconds = time.perf_counter() - start
+        self._seconds += SHARE * known.seconds
         return counters
 
-    def _live(self, launch: Launch) -> list[tuple[int, int]]:
-        """(address, bytes) of each live allocation, without the launch's parameters."""
+    def _live(self, launch: Launch) -> list[Allocation]:
+        """The live allocations, without the launch's parameters."""
         own = launch.parameters.ctypes.data
-        return [(each.start, each.end - each.start) for each in self._memory.snapshot()[1] if each.start != own]
+        return [each for each in self._memory.snapshot()[1] if each.start != own]
 
-    def _is_as_kept(self, live: list[tuple[int, int]]) -> bool:
-        if live != [(start, copy.size) for start, copy in self._copies]:
+    def _are_at(self, live: list[Allocation]) -> bool:
+        """True if the copies are of allocations at the same places. They go over to these."""
+        if [copy.place for copy in self._copies] != [(each.start, each.end) for each in live]:
             return False
-        return not any(_compare(start, copy.ctypes.data, copy.size) for start, copy in self._copies)
+        for copy, allocation in zip(self._copies, live):
+            copy.of(allocation)
+        return True
 
-    def _keep(self, live: list[tuple[int, int]]) -> None:
+    def _is_as_kept(self) -> bool:
+        return all(copy.has_same(self._memory.launches) for copy in self._copies)
+
+    def _keep(self, live: list[Allocation]) -> None:
         """Copies the memory. No launch is known to leave it as it is."""
         for known in self._known.values():
             known.counters = None
-        self._copies = [(start, self._memory.at(start, nbytes, "load").data.copy()) for start, nbytes in live]
+        self._copies = [_Copy(each) for each in live]
 
 
 def _only_stores(program: Program) -> bool:

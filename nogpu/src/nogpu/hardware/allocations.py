@@ -26,7 +26,19 @@ _HOST = np.ctypeslib.as_array((ctypes.c_uint8 * (_HOST_END - _HOST_FIRST)).from_
 class Allocation:
     """Range of host addresses that a kernel may read and, if the range is `writable`, write."""
 
-    __slots__ = ("data", "end", "frozen", "name", "start", "view", "words", "writable")
+    __slots__ = (
+        "data",
+        "end",
+        "filled",
+        "frozen",
+        "is_guarded",
+        "name",
+        "start",
+        "view",
+        "words",
+        "writable",
+        "writes",
+    )
 
     def __init__(self, start: int, nbytes: int, name: str, writable: bool):
         self.start = start
@@ -38,6 +50,9 @@ class Allocation:
         self.view = data.data if writable else self.frozen
         self.data = data if writable else np.frombuffer(self.view, np.uint8)
         self.words: dict[tuple[int, int], Words] = {}
+        self.is_guarded = False  # the host's code cannot reach the bytes: only launches and what counts in `writes` do
+        self.writes = 0  # copies, fills and library calls that have written to a guarded allocation
+        self.filled: object = None  # the fill that nothing has written since, and the state of the memory behind it
 
     def lanes(self, nbytes: int, count: int) -> Words:
         """Words of `count` elements of `nbytes` bytes in the allocation, for lanes' addresses (uint64)."""
@@ -64,6 +79,7 @@ class Allocations:
         self._found: tuple[int, dict[int, Allocation]] = (0, {})  # version, and allocations by address
         self._recent = NO_ALLOCATION
         self._freed: deque[tuple[int, int, str, str]] = deque(maxlen=FREED_LIMIT)  # start, end, text, freeing line
+        self.launches = 0  # number of chains of launches that have run, and may have written
 
     def register(self, address: int, nbytes: int, name: str = "", writable: bool = True) -> None:
         """Makes `nbytes` >= 1 bytes from `address` accessible.
