@@ -15,8 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from nogpu.execution.launch import Launch
 from nogpu.hardware.allocations import Allocation
 from nogpu.hardware.counters import LaunchCounters
