@@ -79,6 +79,11 @@ class Context(ctypes.Structure):
 
 
 @headers.mirrors("native/engine.h")
+class Parted(ctypes.Structure):
+    """Groups into which compiled code has parted a warp."""
+
+
+@headers.mirrors("native/engine.h")
 class Barrier(ctypes.Structure):
     """Part of an mbarrier that compiled code shares (`mbarriers.MBarrier`)."""
 
