@@ -299,12 +299,14 @@ static void mark(u8 *marks, const u64 *at, u32 mask, u64 width) {
 static int global_is_plain(
     Context *ctx, const Access *access, const u64 *at, u32 mask, u64 low, u64 high, u64 width, u64 run
 ) {
-    Allocation *allocation = allocation_at(ctx, low);
+    Allocation *allocation = find_allocation(ctx, low);
     if (!allocation || high > allocation->end || width > allocation->end - high) return 0;
+    s64 first = (s64)(low - allocation->start), end = (s64)(high + width - allocation->start);
+    if (first < allocation->first) allocation->first = first;
+    if (end > allocation->last) allocation->last = end;
     if (!access->is_store) return 1;
     if (!allocation->writable) return 0;
     if (!allocation->marks) return 1;
-    s64 first = (s64)(low - allocation->start), end = (s64)(high + width - allocation->start);
     if (first < allocation->low) allocation->low = first;
     if (end > allocation->high) allocation->high = end;
     if (access->uniform) mask = 1;
@@ -413,7 +415,7 @@ KERNEL(atomic) {
     }
     if (bits & (width - 1)) return to_python(ctx, op);
     if (is_global) {
-        Allocation *allocation = allocation_at(ctx, low);
+        Allocation *allocation = find_allocation(ctx, low);
         if (!allocation || high > allocation->end || width > allocation->end - high || !allocation->writable)
             return to_python(ctx, op);
     } else if (ctx->windows[ctx->rank]->marked || !shared_is_plain(ctx, op, at, low, high, width)) {

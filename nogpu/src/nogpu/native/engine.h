@@ -22,6 +22,8 @@ typedef struct {
     s64 requested;       // bytes of the stores
     s64 low, high;       // offsets: all marks that stores have set are in [low, high)
     s64 writable;
+    s64 first, last;     // offsets: all that threads have loaded, stored or changed, if not is_whole, is in [first, last)
+    s64 is_whole;        // nonzero if any of it may have been accessed
 } Allocation;
 
 typedef struct Context Context;
@@ -191,8 +193,8 @@ enum { KEEPS = 8, TO_ROW = 16 };  // flags: inactive lanes keep their value; the
 #define KERNEL(NAME) const Op *k_##NAME(Context *restrict ctx, const Op *restrict op)
 #define AT(T, x) ((T *)(ctx->file + op->x))
 
-// The live allocation that holds an address, 0 if there is none.
-static inline Allocation *allocation_at(Context *ctx, u64 address) {
+// The live allocation that holds an address, 0 if there is none. Who accesses it notes which bytes.
+static inline Allocation *find_allocation(Context *ctx, u64 address) {
     Allocation *all = ctx->allocations, *recent = &all[ctx->recent];
     if (recent->start <= address && address < recent->end) return recent;
     s64 low = 0, high = ctx->allocation_count;
@@ -204,6 +206,13 @@ static inline Allocation *allocation_at(Context *ctx, u64 address) {
     if (low == 0 || address >= all[low - 1].end) return 0;
     ctx->recent = low - 1;
     return &all[low - 1];
+}
+
+// As `find_allocation`, for any access.
+static inline Allocation *allocation_at(Context *ctx, u64 address) {
+    Allocation *found = find_allocation(ctx, address);
+    if (found) found->is_whole = 1;
+    return found;
 }
 
 // Ends the turn, and its segment, with a result.
