@@ -67,7 +67,9 @@ def test_the_order_is_that_of_python(name, schedule, pythons):
 
 @pytest.mark.parametrize("kernels", [True, False])
 def test_a_fault_of_some_lanes_names_its_place(kernels):
-    body = LOOP.format(at="A", body="setp.eq.u32 %p2, %r5, 4; @%p2 mov.b64 %rd1, 64; st.global.b32 [%rd1], %r5;", n="%r4")
+    body = LOOP.format(
+        at="A", body="setp.eq.u32 %p2, %r5, 4; @%p2 mov.b64 %rd1, 64; st.global.b32 [%rd1], %r5;", n="%r4"
+    )
     out = np.zeros((CTAS, THREADS), np.uint32)
     with pytest.raises(EmulatorError, match="store of 4 bytes at 0x40") as error:
         launch(HEAD + body, out, grid=CTAS, threads=THREADS, kernels=kernels)

@@ -19,7 +19,8 @@ PLUS_ONE = """
 READ = """
 .visible .entry k(.param .u64 from, .param .u64 out) .reqntid 32, 1, 1
 {{ .reg .pred %p<2>; .reg .b32 %r<9>; .reg .b64 %rd<4>; .shared .align 16 .b8 s[64];
-  ld.param.b64 %rd1, [from]; ld.param.b64 %rd2, [out]; mov.u32 %r3, s; mov.u32 %r2, %tid.x; {} st.global.b32 [%rd2], %r1; ret; }}
+  ld.param.b64 %rd1, [from]; ld.param.b64 %rd2, [out]; mov.u32 %r3, s; mov.u32 %r2, %tid.x; {}
+  st.global.b32 [%rd2], %r1; ret; }}
 """
 ACCESSES = [
     "ld.global.b32 %r1, [%rd1+20];",

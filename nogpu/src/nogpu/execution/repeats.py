@@ -1,9 +1,9 @@
 """Launches that need not run again: the same launch has changed no byte of the same memory.
 
-Benchmarks launch a kernel with the same arguments many times. A kernel's stores depend on its parameters and on the bytes
-of global memory that it loads alone, unless it reads a clock, and the order of events that `late` and `eager` take is the
-same each time. So a launch that has left the bytes that it accesses as it found them does so again, as long as these are
-the same, whatever happens to others.
+Benchmarks launch a kernel with the same arguments many times. A kernel's stores depend on its parameters and on the
+bytes of global memory that it loads alone, unless it reads a clock, and the order of events under `late` and `eager`
+is the same each time. So a launch that has left the bytes that it accesses as it found them does so again, as long as
+these are the same, whatever happens to others.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SKIPPED = (
     "(NOGPU_EVERY_LAUNCH=1) runs them"
 )
 _OTHER_EFFECTS = re.compile(r"%clock|%globaltimer|%gridid|vprintf")
-# Instructions whose accesses are not noted each time: what is known of a tensor map or texture is kept between launches.
+# Instructions whose accesses are not noted each time: what is known of tensor maps and textures outlives a launch.
 _BY_DESCRIPTION = re.compile(r"\btensor|tensormap|^(@\S+ )?(tex|tld4|suld|sust|sured)\b")
 
 _compare = ctypes.CDLL(None).memcmp
@@ -152,8 +152,8 @@ class Repeats:
 
 
 def _traits(program: Program) -> tuple[bool, bool]:
-    """(True if a kernel's results are stores, and depend on its parameters and global memory alone; True if what it accesses
-    is noted each time).
+    """(True if a kernel's results are stores, and depend on its parameters and global memory alone; True if what it
+    accesses is noted each time).
     """
     texts = [instruction.text for instruction in program.entry.instructions]
     return not any(map(_OTHER_EFFECTS.search, texts)), not any(map(_BY_DESCRIPTION.search, texts))

@@ -21,8 +21,8 @@ from nogpu.execution.machine import Machine
 from nogpu.execution.meter import Meter, Tally
 from nogpu.execution.replay import ReplayMachine
 from nogpu.execution.workers import Report, Task, run_forked
-from nogpu.hardware.async_operations import Schedule
 from nogpu.hardware.allocations import Reached
+from nogpu.hardware.async_operations import Schedule
 from nogpu.hardware.counters import LaunchCounters
 from nogpu.hardware.grid import Grid
 from nogpu.hardware.memory import GlobalMemory
@@ -181,7 +181,9 @@ class Runner:
 
         def sent(report: Report, schedule: str, tally: Tally, part: int) -> list[_Sent]:
             return [
-                _Sent(r.counters, r.traffic.packed_loads(), journal(r.traffic), r.seconds, r.records, r.touched, r.reached)
+                _Sent(
+                    r.counters, r.traffic.packed_loads(), journal(r.traffic), r.seconds, r.records, r.touched, r.reached
+                )
                 for r in self.execute(chain, schedule, Meter(tally, part, report), (part, shares))
             ]
 
