@@ -207,15 +207,14 @@ class Emulated:
         if address % size:
             raise misaligned("fill", address, size)
         if nbytes:
-            memory = Device.current().memory
-            words = memory.at(address, nbytes, "store")
+            words = Device.current().memory.at(address, nbytes, "store")
             queues.accessed(queue, "a fill", writes=[queues.run_of(address, nbytes)])
             fill = address, nbytes, size, filler
-            if words.is_guarded and words.filled == (fill, words.writes, memory.launches):
+            if words.is_guarded and words.filled == (fill, words.writes):
                 return
             words.data[address - words.start :][:nbytes].view(_WORDS[size])[:] = filler
             words.writes += 1
-            words.filled = fill, words.writes, memory.launches
+            words.filled = fill, words.writes
 
     def view(self, address: int, nbytes: int, access: str) -> np.ndarray:
         """Bytes of device memory, as an array of uint8 that shares it. access: "load" or "store", which is checked."""

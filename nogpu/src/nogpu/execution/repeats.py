@@ -1,8 +1,9 @@
 """Launches that need not run again: the same launch has changed no byte of the same memory.
 
-Benchmarks launch a kernel with the same arguments many times. A kernel's stores depend on its parameters and on global
-memory alone, unless it reads a clock, and the order of events that `late` and `eager` take is the same each time. So a
-launch that has left global memory as it found it does so again, as long as memory is the same.
+Benchmarks launch a kernel with the same arguments many times. A kernel's stores depend on its parameters and on the
+bytes of global memory that it loads alone, unless it reads a clock, and the order of events under `late` and `eager`
+is the same each time. So a launch that has left the bytes that it accesses as it found them does so again, as long as
+these are the same, whatever happens to others.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nogpu.execution.launch import Launch
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.memory import GlobalMemory
 
 STEADY = {"late", "eager"}  # schedules whose order of events is the same each time
-BYTES = 1 << 30  # largest memory that is copied
+BYTES = 1 << 30  # most bytes that are copied, of all launches
 SHARE = 0.1  # of the seconds of launches that have run, or need not have: what copies and comparisons may take
 BYTES_PER_SECOND = 1e9  # at least, of a copy or a comparison
 ATTEMPTS = 3  # copies of memory in a row that have saved no launch, after which a launch is always run
@@ -35,9 +36,38 @@ SKIPPED = (
     "(NOGPU_EVERY_LAUNCH=1) runs them"
 )
 _OTHER_EFFECTS = re.compile(r"%clock|%globaltimer|%gridid|vprintf")
+# Instructions whose accesses are not noted each time: what is known of tensor maps and textures outlives a launch.
+_BY_DESCRIPTION = re.compile(r"\btensor|tensormap|^(@\S+ )?(tex|tld4|suld|sust|sured)\b")
 
 _compare = ctypes.CDLL(None).memcmp
 _compare.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
+
+
+Places = list[tuple[int, int]]
+"""(address, number of bytes) of each range of memory."""
+
+
+class _Copy:
+    """Copy of bytes of an allocation."""
+
+    def __init__(self, allocation: Allocation, address: int, nbytes: int) -> None:
+        self.address = address
+        self.data = allocation.bytes_at(address, nbytes).copy()
+        self._same: tuple[Allocation | None, int] = None, 0  # allocation, and number of writes to it, last seen alike
+
+    def is_current(self, allocation: Allocation) -> bool:
+        """True if the allocation at the address is known to have these bytes: nothing has written to it since."""
+        same, writes = self._same
+        return allocation.is_guarded and allocation is same and allocation.writes == writes
+
+    def is_of(self, allocation: Allocation) -> bool:
+        """True if the allocation at the address has these bytes."""
+        if self.is_current(allocation):
+            return True
+        if _compare(self.address, self.data.ctypes.data, self.data.size):
+            return False
+        self._same = allocation, allocation.writes
+        return True
 
 
 @dataclass
@@ -47,51 +77,29 @@ class _Known:
     program: Program  # kept, since the key has its id
     may_repeat: bool
     """False if the kernel reads a clock or prints."""
+    notes_accesses: bool
+    """False if all of memory counts as accessed."""
     seconds: float = 0.0
     attempts: int = 0
-    counters: list[LaunchCounters] | None = None
-    """Its counters, if it changes nothing of the memory that is kept."""
-
-
-class _Copy:
-    """The bytes of an allocation, and the state in which it has had them."""
-
-    def __init__(self, allocation: Allocation) -> None:
-        self.allocation = allocation
-        self.data = allocation.data.copy()
-        self.state: tuple[int, int] | None = None
-        """Numbers of launches and of other writes, with which a guarded allocation has not changed since."""
+    reached: tuple[Places, Places] = ([], [])
+    """Allocations that it has accessed when it ran last, and the bytes of them."""
+    kept: tuple[Places, Places] = ([], [])
+    """The same, for which there are copies."""
+    copies: list[_Copy] | None = None
+    """These bytes, which the launch leaves as they are."""
+    counters: list[LaunchCounters] = field(default_factory=list)
+    """Its counters, if there are copies."""
 
     @property
-    def place(self) -> tuple[int, int]:
-        """First address and end."""
-        return self.allocation.start, self.allocation.end
-
-    def of(self, allocation: Allocation) -> None:
-        """Goes over to an allocation at the same place."""
-        if allocation is not self.allocation:
-            self.allocation, self.state = allocation, None
-
-    def is_current(self, launches: int) -> bool:
-        """True if the allocation is known to have these bytes."""
-        return self.allocation.is_guarded and self.state == (launches, self.allocation.writes)
-
-    def has_same(self, launches: int) -> bool:
-        """True if the allocation has these bytes."""
-        if self.is_current(launches):
-            return True
-        if _compare(self.allocation.start, self.data.ctypes.data, self.data.size):
-            return False
-        self.state = launches, self.allocation.writes
-        return True
+    def copied(self) -> int:
+        return sum(copy.data.size for copy in self.copies or ())
 
 
 class Repeats:
-    """Copy of a memory, and the launches that leave it as it is."""
+    """Launches that have run, and copies of what they have left as it was."""
 
     def __init__(self, memory: GlobalMemory) -> None:
         self._memory = memory
-        self._copies: list[_Copy] = []
         self._known: dict[object, _Known] = {}
         self._seconds = 0.0  # that copies and comparisons may still take
         self.skipped = 0  # number of launches that have not run again
@@ -109,67 +117,80 @@ class Repeats:
         if known is None:
             if len(self._known) == LAUNCHES:
                 del self._known[next(iter(self._known))]
-            known = self._known[key] = _Known(launch.program, _only_stores(launch.program))
-            return self._timed(known, run)
+            known = self._known[key] = _Known(launch.program, *_traits(launch.program))
+            return self._timed(known, launch, run)
         if not known.may_repeat or known.attempts == ATTEMPTS:
-            return self._timed(known, run)
-        start = time.perf_counter()
+            return self._timed(known, launch, run)
+        began = time.perf_counter()
         live = self._live(launch)
-        are_there = self._are_at(live)
-        pending = [copy.place for copy in self._copies if not copy.is_current(self._memory.launches)]
-        nbytes = sum(end - first for first, end in (pending if are_there else ((x.start, x.end) for x in live)))
-        if nbytes > min(BYTES, self._seconds * BYTES_PER_SECOND):
-            return self._timed(known, run)
-        if not are_there or not self._is_as_kept():
-            self._keep(live)
-        elif known.counters is not None:
+        if self._is_as_kept(known, live):
             known.attempts = 0
             self.skipped += 1
             if self.skipped == 1:
                 print(SKIPPED, file=sys.stderr)
-            self._seconds += SHARE * known.seconds - (time.perf_counter() - start)
+            self._seconds += SHARE * known.seconds - (time.perf_counter() - began)
             return known.counters
+        known.copies = None
+        size = sum(nbytes for _, nbytes in known.reached[1])
+        if not self._is_afforded(size) or not live.issuperset(known.reached[0]):
+            self._seconds -= time.perf_counter() - began
+            return self._timed(known, launch, run)
         known.attempts += 1
-        self._seconds -= time.perf_counter() - start
-        counters = self._timed(known, run)
-        start = time.perf_counter()
-        if self._are_at(self._live(launch)) and self._is_as_kept():
-            known.counters = counters
-        else:
-            self._copies = []
-        self._seconds -= time.perf_counter() - start
-        return counters
+        self._make_room(size)
+        known.kept = known.reached
+        copies = [_Copy(self._memory.at(*place, "load"), *place) for place in known.kept[1]]
+        self._seconds -= time.perf_counter() - began
+        known.counters = self._timed(known, launch, run)
+        began = time.perf_counter()
+        known.copies = copies if known.reached == known.kept else None
+        if not self._is_as_kept(known, self._live(launch)):
+            known.copies = None
+        self._seconds -= time.perf_counter() - began
+        return known.counters
 
-    def _timed(self, known: _Known, run: Callable[[], list[LaunchCounters]]) -> list[LaunchCounters]:
+    def _is_afforded(self, nbytes: int) -> bool:
+        """True if so many bytes may be copied or compared."""
+        return nbytes <= BYTES and (not nbytes or nbytes <= self._seconds * BYTES_PER_SECOND)
+
+    def _is_as_kept(self, known: _Known, live: set[tuple[int, int]]) -> bool:
+        """True if there are copies of what a launch accesses, and memory is the same. live: all allocations."""
+        if known.copies is None or not live.issuperset(known.kept[0]):
+            return False
+        found = [self._memory.holding(copy.address) for copy in known.copies]
+        return all(copy.is_of(allocation) for copy, allocation in zip(known.copies, found))
+
+    def _timed(self, known: _Known, launch: Launch, run: Callable[[], list[LaunchCounters]]) -> list[LaunchCounters]:
         start = time.perf_counter()
         counters = run()
         known.seconds = time.perf_counter() - start
         self._seconds += SHARE * known.seconds
+        live = sorted(self._live(launch))
+        if known.notes_accesses:
+            found = [
+                ((at, nbytes), (at + min(first for first, _ in ends), max(end for _, end in ends) - min(ends)[0]))
+                for at, nbytes in live
+                if (ends := [each[at] for each in launch.reached if at in each])
+            ]
+            known.reached = [whole for whole, _ in found], [part for _, part in found]
+        else:
+            known.reached = live, live
         return counters
 
-    def _live(self, launch: Launch) -> list[Allocation]:
-        """The live allocations, without the launch's parameters."""
+    def _live(self, launch: Launch) -> set[tuple[int, int]]:
+        """(address, bytes) of each live allocation, without the launch's parameters."""
         own = launch.parameters.ctypes.data
-        return [each for each in self._memory.snapshot()[1] if each.start != own]
+        return {(each.start, each.end - each.start) for each in self._memory.snapshot()[1] if each.start != own}
 
-    def _are_at(self, live: list[Allocation]) -> bool:
-        """True if the copies are of allocations at the same places. They go over to these."""
-        if [copy.place for copy in self._copies] != [(each.start, each.end) for each in live]:
-            return False
-        for copy, allocation in zip(self._copies, live):
-            copy.of(allocation)
-        return True
-
-    def _is_as_kept(self) -> bool:
-        return all(copy.has_same(self._memory.launches) for copy in self._copies)
-
-    def _keep(self, live: list[Allocation]) -> None:
-        """Copies the memory. No launch is known to leave it as it is."""
-        for known in self._known.values():
-            known.counters = None
-        self._copies = [_Copy(each) for each in live]
+    def _make_room(self, size: int) -> None:
+        """Forgets the copies of other launches if there are too many."""
+        if size + sum(known.copied for known in self._known.values()) > BYTES:
+            for known in self._known.values():
+                known.copies = None
 
 
-def _only_stores(program: Program) -> bool:
-    """True if a kernel's results are stores, and depend on its parameters and global memory alone."""
-    return not any(_OTHER_EFFECTS.search(instruction.text) for instruction in program.entry.instructions)
+def _traits(program: Program) -> tuple[bool, bool]:
+    """(True if a kernel's results are stores, and depend on its parameters and global memory alone; True if what it
+    accesses is noted each time).
+    """
+    texts = [instruction.text for instruction in program.entry.instructions]
+    return not any(map(_OTHER_EFFECTS.search, texts)), not any(map(_BY_DESCRIPTION.search, texts))
