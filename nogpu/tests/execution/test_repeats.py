@@ -283,3 +283,27 @@ def test_a_fill_is_left_out_only_while_nothing_has_written(guarded):
     guarded.words[0][:] = 7  # what no host can do: the fill is left out
     backend.fill(address, 5, 32, 4)
     assert set(guarded.words[0]) == {7}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_launch_that_writes_to_guarded_memory_counts(guarded, workers, monkeypatch):
+    monkeypatch.setattr(runs, "SPLIT_SECONDS", 0.0)
+    guarded.device.workers = workers
+    kernel, other = entry(PLUS_ONE), entry(PLUS_ONE.replace("add.s32 %r1, %r1, 1", "add.s32 %r1, %r1, 2"))
+    guarded.launch(kernel, 0, 1, times=3)
+    for schedules in (("late",), ("late", "eager")):
+        guarded.launch(other, 2, 0, schedules=schedules)
+        guarded.words[2][0] += 5  # nobody looks at what the host cannot change
+        guarded.launch(kernel, 0, 1, times=3)
+        assert guarded.words[1][0] == guarded.words[0][0] + 1 == guarded.words[2][0] - 2
+
+
+def test_a_launch_that_has_failed_counts(guarded):
+    kernel = entry(PLUS_ONE)
+    fails = entry(ONE_WORD.format("st.global.b32 [%rd1], 9; mov.b64 %rd1, 64; st.global.b32 [%rd1], 7;"))
+    guarded.launch(kernel, 0, 1, times=3)
+    with pytest.raises(EmulatorError):
+        guarded.launch(fails, 0)
+    assert guarded.words[0][0] == 9
+    guarded.launch(kernel, 0, 1)
+    assert guarded.words[1][0] == 10
