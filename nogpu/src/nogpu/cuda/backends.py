@@ -43,9 +43,11 @@ def integer(value: Any, what: str, low: int = 0, high: int = (1 << 64) - 1) -> i
 
 
 class Guard(NamedTuple):
-    """Functions that keep the host's code off device memory; begin takes (address, bytes), end the address."""
+    """Functions that keep the host's code off device memory; begin takes (address, bytes), and returns False if it
+    guards as much as it can already; end takes the address.
+    """
 
-    begin: Callable[[int, int], None]
+    begin: Callable[[int, int], bool]
     end: Callable[[int], None]
 
 
@@ -122,9 +124,9 @@ class Emulated:
         except MemoryError:
             raise Fault(f"size {nbytes}: this machine has not that much memory") from None
         address = buffer.ctypes.data + -buffer.ctypes.data % alignment
-        if guard:
-            guard.begin(address, nbytes)
+        is_guarded = guard is not None and guard.begin(address, nbytes)
         device.memory.register(address, nbytes, name or f"cuMemAlloc({nbytes})")
+        device.memory.at(address, nbytes, "store").is_guarded = is_guarded
         device.leave_unwritten(address, nbytes)
         self._buffers[address] = buffer, nbytes
         if queue is not None:
@@ -194,6 +196,7 @@ class Emulated:
         queues.accessed(of, "a copy", *([queues.run_of(address, nbytes)] for address, _ in sides))
         if memory.allocation(sides[1][0]) is None or (queue is None and number != WITHIN_DEVICE):
             queues.waited(of)
+        memory.holding(sides[1][0]).writes += 1
         ctypes.memmove(sides[1][0], sides[0][0], nbytes)
 
     def fill(self, pointer: SupportsInt, value: int, count: int, size: int, queue: int = queues.LEGACY) -> None:
@@ -206,11 +209,17 @@ class Emulated:
         if nbytes:
             words = Device.current().memory.at(address, nbytes, "store")
             queues.accessed(queue, "a fill", writes=[queues.run_of(address, nbytes)])
+            fill = address, nbytes, size, filler
+            if words.is_guarded and words.filled == (fill, words.writes):
+                return
             words.data[address - words.start :][:nbytes].view(_WORDS[size])[:] = filler
+            words.writes += 1
+            words.filled = fill, words.writes
 
     def view(self, address: int, nbytes: int, access: str) -> np.ndarray:
         """Bytes of device memory, as an array of uint8 that shares it. access: "load" or "store", which is checked."""
         found = Device.current().memory.at(address, nbytes, access)
+        found.writes += access == "store"
         return found.data[address - found.start :][:nbytes]
 
     def variable(self, module: Module, name: str) -> tuple[int, int]:

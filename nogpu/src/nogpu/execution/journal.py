@@ -86,6 +86,7 @@ def settle(memory: Allocations, runs: Mapping[str, Sequence[Journal]], kernel: s
     """
     for allocation, origin, image in agree(memory, runs, kernel):
         allocation.data[origin : origin + len(image)] = image
+        allocation.writes += 1
 
 
 def agree(

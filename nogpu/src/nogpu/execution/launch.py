@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
 from nogpu.hardware import events
-from nogpu.hardware.allocations import Allocations
+from nogpu.hardware.allocations import Allocations, Reached
 from nogpu.hardware.program import Program
 from nogpu.hardware.properties import LaunchConfig
 from nogpu.ptx.module import Entry
@@ -93,6 +93,8 @@ class Launch:
     """Result of `Queues.submitted`, or None."""
     touched: Any = None
     """Accesses of the launch, as `Queues.accessed` takes them."""
+    reached: list[Reached] = field(default_factory=list)
+    """Bytes of global memory that it may have accessed, by run."""
 
     def followed_by(self, schedule: str) -> Sanitizer | None:
         """Sanitizer that follows the launch under a schedule, or None."""

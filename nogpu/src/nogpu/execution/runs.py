@@ -21,6 +21,7 @@ from nogpu.execution.machine import Machine
 from nogpu.execution.meter import Meter, Tally
 from nogpu.execution.replay import ReplayMachine
 from nogpu.execution.workers import Report, Task, run_forked
+from nogpu.hardware.allocations import Reached
 from nogpu.hardware.async_operations import Schedule
 from nogpu.hardware.counters import LaunchCounters
 from nogpu.hardware.grid import Grid
@@ -75,6 +76,8 @@ class Ran:
     """`PartRecorder.part`, or None."""
     touched: Any
     """Accesses, as `Launch.touched`."""
+    reached: Reached
+    """Bytes of global memory that the launches which have run together may have accessed."""
 
 
 @dataclass
@@ -87,6 +90,7 @@ class _Sent:
     seconds: float
     records: Any
     touched: Any
+    reached: Reached
 
 
 @dataclass
@@ -113,7 +117,7 @@ class Runner:
     max_instructions: int
     progress: Progress | None
     cluster_seconds: dict[int, float]
-    """id of a program -> seconds that a cluster of it took last."""
+    """id of a program -> CPU seconds that a cluster of it took last."""
     spare: Spare | None = None
     """Further schedules, which a run appends to `schedules`."""
 
@@ -123,6 +127,8 @@ class Runner:
             with leniency(chain[0].lenient):
                 return self._run(chain)
         except EmulatorError as error:
+            for allocation in self.memory.snapshot()[1]:
+                allocation.writes += 1  # it may have written anything
             if error.schedule in self.schedules:
                 error.passed = self.schedules[: self.schedules.index(error.schedule)]
             raise
@@ -134,7 +140,7 @@ class Runner:
             tally = Tally(self.max_instructions)
             ran = self.execute(chain, schedule, Meter(tally, 0, self._reporter(chain, [tally])))
             for launch, run in zip(chain, ran):
-                self._end(launch, [run], run.touched)
+                self._end(launch, [run], [run])
             return [run.counters for run in ran]
         runs = self._run_apart(chain, shares)
         found = []
@@ -146,8 +152,7 @@ class Runner:
             for part in parts:
                 traffic.add_loads(self.memory, part.loads)
             counters.account(traffic)
-            touched = (run[place].touched for of in runs.values() for run in of)
-            self._end(launch, parts, next((each for each in touched if each is not None), None))
+            self._end(launch, parts, [run[place] for of in runs.values() for run in of])
             found.append(counters)
         return found
 
@@ -178,7 +183,9 @@ class Runner:
 
         def sent(report: Report, schedule: str, tally: Tally, part: int) -> list[_Sent]:
             return [
-                _Sent(r.counters, r.traffic.packed_loads(), journal(r.traffic), r.seconds, r.records, r.touched)
+                _Sent(
+                    r.counters, r.traffic.packed_loads(), journal(r.traffic), r.seconds, r.records, r.touched, r.reached
+                )
                 for r in self.execute(chain, schedule, Meter(tally, part, report), (part, shares))
             ]
 
@@ -190,9 +197,10 @@ class Runner:
         parts = self.run_apart(tasks, report)
         return {schedule: parts[i * shares : (i + 1) * shares] for i, schedule in enumerate(schedules)}
 
-    def _end(self, launch: Launch, parts: Sequence[Ran | _Sent], touched: Any) -> None:
-        """Ends a launch that has run in these parts."""
-        launch.touched = touched
+    def _end(self, launch: Launch, parts: Sequence[Ran | _Sent], every: Sequence[Ran | _Sent]) -> None:
+        """Ends a launch that has run in these parts. every: those under further schedules, too."""
+        launch.touched = next((each.touched for each in every if each.touched is not None), None)
+        launch.reached = [each.reached for each in every]
         self.cluster_seconds[id(launch.program)] = sum(part.seconds for part in parts) / launch.config.clusters
         if launch.recording is not None:
             launch.recording.end(launch, [part.records for part in parts])
@@ -231,7 +239,8 @@ class Runner:
             grids.append(grid)
             traffics.append(traffic)
             recorders.append(recorder)
-        start = time.perf_counter()
+        self.memory.forget_reached()
+        start = time.process_time()  # other processes' work must not make launches look long enough to be split
         try:
             with _named(schedule):
                 run_grids(grids, Schedule.parse(schedule), meter)
@@ -240,13 +249,16 @@ class Runner:
             for recorder in recorders:
                 if recorder is not None:
                     recorder.close()
-        seconds = (time.perf_counter() - start) / len(chain)
+        seconds = (time.process_time() - start) / len(chain)
+        for traffic in traffics:
+            for allocation in traffic.stores:
+                allocation.writes += 1
         sanitizer = chain[0].followed_by(schedule)
         touched = {} if sanitizer is None else sanitizer.take_touched()
         ran = []
         for grid, traffic, recorder in zip(grids, traffics, recorders):
             records = None if recorder is None else recorder.part
-            ran.append(Ran(grid.counters, traffic, seconds, records, touched.get(grid.number)))
+            ran.append(Ran(grid.counters, traffic, seconds, records, touched.get(grid.number), self.memory.reached))
         return ran
 
     def _shares(self, chain: list[Launch]) -> int:

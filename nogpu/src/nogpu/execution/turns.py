@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from nogpu import headers
-from nogpu.hardware.native import library
+from nogpu.hardware.native import Parted, library
 
 if TYPE_CHECKING:
     from nogpu.execution.kept_ctas import KeptCta
@@ -35,7 +35,8 @@ class Turns:
     """Warps that can run, in order, and the counts that Python and compiled code both keep in `words`."""
 
     def __init__(self) -> None:
-        self._state = TurnState()
+        self._state, self._parted = TurnState(), Parted()
+        self._state.parted = ctypes.addressof(self._parted)
         self.address = ctypes.addressof(self._state)
         self.words = memoryview(self._state).cast("B").cast("q")
         """The structure's fields, by the indices above."""
@@ -75,9 +76,9 @@ class Turns:
 
     def leave(self, warps: Iterable[Warp]) -> None:
         """Removes the warps of a cluster that is over. One that was woken in vain may still be in the ring."""
-        gone = {warp.registers.context_address for warp in warps}
-        left = [warp.registers.context_address for warp in self if warp.registers.context_address not in gone]
-        if len(left) < len(self):
+        gone = {warp.registers.context_address: warp.registers.context.queued for warp in warps}
+        if any(gone.values()):
+            left = [warp.registers.context_address for warp in self if warp.registers.context_address not in gone]
             for place, address in enumerate(left):
                 self._ring[place] = address
             self.words[_HEAD], self.words[_COUNT] = 0, len(left)
@@ -109,8 +110,8 @@ class Turns:
         return warp
 
     def group(self) -> ActiveGroup:
-        """Single group of the warp whose turn it is."""
-        return self.current.groups[0]
+        """Group that runs, of the warp whose turn it is."""
+        return self.current.running()
 
     def catch_up(self) -> None:
         """Hears of the CTAs that compiled code has started."""

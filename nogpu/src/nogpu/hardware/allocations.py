@@ -23,10 +23,26 @@ _HOST_END = 1 << 47
 _HOST = np.ctypeslib.as_array((ctypes.c_uint8 * (_HOST_END - _HOST_FIRST)).from_address(_HOST_FIRST))
 
 
+Reached = dict[int, tuple[int, int]]
+"""Address of an allocation -> offsets of the first byte that may have been accessed, and behind the last one."""
+
+
 class Allocation:
     """Range of host addresses that a kernel may read and, if the range is `writable`, write."""
 
-    __slots__ = ("data", "end", "frozen", "name", "start", "view", "words", "writable")
+    __slots__ = (
+        "data",
+        "end",
+        "filled",
+        "frozen",
+        "is_guarded",
+        "name",
+        "start",
+        "view",
+        "words",
+        "writable",
+        "writes",
+    )
 
     def __init__(self, start: int, nbytes: int, name: str, writable: bool):
         self.start = start
@@ -38,6 +54,13 @@ class Allocation:
         self.view = data.data if writable else self.frozen
         self.data = data if writable else np.frombuffer(self.view, np.uint8)
         self.words: dict[tuple[int, int], Words] = {}
+        self.is_guarded = False  # the host's code cannot reach the bytes
+        self.writes = 0  # launches, copies, fills and library calls that may have written to a guarded allocation
+        self.filled: object = None  # the last fill, and `writes` behind it
+
+    def bytes_at(self, address: int, nbytes: int) -> np.ndarray:
+        """View uint8[nbytes] of bytes in the allocation."""
+        return self.data[address - self.start :][:nbytes]
 
     def lanes(self, nbytes: int, count: int) -> Words:
         """Words of `count` elements of `nbytes` bytes in the allocation, for lanes' addresses (uint64)."""
@@ -63,6 +86,8 @@ class Allocations:
         self._index: tuple[int, list[int], list[Allocation]] = (0, [], [])
         self._found: tuple[int, dict[int, Allocation]] = (0, {})  # version, and allocations by address
         self._recent = NO_ALLOCATION
+        self.reached: Reached = {}
+        """What kernels have accessed since `forget_reached`."""
         self._freed: deque[tuple[int, int, str, str]] = deque(maxlen=FREED_LIMIT)  # start, end, text, freeing line
 
     def register(self, address: int, nbytes: int, name: str = "", writable: bool = True) -> None:
@@ -87,6 +112,15 @@ class Allocations:
             self._freed.append((allocation.start, allocation.end, str(allocation), _caller()))
         if self._recent is allocation:
             self._recent = NO_ALLOCATION
+
+    def reach(self, start: int, first: int, end: int) -> None:
+        """Notes that bytes between two offsets of the allocation at `start` may have been accessed."""
+        known_first, known_end = self.reached.get(start, (first, end))
+        self.reached[start] = min(first, known_first), max(end, known_end)
+
+    def forget_reached(self) -> None:
+        """Begins to note anew what is accessed."""
+        self.reached, self._recent, self._found = {}, NO_ALLOCATION, (0, {})
 
     def snapshot(self) -> tuple[int, list[Allocation]]:
         """(version, live allocations in order of their addresses)."""
@@ -135,6 +169,8 @@ class Allocations:
             if len(found) >= FOUND_LIMIT:
                 found.clear()
             allocation = found[address] = self.allocation(address) or NO_ALLOCATION
+            if allocation is not NO_ALLOCATION:
+                self.reach(allocation.start, 0, allocation.end - allocation.start)
         return allocation
 
     def at(self, address: int, nbytes: int, kind: str) -> Allocation:
@@ -151,6 +187,7 @@ class Allocations:
         if kind == "store" and not before.writable:
             raise Fault(f"store of {nbytes} bytes at {address:#x}: {before} is read-only")
         self._recent = before
+        self.reach(before.start, 0, before.end - before.start)
         return before
 
     def _miss(self, address: int, nbytes: int, before: Allocation | None, after: Allocation | None) -> str:

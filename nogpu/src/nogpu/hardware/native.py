@@ -80,6 +80,11 @@ class Context(ctypes.Structure):
 
 
 @headers.mirrors("native/engine.h")
+class Parted(ctypes.Structure):
+    """Groups into which compiled code has parted a warp."""
+
+
+@headers.mirrors("native/engine.h")
 class Barrier(ctypes.Structure):
     """Part of an mbarrier that compiled code shares (`mbarriers.MBarrier`)."""
 
@@ -93,20 +98,26 @@ class AllocationTable:
     """Table of a memory's live allocations, with the marks of a launch's stores."""
 
     def __init__(self, memory: GlobalMemory, traffic: Traffic | None) -> None:
-        self._traffic = traffic
+        self._memory, self._traffic = memory, traffic
         self.version, live = memory.snapshot()
         self.entries = (Allocation * (len(live) + 1))()
         self.count = len(live)
         self._stored = []
         for entry, allocation in zip(self.entries, live, strict=False):
             entry.start, entry.end, entry.writable = allocation.start, allocation.end, allocation.writable
+            entry.first = allocation.end - allocation.start
             if traffic is not None and allocation.writable:
                 marks = traffic.prepared(allocation).marks
                 entry.marks, entry.low = marks.ctypes.data, len(marks)
                 self._stored.append((entry, allocation))
 
     def settle(self) -> None:
-        """Adds the stores that compiled code has counted to the launch's traffic."""
+        """Adds the stores that compiled code has counted to the launch's traffic, and tells what it has accessed."""
+        for entry in self.entries:
+            if entry.is_whole:
+                self._memory.reach(entry.start, 0, entry.end - entry.start)
+            elif entry.first < entry.last:
+                self._memory.reach(entry.start, entry.first, entry.last)
         for entry, allocation in self._stored:
             if entry.requested and self._traffic is not None:
                 marks = self._traffic.stored(allocation)

@@ -17,6 +17,7 @@ import numpy as np
 
 from nogpu.hardware.barriers import NamedBarrier
 from nogpu.hardware.local_memory import LocalMemory
+from nogpu.hardware.native import Parted
 from nogpu.hardware.program import DONE
 from nogpu.hardware.properties import WARP_THREADS
 from nogpu.hardware.register_file import Registers
@@ -169,6 +170,7 @@ class Warp:
         self.registers: Registers = Registers(cta.grid.program.registers, self.first_group)
         self.tensor: TensorUser = TensorUser(self.registers.context)
         self._barriers: dict[int, NamedBarrier] = {}
+        self._running: ActiveGroup | None = None  # group that compiled code runs, of several
         self._preferred: ActiveGroup | None = None
         self._served = 0  # lowest lane, as a mask, of the group that was preferred last
 
@@ -258,14 +260,41 @@ class Warp:
 
     def conclude(self) -> bool:
         """Ends a turn that compiled code has begun. Returns the value of `run`."""
-        group = self.settle()
+        group, self._running = self.settle(), None
         left, pc = self.cta.grid.program.conclude(group)
         self._goes_on(group, pc)
         return self.run(left)
 
+    def running(self) -> ActiveGroup:
+        """Group that compiled code runs in the warp's turn. Python has the warp's groups from now on."""
+        context = self.registers.context
+        if context.parted:
+            self._take_groups(Parted.from_address(context.parted))
+            context.parted = None
+        return self._running or self.groups[0]
+
+    def _take_groups(self, parted: Parted) -> None:
+        """Copies the groups into which compiled code has parted the only one."""
+        points: dict[int, ReconvergencePoint] = {}
+
+        def point(place: int) -> ReconvergencePoint | None:
+            if place >= 0 and place not in points:
+                outer = point(parted.parents[place])
+                points[place] = ReconvergencePoint(parted.joins[place], parted.expected[place], outer)
+                points[place].arrived = parted.arrived[place]
+            return points.get(place)
+
+        (first,) = self.groups
+        self.issued += first.issued
+        self.groups = [
+            ActiveGroup(self, parted.lanes[each], parted.pcs[each], point(parted.ends[each]))
+            for each in range(parted.groups)
+        ]
+        self._running = self.groups[parted.running]
+
     def settle(self) -> ActiveGroup:
-        """Copies the state of the first group from C. Returns the group."""
-        group = self.groups[0]
+        """Copies the state of the group that runs, or has run last, from C. Returns the group."""
+        group = self.running()
         context = self.registers.context
         if context.moved:
             context.moved = 0

@@ -295,17 +295,27 @@ static void mark(u8 *marks, const u64 *at, u32 mask, u64 width) {
     }
 }
 
+// The allocation that has all bytes from `low` to `end`, which are accessed; NULL if there is none.
+static Allocation *reached(Context *ctx, u64 low, u64 end) {
+    Allocation *allocation = find_allocation(ctx, low);
+    if (!allocation || end > allocation->end || end < low) return 0;
+    s64 first = (s64)(low - allocation->start), last = (s64)(end - allocation->start);
+    if (first < allocation->first) allocation->first = first;
+    if (last > allocation->last) allocation->last = last;
+    return allocation;
+}
+
 // Returns 1 if the access is plain (see `shared_is_plain`). Marks the bytes that a store writes. run: as `is_run`
 // returns it.
 static int global_is_plain(
     Context *ctx, const Access *access, const u64 *at, u32 mask, u64 low, u64 high, u64 width, u64 run
 ) {
-    Allocation *allocation = allocation_at(ctx, low);
-    if (!allocation || high > allocation->end || width > allocation->end - high) return 0;
+    Allocation *allocation = reached(ctx, low, high + width);
+    if (!allocation) return 0;
+    s64 first = (s64)(low - allocation->start), end = (s64)(high + width - allocation->start);
     if (!access->is_store) return 1;
     if (!allocation->writable) return 0;
     if (!allocation->marks) return 1;
-    s64 first = (s64)(low - allocation->start), end = (s64)(high + width - allocation->start);
     if (first < allocation->low) allocation->low = first;
     if (end > allocation->high) allocation->high = end;
     if (access->uniform) mask = 1;
@@ -330,8 +340,56 @@ static int reads_unwritten(const Context *ctx, const Access *access, const u64 *
     return 0;
 }
 
+// Does an access of global memory by all lanes, one row of whole words: a load, or a store to words in a row. Returns 0,
+// with nothing done, if it is none or not plain.
+static int full_row(Context *ctx, const Access *access) {
+    const u64 *bases = (const u64 *)(ctx->file + access->address);
+    u64 at[LANES], width = (u64)access->nbytes, bits = 0, differs = 0;
+    s64 low = INT64_MAX, high = INT64_MIN;  // an address of 2^63 or more is nobody's
+    for (int l = 0; l < LANES; l++) {
+        s64 address = (s64)(bases[l] + (u64)access->displacement);
+        at[l] = (u64)address;
+        low = address < low ? address : low;
+        high = address > high ? address : high;
+        bits |= at[l];
+        differs |= bases[l] ^ (bases[0] + (u64)l * width);
+    }
+    if (bits & (width - 1) || low < 0 || high >> TAG_SHIFT) return 0;
+    if (access->is_store && differs) return 0;
+    if (!global_is_plain(ctx, access, at, FULL, (u64)low, (u64)high, width, !differs)) return 0;
+    u8 *row = ctx->file + access->items[0].place;
+    if (access->is_store) {
+        ctx->progress++;
+        copy_row((u8 *)low, row, access->nbytes);
+    } else if (!differs) {
+        copy_row(row, (const u8 *)low, access->nbytes);
+    } else {
+        load_row(row, access->items[0].width, at, access->nbytes, 0, FULL);
+    }
+    return 1;
+}
+
+// Does a load of a word of global memory that all lanes share. Returns 0, with nothing done, if it is none or not plain.
+static int one_word(Context *ctx, const Access *access) {
+    u64 address = (u64)access->displacement, width = (u64)access->nbytes;
+    if (access->address >= 0) address += *(const u64 *)(ctx->file + access->address);
+    if (address & (width - 1) || address >> TAG_SHIFT || !reached(ctx, address, address + width)) return 0;
+    u64 value = word_at(address, access->nbytes, access->is_signed, access->items[0].width);
+    memcpy(ctx->file + access->items[0].place, &value, 8);
+    return 1;
+}
+
+// Does one of the most frequent accesses, which nobody follows. Returns 0, with nothing done, if it is none of them.
+static int is_done(Context *ctx, const Access *access) {
+    if (access->space == SHARED || access->space == CLUSTER || access->address_bits != 64 || access->count != 1) return 0;
+    if (ctx->log || ctx->uninitialised) return 0;
+    if (access->by_lane) return ctx->mask == FULL && is_plain_row(access) && full_row(ctx, access);
+    return !access->is_store && access->items[0].kind == ONE && one_word(ctx, access);
+}
+
 KERNEL(access) {
     const Access *access = (const Access *)op->x;
+    if (is_done(ctx, access)) return op + 1;
     u32 mask = ctx->mask;
     u64 at[LANES], width = (u64)(access->nbytes * access->count), low, high, bits;
     addresses(ctx, access, at);
@@ -528,7 +586,7 @@ KERNEL(atomic) {
     }
     if (bits & (width - 1)) return to_python(ctx, op);
     if (is_global) {
-        Allocation *allocation = allocation_at(ctx, low);
+        Allocation *allocation = find_allocation(ctx, low);
         if (!allocation || high > allocation->end || width > allocation->end - high || !allocation->writable)
             return to_python(ctx, op);
     } else if (ctx->windows[ctx->rank]->marked || !shared_is_plain(ctx, op, at, low, high, width)) {

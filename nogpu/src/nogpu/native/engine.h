@@ -22,6 +22,8 @@ typedef struct {
     s64 requested;       // bytes of the stores
     s64 low, high;       // offsets: all marks that stores have set are in [low, high)
     s64 writable;
+    s64 first, last;     // offsets: all that threads have loaded, stored or changed, if not is_whole, is in [first, last)
+    s64 is_whole;        // nonzero if any of it may have been accessed
 } Allocation;
 
 typedef struct Context Context;
@@ -46,6 +48,18 @@ typedef struct Barrier {
 
 enum { BY_THREAD, BY_TILE_LOAD };
 
+// The groups into which the lanes of a warp have parted during its turn, and their reconvergence points (parted.c).
+typedef struct Parted {
+    s64 groups, running;    // groups; the one that runs
+    u32 lanes[LANES];       // by group, in the order in which Python would list them
+    s32 pcs[LANES];         // their next instructions
+    s32 ends[LANES];        // the points at which they end
+    s32 joins[LANES];       // by point: its instruction
+    s32 parents[LANES];     // the points of the groups that parted; -1: none
+    u32 expected[LANES];    // lanes of the groups that parted, 0: the place is free
+    u32 arrived[LANES];     // lanes that wait there
+} Parted;
+
 // The turns of a machine's warps (execution/turns.py). Every field has 8 bytes.
 typedef struct {
     Context **ready;        // ring of the warps that can run
@@ -63,6 +77,7 @@ typedef struct {
     s64 stale;              // nonzero if the live allocations have changed
     Context *current;       // the warp whose turn it is
     struct Loads *loads;    // tile loads (loads.h), NULL: all are Python's
+    Parted *parted;         // room for the groups of the warp whose turn it is
 } Turns;
 
 enum { LOOK, SERVE, CONCLUDE };  // why compiled turns end (turns.c)
@@ -147,6 +162,7 @@ struct Context {
     KeptCta *cta;            // what compiled code keeps of the CTA, NULL: Python keeps it
     s64 met;             // nonzero if the named barrier for which the group waits is complete
     const struct LaneCopies *copies;  // the cp.async whose Python row runs, if compiled code has found it legal; else NULL
+    Parted *parted;      // the warp's groups while compiled code has several, else NULL
 };
 
 // Log of accesses to global or shared memory (sanitizer/access_log.py): each has 2 words, then the lanes' addresses, but
@@ -178,8 +194,8 @@ enum { KEEPS = 8, TO_ROW = 16 };  // flags: inactive lanes keep their value; the
 #define KERNEL(NAME) const Op *k_##NAME(Context *restrict ctx, const Op *restrict op)
 #define AT(T, x) ((T *)(ctx->file + op->x))
 
-// The live allocation that holds an address, 0 if there is none.
-static inline Allocation *allocation_at(Context *ctx, u64 address) {
+// The live allocation that holds an address, 0 if there is none. Who accesses it notes which bytes.
+static inline Allocation *find_allocation(Context *ctx, u64 address) {
     Allocation *all = ctx->allocations, *recent = &all[ctx->recent];
     if (recent->start <= address && address < recent->end) return recent;
     s64 low = 0, high = ctx->allocation_count;
@@ -191,6 +207,13 @@ static inline Allocation *allocation_at(Context *ctx, u64 address) {
     if (low == 0 || address >= all[low - 1].end) return 0;
     ctx->recent = low - 1;
     return &all[low - 1];
+}
+
+// As `find_allocation`, for any access.
+static inline Allocation *allocation_at(Context *ctx, u64 address) {
+    Allocation *found = find_allocation(ctx, address);
+    if (found) found->is_whole = 1;
+    return found;
 }
 
 // Ends the turn, and its segment, with a result.
@@ -225,6 +248,8 @@ static inline const Op *to_python(Context *ctx, const Op *op) { return after(ctx
 s32 run_ops(Context *ctx, const Op *op);
 void wake_listed(Barrier *barrier);
 int keeps_notes(Context *ctx);
+int can_part(const Context *ctx);
+s32 run_parted(Context *ctx);
 
 // Returns 1 if the warp runs in a compiled turn, as one group, and compiled code keeps its CTA.
 static inline int is_kept(const Context *ctx) { return ctx->cta && ctx->mask == ctx->live; }

@@ -153,6 +153,12 @@ static int take_turn(Turns *turns, Context *ctx) {
     ctx->progress = turns->progress;
     ctx->moved = 1;
     s32 result = run_ops(ctx, ctx->resume);
+    while (can_part(ctx)) {
+        s32 pc = run_parted(ctx);
+        turns->progress = ctx->progress;
+        if (pc < 0) return 0;
+        result = run_ops(ctx, turns->starts[pc]);
+    }
     turns->progress = ctx->progress;
     if (result == WAITS) return wait_listed(ctx);
     if (result == LEFT) return leaves(turns, ctx);

@@ -60,7 +60,10 @@ def connect() -> Any:
         found.emulator_at_exit(_finish)
         backend = backends.current()
         if isinstance(backend, backends.Emulated):
-            found.emulator_guard.argtypes = ctypes.c_size_t, ctypes.c_size_t
+            found.emulator_guard.argtypes, found.emulator_guard.restype = (
+                (ctypes.c_size_t, ctypes.c_size_t),
+                ctypes.c_bool,
+            )
             found.emulator_unguard.argtypes = (ctypes.c_size_t,)
             backend.guard = backends.Guard(found.emulator_guard, found.emulator_unguard)
     return found

@@ -53,8 +53,9 @@ static void on_fault(int number, siginfo_t *fault, void *context) {
     sigaction(number, &before, 0);  // the access is tried again, and ends the program
 }
 
-// Called by Python inside of an entry point. address: the start of a page; the last page has nothing else.
-EXPORT void emulator_guard(word address, word bytes) {
+// Called by Python inside of an entry point. address: the start of a page; the last page has nothing else. Returns 0 if
+// there is no place left.
+EXPORT int emulator_guard(word address, word bytes) {
     static int is_installed;  // Python's lock is held
     struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
     if (!is_installed) is_installed = sigaction(SIGSEGV, &action, &before) == 0;
@@ -62,8 +63,9 @@ EXPORT void emulator_guard(word address, word bytes) {
         if (guarded[i].bytes) continue;
         guarded[i].address = address;
         guarded[i].bytes = bytes;
-        break;
+        return 1;
     }
+    return 0;
 }
 
 EXPORT void emulator_unguard(word address) {

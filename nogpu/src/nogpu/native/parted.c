@@ -1,0 +1,89 @@
+// Turns of a warp whose lanes part at a branch and meet again, as hardware/warp.py has them.
+
+#include "engine.h"
+
+// Returns 1 if compiled code parts the group of the warp at the branch that has ended its turn. Python does where somebody
+// follows the warp, or where the group has not come from the warp's start together.
+int can_part(const Context *ctx) {
+    if (ctx->result != DONE || ctx->action != SPLIT || ctx->quantum <= 0) return 0;
+    return ctx->stop < 0 && !ctx->waited && !ctx->observed && !ctx->log && !ctx->shared_log && !ctx->trace;
+}
+
+static void append(Parted *parted, u32 lanes, s32 pc, s32 end) {
+    s64 last = parted->groups++;
+    parted->lanes[last] = lanes;
+    parted->pcs[last] = pc;
+    parted->ends[last] = end;
+}
+
+// Ends a group at its reconvergence point. If it is the last to arrive, a group of all lanes starts there.
+static void reconverge(Parted *parted, s64 group) {
+    u32 lanes = parted->lanes[group];
+    s32 point = parted->ends[group], pc = parted->joins[point];
+    parted->groups--;
+    for (s64 i = group; i < parted->groups; i++) {
+        parted->lanes[i] = parted->lanes[i + 1];
+        parted->pcs[i] = parted->pcs[i + 1];
+        parted->ends[i] = parted->ends[i + 1];
+    }
+    while ((parted->arrived[point] |= lanes) == parted->expected[point]) {
+        lanes = parted->expected[point];
+        parted->expected[point] = 0;
+        point = parted->parents[point];
+        if (point < 0 || parted->joins[point] != pc) {
+            append(parted, lanes, pc, point);
+            return;
+        }
+    }
+}
+
+// Parts the group that runs at its branch.
+static void part(Parted *parted, const Context *ctx) {
+    s64 group = parted->running, other = parted->groups;
+    s32 point = 0;
+    u32 all = parted->lanes[group];
+    while (parted->expected[point]) point++;  // a place is free: fewer lanes part each time
+    parted->joins[point] = ctx->join;
+    parted->parents[point] = parted->ends[group];
+    parted->expected[point] = all;
+    parted->arrived[point] = 0;
+    append(parted, all & ~ctx->lanes, ctx->following, point);
+    parted->lanes[group] = ctx->lanes;
+    parted->pcs[group] = ctx->target;
+    parted->ends[group] = point;
+    if (ctx->target == ctx->join) reconverge(parted, group);
+    else if (ctx->following == ctx->join) reconverge(parted, other);
+}
+
+// The group whose next instruction comes first in the text.
+static s64 next_group(const Parted *parted) {
+    s64 best = 0;
+    for (s64 i = 1; i < parted->groups; i++)
+        if (parted->pcs[i] < parted->pcs[best]) best = i;
+    return best;
+}
+
+// Runs the groups of a warp from the branch that has ended its turn to where all lanes have met. Returns the index of the
+// instruction there, or -1 if Python has to go on: with the groups of Context.parted, of which one runs, or, if it has
+// taken them over, with its own.
+s32 run_parted(Context *ctx) {
+    Parted *parted = ctx->parted = ctx->turns->parted;
+    memset(parted->expected, 0, sizeof parted->expected);
+    parted->groups = parted->running = 0;
+    append(parted, ctx->mask, ctx->pc, -1);
+    part(parted, ctx);
+    while (parted->groups > 1 || parted->ends[0] >= 0) {
+        s64 group = parted->running = next_group(parted);
+        ctx->mask = parted->lanes[group];
+        ctx->stop = parted->joins[parted->ends[group]];
+        s32 result = run_ops(ctx, ctx->turns->starts[parted->pcs[group]]);
+        if (!ctx->parted || ctx->waited || ctx->quantum <= 0) return -1;
+        if (result == ctx->stop) reconverge(parted, group);
+        else if (result == DONE && ctx->action == SPLIT) part(parted, ctx);
+        else return -1;
+    }
+    ctx->parted = 0;
+    ctx->mask = parted->lanes[0];
+    ctx->stop = -1;
+    return parted->pcs[0];
+}
