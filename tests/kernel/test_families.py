@@ -23,12 +23,27 @@ END = "end"  # kind of a block in which a load warp waits for a stage's last com
 def sequences(monkeypatch, call):
     """Events of a launch on barriers by agent, as `traces.Trace.sequences`."""
     from nogpu.execution.device import Device
+    from nogpu.execution.launch import Sanitizer
     from nogpu.sanitizer.explore import Explorer
-    from nogpu.sanitizer.races import Races
+    from nogpu.sanitizer.observer import hide_barriers
+    from nogpu.sanitizer.traces import Trace
 
-    class Follower(Races):
-        def found(self):
-            return self._trace.sequences()
+    class Follower(Sanitizer):
+        """Follower of the events on barriers, and of no access."""
+
+        def __init__(self):
+            self.trace, self.hidden = Trace(), []
+            self.begins, self.repeats, self.found = self.trace.begins, self.trace.repeats, self.trace.sequences
+
+        def follows(self, schedule):
+            return True
+
+        def join(self, cluster):
+            self.hidden.append(hide_barriers(cluster))
+            cluster.events.observe(self.trace)
+
+        def take_touched(self):
+            return {}
 
     class Recorder(Explorer):
         def follower(self):

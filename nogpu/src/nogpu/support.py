@@ -64,7 +64,7 @@ def instructions(refused: bool = False) -> dict[str, list[str]]:
     """Name of a PTX instruction -> its forms, in the table's order. refused: of those refused with a reason."""
     found: dict[str, list[str]] = {}
     for row in TABLE:
-        for form in _forms(readable(row.pattern.pattern)) if row.refuses == refused else ():
+        for form in _forms(readable(row.expression)) if row.refuses == refused else ():
             found.setdefault(re.split(r"\W", form)[0], []).append(form)
     return {name: list(dict.fromkeys(found[name])) for name in sorted(found)}
 

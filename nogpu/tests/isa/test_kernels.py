@@ -225,10 +225,10 @@ def program_of(name):
     """A program of the rows of a module."""
     program = Program(name)
     for row in ARITHMETIC[name]:
-        for tried, opcode in enumerate(sampled(spellings(row.pattern.pattern), SPELLINGS, program.rng)):
+        for tried, opcode in enumerate(sampled(spellings(row.expression), SPELLINGS, program.rng)):
             match = row.pattern.fullmatch(opcode)
             for form in forms(row, match, 4 if tried < 4 else 1):
-                program.patterns.add(row.pattern.pattern)
+                program.patterns.add(row.expression)
                 for kinds, guard in CASES:
                     extreme = kinds == "e"
                     operands = drawn(row, match, form, list("v" if extreme else kinds), extreme, program.rng)
@@ -244,10 +244,10 @@ def test_kernels_and_the_reference_agree(name, branch):
     got, parameters, without_kernel = program.bytes(branch)
     wrong = np.flatnonzero((got != program.reference(branch, parameters)).any(axis=1)).tolist()
     assert got.any() and [program.writers[result] for result in wrong] == without_kernel == []
-    untried = {row.pattern.pattern for row in ARITHMETIC[name]} - program.patterns
+    untried = {row.expression for row in ARITHMETIC[name]} - program.patterns
     assert untried == {pattern for pattern in untried if "createpolicy\\.range" in pattern}
 
 
 def test_every_row_has_kernels_and_an_operand_count():
     rows = [row for row in itertools.chain(*ARITHMETIC.values()) if row.kernels is None or not row.operands]
-    assert [row.pattern.pattern for row in rows] == []
+    assert [row.expression for row in rows] == []

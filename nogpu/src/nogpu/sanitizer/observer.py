@@ -80,6 +80,15 @@ class KeptLog:
         self._accesses.check_kept(self._cluster, self._log.records[:count])
 
 
+def hide_barriers(cluster: Cluster) -> list[np.ndarray]:
+    """Makes compiled code leave all operations on a cluster's mbarriers to Python, as long as the result is kept."""
+    hidden = [np.zeros(len(cta.shared.live_barriers.addresses), np.uint64) for cta in cluster.ctas]
+    for cta, nothing in zip(cluster.ctas, hidden, strict=True):
+        for warp in cta.warps:
+            warp.registers.context.barriers = nothing.ctypes.data
+    return hidden
+
+
 class ClusterSanitizer:
     """Sanitizer of one cluster: its parts handle the cluster's events, in order."""
 
@@ -98,16 +107,13 @@ class ClusterSanitizer:
         parts = Initialisations(state), Operations(state), barriers, columns, self._accesses, self._left
         unwritten = self._uninitialised.observers if self._uninitialised is not None else ()
 
-        self._nothing: list[np.ndarray] = []
+        self._hidden = hide_barriers(cluster)
         for cta in cluster.ctas:
             shadow = Shadow(len(cta.shared.data))
             log = SharedLog(cta, shadow, self._accesses)
-            nothing = np.zeros(len(cta.shared.live_barriers.addresses), np.uint64)
             cta.tmem.observer = partial(columns.touched, cta)
-            for warp in cta.warps:  # compiled code leaves all operations on mbarriers to Python
-                warp.registers.context.barriers = nothing.ctypes.data
+            for warp in cta.warps:
                 state.warps[warp].log = AccessLog(state, warp, accesses, log)
-            self._nothing.append(nothing)
             cta.shared.follow(partial(self._access, log))  # `Initialisations` has the rule that marks would check
         cluster.events.observe(first, self, *parts, *unwritten)
 

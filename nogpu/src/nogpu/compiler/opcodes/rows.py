@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from nogpu.compiler.signatures import counts, mismatch
@@ -49,7 +50,8 @@ always_uniform, always_bits, always_lanes = map(_always, ("uniform", "bits", "la
 class Row:
     """The instructions whose whole opcode matches a pattern."""
 
-    pattern: re.Pattern[str]
+    expression: str
+    """Regular expression of the opcodes."""
     emit: Emit | None = None
     """Emits the instruction as a call; None if kernels do all of it."""
     writes: int = 1
@@ -68,6 +70,11 @@ class Row:
     refuses: bool = False
     """True if the row only says why an instruction is not modelled."""
 
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """The compiled expression: a process that only runs stored programs needs none."""
+        return re.compile(self.expression)
+
     def refusal(self, instruction: Instruction, match: re.Match[str]) -> str | None:
         """The reason why the row does not take an instruction of its opcode, or None."""
         count = len(instruction.operands)
@@ -83,9 +90,9 @@ def row(pattern: str, emit: Emit | None = None, operands: int | tuple[int, ...] 
     options: other attributes of the row.
     """
     if operands is None and "takes" in options:
-        return Row(re.compile(pattern), emit, operands=counts(options["takes"]), **options)
+        return Row(pattern, emit, operands=counts(options["takes"]), **options)
     numbers = (operands,) if isinstance(operands, int) else operands
-    return Row(re.compile(pattern), emit, operands=None if numbers is None else frozenset(numbers), **options)
+    return Row(pattern, emit, operands=None if numbers is None else frozenset(numbers), **options)
 
 
 def computed(

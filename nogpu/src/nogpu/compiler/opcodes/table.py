@@ -62,7 +62,7 @@ def lookup(opcode: str) -> tuple[Row, re.Match[str]] | None:
     if found is not None:
         return found
     first = opcode.partition(".")[0]
-    rows = [row for row in TABLE if re.match(rf"\W|{first}\b", row.pattern.pattern)]
+    rows = [row for row in TABLE if re.match(rf"\W|{first}\b", row.expression)]
     return next((found for other in orders(opcode) if (found := _lookup(other, rows)) is not None), None)
 
 
