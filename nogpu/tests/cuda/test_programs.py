@@ -29,6 +29,7 @@ CHECKS = (
 )
 
 
+SHARING = ("-gencode", "arch=compute_100a,code=compute_100a", "-lcuda")
 LIBRARY = ("-shared", "-Xcompiler", "-fPIC", "-lcuda", "-arch=sm_100a")  # nvcc's options
 
 
@@ -179,6 +180,23 @@ def test_every_entry_point_has_a_function():
     import torch  # noqa: F401  # with it comes the entry point for its tensors
 
     assert declared == set(ENTRIES)
+
+
+@needs_nvcc
+@pytest.mark.parametrize("schedule", ["late", "random:1"])
+def test_memory_and_events_of_two_processes(schedule, tmp_path):
+    done = run("--schedule", schedule, compiled("sharing.cu", *SHARING), "share", tmp_path / "handles")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    for reason in ("the handle is of no memory", "this process itself has exported", "shares it no longer"):
+        assert reason in done.stderr
+
+
+@needs_nvcc
+def test_virtual_memory():
+    done = run(compiled("sharing.cu", *SHARING), "map")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert re.search(r"load of 4 bytes at 0x[0-9a-f]+00000: no live allocation: the address is reserved", done.stderr)
+    assert re.search(r"store of 4 bytes at 0x[0-9a-f]+: cuMemMap\(2097152\).* is read-only", done.stderr)
 
 
 @needs_nvcc

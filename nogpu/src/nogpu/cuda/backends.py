@@ -53,7 +53,7 @@ class Emulated:
     """The emulated B200. Pointers and handles may be those of cuda.bindings."""
 
     guard: Guard | None = None
-    """Guard of device memory that `allocate` returns; under a guard, nothing else lies in an allocation's last page."""
+    """Guard of device memory that `allocate` returns or `place` is given: nothing else lies in its pages."""
 
     def __init__(self) -> None:
         self._buffers: dict[int, tuple[np.ndarray, int]] = {}
@@ -116,7 +116,7 @@ class Emulated:
         device = Device.current()
         nbytes = integer(size, "size", 1, device.properties.total_memory)
         guard = None if on_host else self.guard
-        alignment = mmap.PAGESIZE if guard else ALIGNMENT
+        alignment = ALIGNMENT if on_host else mmap.PAGESIZE
         try:
             buffer = np.empty(nbytes + -nbytes % alignment + alignment, np.uint8)
         except MemoryError:
@@ -150,6 +150,27 @@ class Emulated:
             if self.guard:
                 self.guard.end(address)
             del self._buffers[address]
+
+    def allocated_bytes(self, address: int) -> int | None:
+        """Bytes of the allocation of `allocate` that starts at an address; None if there is none."""
+        return self._buffers[address][1] if address in self._buffers else None
+
+    def place(self, address: int, nbytes: int, name: str, writable: bool = True) -> None:
+        """Let kernels access pages that the caller has mapped, and keep the host's code off them."""
+        Device.current().memory.register(address, nbytes, name, writable)
+        if self.guard:
+            self.guard.begin(address, nbytes)
+
+    def remove(self, address: int) -> None:
+        """End the effect of `place`, after a wait of the host."""
+        self.synchronize()
+        Device.current().memory.release(address)
+        if self.guard:
+            self.guard.end(address)
+
+    def reserved(self, address: int, nbytes: int) -> None:
+        """Note addresses that `place` may be given later, for messages; 0 bytes end that."""
+        Device.current().memory.reserved(address, nbytes)
 
     def share(self, address: int, nbytes: int) -> None:
         """Let kernels access host memory of the program. Raises Fault for memory that is registered already."""

@@ -30,6 +30,8 @@ _MODELLED: dict[int, Callable[[DeviceProperties], int]] = {
     82: lambda p: p.registers_per_sm,
     97: lambda p: p.shared_memory_per_block_optin,
     106: lambda p: p.max_blocks_per_sm,
+    108: lambda p: p.persisting_l2_bytes,
+    109: lambda p: p.max_access_policy_window,
     111: lambda p: p.shared_memory_reserved_per_block,
 }
 _FIXED = {  # values of a B200, but for the place: PCI bus, device and domain
@@ -52,6 +54,8 @@ _FIXED = {  # values of a B200, but for the place: PCI bus, device and domain
     89: 1,  # managed memory beside kernels
     90: 1,  # preemption
     95: 1,  # cooperative launch
+    **dict.fromkeys((102, 103), 1),  # virtual memory management; its handles are file descriptors,
+    **dict.fromkeys((104, 105, 128), 0),  # not Windows' or a fabric's
     115: 1,  # memory pools
     120: 1,  # cluster launch
 }

@@ -64,6 +64,7 @@ class Allocations:
         self._found: tuple[int, dict[int, Allocation]] = (0, {})  # version, and allocations by address
         self._recent = NO_ALLOCATION
         self._freed: deque[tuple[int, int, str, str]] = deque(maxlen=FREED_LIMIT)  # start, end, text, freeing line
+        self._reserved: dict[int, int] = {}  # first address -> end, of addresses that may get memory
 
     def register(self, address: int, nbytes: int, name: str = "", writable: bool = True) -> None:
         """Makes `nbytes` >= 1 bytes from `address` accessible.
@@ -87,6 +88,12 @@ class Allocations:
             self._freed.append((allocation.start, allocation.end, str(allocation), _caller()))
         if self._recent is allocation:
             self._recent = NO_ALLOCATION
+
+    def reserved(self, address: int, nbytes: int) -> None:
+        """Notes addresses that have no memory unless an allocation is there, for messages; 0 bytes end that."""
+        self._reserved.pop(address, None)
+        if nbytes:
+            self._reserved[address] = address + nbytes
 
     def snapshot(self) -> tuple[int, list[Allocation]]:
         """(version, live allocations in order of their addresses)."""
@@ -161,6 +168,8 @@ class Allocations:
             return f"the last {end - before.end} bytes are past the end of {before}"
         if after is not None and end > after.start:
             return f"the first {after.start - address} bytes are before {after}"
+        if any(start <= address < last for start, last in self._reserved.items()):
+            return "no live allocation: the address is reserved, and has no memory or no access (cuMemSetAccess)"
         distances = []
         if before is not None:
             distances.append((address - before.end, f"byte(s) past the end of {before}"))

@@ -19,6 +19,7 @@ from nogpu.cuda.programs import (
     driver_arrays,
     entries,
     graphs,
+    interprocess,
     kernels,
     launches,
     memory,
@@ -26,6 +27,7 @@ from nogpu.cuda.programs import (
     queues,
     random_numbers,
     textures,
+    virtual_memory,
 )
 from nogpu.cuda.programs.libraries import LINKED, PROGRAM, library
 from nogpu.errors import EmulatorError
@@ -39,12 +41,14 @@ __all__ = [
     "driver",
     "driver_arrays",
     "graphs",
+    "interprocess",
     "kernels",
     "launches",
     "memory",
     "queues",
     "random_numbers",
     "textures",
+    "virtual_memory",
 ]
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from nogpu.cuda import graphs, queues
 from nogpu.cuda.backends import WITHIN_DEVICE, current
-from nogpu.cuda.programs import modules, status
+from nogpu.cuda.programs import modules, pages, status
 from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, UINT, constant, entry, ignored, put, store
 from nogpu.errors import Fault
 
@@ -21,19 +22,22 @@ PITCH = 512  # bytes: rows of cudaMallocPitch start at multiples
 WITHIN_HOST, TO_DEVICE, TO_HOST, BY_ADDRESS = 0, 1, 2, 4  # cudaMemcpyKind
 _UNREGISTERED, _HOST, _DEVICE, _MANAGED = 0, 1, 2, 3  # cudaMemoryType
 
-_on_host: set[int] = set()  # allocations that are host memory, managed ones among them
+on_host: set[int] = set()
+"""Allocations that are host memory, managed ones among them."""
+exported: dict[int, tuple[int, int]] = {}
+"""Allocation -> (descriptor of the file of its pages, bytes), of those that other processes may open."""
 _managed: set[int] = set()
 
 
-def _allocate(pointer: int, nbytes: int, on_host: bool = False, queue: int | None = None) -> int:
+def _allocate(pointer: int, nbytes: int, host: bool = False, queue: int | None = None) -> int:
     if queue is not None and graphs.capturing(queue):
         raise status.Refused(status.NOT_SUPPORTED, "an allocation as a node of a graph is not modelled")
     try:
-        address = current().allocate(nbytes, on_host, queue) if nbytes else 0
+        address = current().allocate(nbytes, host, queue) if nbytes else 0
     except Fault as fault:
         raise status.Refused(status.OUT_OF_MEMORY, fault.reason) from None
-    if on_host:
-        _on_host.add(address)
+    if host:
+        on_host.add(address)
     put(pointer, ctypes.c_size_t, address)
     return address
 
@@ -68,21 +72,26 @@ def allocate_rows(pointer: int, pitch: int, width: int, height: int) -> None:
 
 @entry("cudaFree cudaFreeHost cuMemFree_v2 cuMemFreeHost", ADDRESS, queued="cudaFreeAsync cuMemFreeAsync")
 def free(pointer: int, *queue: int) -> None:
+    if pointer in exported:
+        current().synchronize()
+        file, nbytes = exported.pop(pointer)
+        pages.renew(pointer, nbytes)
+        os.close(file)
     current().free(pointer, *queue)
-    _on_host.discard(pointer)
+    on_host.discard(pointer)
     _managed.discard(pointer)
 
 
 @entry("cudaHostRegister cuMemHostRegister_v2", ADDRESS, SIZE, UINT)
 def share(pointer: int, nbytes: int, flags: int) -> None:
     current().share(pointer, nbytes)
-    _on_host.add(pointer)
+    on_host.add(pointer)
 
 
 @entry("cudaHostUnregister cuMemHostUnregister", ADDRESS)
 def unshare(pointer: int) -> None:
     current().unshare(pointer)
-    _on_host.discard(pointer)
+    on_host.discard(pointer)
 
 
 @entry("cudaHostGetDevicePointer cuMemHostGetDevicePointer_v2", ADDRESS, ADDRESS, UINT)
@@ -252,7 +261,7 @@ def pointer_attributes(result: int, pointer: int) -> None:
     start = current().allocation(pointer)
     if start is None:
         found = PointerAttributes(_UNREGISTERED, -2, 0, pointer)  # cudaInvalidDeviceId
-    elif start in _on_host:
+    elif start in on_host:
         found = PointerAttributes(_MANAGED if start in _managed else _HOST, 0, pointer, pointer)
     else:
         found = PointerAttributes(_DEVICE, 0, pointer, 0)
@@ -265,7 +274,7 @@ def pointer_attribute(result: int, attribute: int, pointer: int) -> None:
     if start is None:
         raise status.Refused(status.INVALID_VALUE)
     if attribute == 2:  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
-        put(result, ctypes.c_uint32, _HOST if start in _on_host else _DEVICE)
+        put(result, ctypes.c_uint32, _HOST if start in on_host else _DEVICE)
     elif attribute in (3, 4):  # CU_POINTER_ATTRIBUTE_DEVICE_POINTER, _HOST_POINTER
         put(result, ctypes.c_size_t, pointer)
     elif attribute == 9:  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL

@@ -76,6 +76,8 @@ def filled(properties: DeviceProperties) -> CudaDeviceProp:
         multiProcessorCount=properties.sm_count,
         memoryBusWidth=properties.memory_bus_width,
         l2CacheSize=properties.l2_bytes,
+        persistingL2CacheMaxSize=properties.persisting_l2_bytes,
+        accessPolicyMaxWindowSize=properties.max_access_policy_window,
         maxThreadsPerMultiProcessor=properties.max_threads_per_sm,
         sharedMemPerMultiprocessor=properties.shared_memory_per_sm,
         regsPerMultiprocessor=properties.registers_per_sm,
@@ -91,5 +93,5 @@ def filled(properties: DeviceProperties) -> CudaDeviceProp:
 _ABILITIES = (
     *("canMapHostMemory", "concurrentKernels", "unifiedAddressing", "streamPrioritiesSupported", "managedMemory"),
     *("globalL1CacheSupported", "localL1CacheSupported", "concurrentManagedAccess", "computePreemptionSupported"),
-    *("cooperativeLaunch", "hostRegisterSupported", "memoryPoolsSupported", "clusterLaunch"),
+    *("cooperativeLaunch", "hostRegisterSupported", "memoryPoolsSupported", "clusterLaunch", "ipcEventSupported"),
 )

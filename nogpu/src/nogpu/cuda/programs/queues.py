@@ -68,7 +68,7 @@ def queue_number(queue: int, result: int) -> None:
 @entry("cudaEventCreate", ADDRESS)
 @entry("cudaEventCreateWithFlags cuEventCreate", ADDRESS, UINT)
 def create_event(result: int, flags: int = 0) -> None:
-    put(result, ctypes.c_size_t, events.create())
+    put(result, ctypes.c_size_t, events.create(flags))
 
 
 @entry("cudaEventRecord cuEventRecord", HANDLE, QUEUE)

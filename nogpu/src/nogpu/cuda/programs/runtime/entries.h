@@ -26,6 +26,18 @@ ENTRY(2, cudaGetTextureObjectTextureDesc) ENTRY(2, cudaCreateSurfaceObject) ENTR
 ENTRY(6, emulator_malloc_3d_array) ENTRY(4, emulator_malloc_3d)
 IN_C(cudaMalloc3DArray) IN_C(cudaMalloc3D) IN_C(cudaCreateChannelDesc)
 
+// Memory and events of other processes (interprocess.py)
+ENTRY(2, cudaIpcGetMemHandle) ENTRY(1, cudaIpcCloseMemHandle) ENTRY(2, cudaIpcGetEventHandle)
+ENTRY(2, cuIpcGetMemHandle) ENTRY(1, cuIpcCloseMemHandle) ENTRY(2, cuIpcGetEventHandle)
+ENTRY(3, emulator_ipc_open_memory) ENTRY(2, emulator_ipc_open_event)
+IN_C(cudaIpcOpenMemHandle) IN_C(cudaIpcOpenEventHandle) IN_C(cuIpcOpenMemHandle_v2) IN_C(cuIpcOpenEventHandle)
+
+// Virtual memory (virtual_memory.py)
+ENTRY(3, cuMemGetAllocationGranularity) ENTRY(5, cuMemAddressReserve) ENTRY(2, cuMemAddressFree) ENTRY(4, cuMemCreate)
+ENTRY(1, cuMemRelease) ENTRY(5, cuMemMap) ENTRY(2, cuMemUnmap) ENTRY(4, cuMemSetAccess) ENTRY(3, cuMemGetAccess)
+ENTRY(4, cuMemExportToShareableHandle) ENTRY(3, cuMemImportFromShareableHandle)
+ENTRY(2, cuMemGetAllocationPropertiesFromHandle) ENTRY(2, cuMemRetainAllocationHandle)
+
 // What cuda_headers/cublas_v2.h and curand.h call (blas.py, random_numbers.py)
 ENTRY(2, emulator_blas) ENTRY(2, emulator_random)
 
@@ -204,9 +216,8 @@ REFUSED(cudaGraphicsResourceGetMappedMipmappedArray) REFUSED(cudaGraphicsResourc
 REFUSED(cudaGraphicsResourceSetMapFlags) REFUSED(cudaGraphicsSubResourceGetMappedArray)
 REFUSED(cudaGraphicsUnmapResources) REFUSED(cudaGraphicsUnregisterResource)
 REFUSED(cudaGraphicsVDPAURegisterOutputSurface) REFUSED(cudaGraphicsVDPAURegisterVideoSurface)
-REFUSED(cudaImportExternalMemory) REFUSED(cudaImportExternalSemaphore) REFUSED(cudaIpcCloseMemHandle)
-REFUSED(cudaIpcGetEventHandle) REFUSED(cudaIpcGetMemHandle) REFUSED(cudaIpcOpenEventHandle)
-REFUSED(cudaIpcOpenMemHandle) REFUSED(cudaLibraryEnumerateKernels) REFUSED(cudaLibraryGetKernelCount)
+REFUSED(cudaImportExternalMemory) REFUSED(cudaImportExternalSemaphore)
+REFUSED(cudaLibraryEnumerateKernels) REFUSED(cudaLibraryGetKernelCount)
 REFUSED(cudaLibraryGetManaged) REFUSED(cudaLibraryGetUnifiedFunction)
 REFUSED(cudaLogsCurrent) REFUSED(cudaLogsDumpToFile) REFUSED(cudaLogsDumpToMemory)
 REFUSED(cudaLogsRegisterCallback) REFUSED(cudaLogsUnregisterCallback) REFUSED(cudaMallocMipmappedArray)
