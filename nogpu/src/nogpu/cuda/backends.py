@@ -190,8 +190,13 @@ class Emulated:
 
     def allocation(self, address: int) -> int | None:
         """The start of the allocation that holds an address; None if it is not the device's."""
+        found = self.extent(address)
+        return None if found is None else found[0]
+
+    def extent(self, address: int) -> tuple[int, int] | None:
+        """(start, bytes) of the allocation that holds an address; None if it is not the device's."""
         found = Device.current().memory.allocation(address)
-        return None if found is None else found.start
+        return None if found is None else (found.start, found.end - found.start)
 
     def copy(
         self, target: SupportsInt, source: SupportsInt, count: int, kind: object, queue: int | None = None
@@ -307,11 +312,15 @@ class Hopper:
         self._call("cuMemHostUnregister", address)
 
     def allocation(self, address: int) -> int | None:
+        found = self.extent(address)
+        return None if found is None else found[0]
+
+    def extent(self, address: int) -> tuple[int, int] | None:
         try:
-            start, _ = self._call("cuMemGetAddressRange", address)
+            start, nbytes = self._call("cuMemGetAddressRange", address)
         except EmulatorError:
             return None
-        return int(start)
+        return int(start), int(nbytes)
 
     def copy(self, target: int, source: int, count: int, kind: int, queue: int | None = None) -> None:
         if count:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from nogpu.cuda import graphs, queues
 from nogpu.cuda.backends import WITHIN_DEVICE, current
-from nogpu.cuda.programs import modules, pages, status
+from nogpu.cuda.programs import modules, pages, pools, status
 from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, UINT, constant, entry, ignored, put, store
 from nogpu.errors import Fault
 
@@ -44,12 +44,15 @@ def _allocate(pointer: int, nbytes: int, host: bool = False, queue: int | None =
 
 @entry("cudaMalloc cuMemAlloc_v2", ADDRESS, SIZE, queued="cudaMallocAsync cuMemAllocAsync")
 def allocate(pointer: int, nbytes: int, queue: int | None = None) -> None:
-    _allocate(pointer, nbytes, queue=queue)
+    address = _allocate(pointer, nbytes, queue=queue)
+    if queue is not None:
+        pools.took(address, nbytes)
 
 
-@entry("cudaMallocFromPoolAsync", ADDRESS, SIZE, HANDLE, QUEUE)
+@entry("cudaMallocFromPoolAsync cuMemAllocFromPoolAsync", ADDRESS, SIZE, HANDLE, QUEUE)
 def allocate_from_pool(pointer: int, nbytes: int, pool: int, queue: int) -> None:
-    _allocate(pointer, nbytes, queue=queue)
+    pools.check(pool)
+    pools.took(_allocate(pointer, nbytes, queue=queue), nbytes, pool)
 
 
 @entry("cudaMallocHost cuMemAllocHost_v2", ADDRESS, SIZE)
@@ -64,7 +67,8 @@ def allocate_managed(pointer: int, nbytes: int, flags: int) -> None:
 
 
 @entry("cudaMallocPitch", ADDRESS, ADDRESS, SIZE, SIZE)
-def allocate_rows(pointer: int, pitch: int, width: int, height: int) -> None:
+@entry("cuMemAllocPitch_v2", ADDRESS, ADDRESS, SIZE, SIZE, UINT)
+def allocate_rows(pointer: int, pitch: int, width: int, height: int, element: int = 0) -> None:
     row = -(-width // PITCH) * PITCH
     put(pitch, ctypes.c_size_t, row)
     _allocate(pointer, row * height)
@@ -78,6 +82,7 @@ def free(pointer: int, *queue: int) -> None:
         pages.renew(pointer, nbytes)
         os.close(file)
     current().free(pointer, *queue)
+    pools.gave(pointer)
     on_host.discard(pointer)
     _managed.discard(pointer)
 
@@ -99,7 +104,7 @@ def device_pointer(result: int, pointer: int, flags: int) -> None:
     put(result, ctypes.c_size_t, pointer)
 
 
-constant("cudaHostGetFlags", 0, ADDRESS, ADDRESS, kind=UINT)
+constant("cudaHostGetFlags cuMemHostGetFlags", 0, ADDRESS, ADDRESS, kind=UINT)
 
 
 @entry("cudaMemGetInfo cuMemGetInfo_v2", ADDRESS, ADDRESS)
@@ -132,6 +137,7 @@ def copy(target: int, source: int, nbytes: int, kind: int, *queue: int) -> None:
 
 
 @entry("cudaMemcpyPeer", ADDRESS, INT, ADDRESS, INT, SIZE, queued="cudaMemcpyPeerAsync")
+@entry("cuMemcpyPeer", ADDRESS, HANDLE, ADDRESS, HANDLE, SIZE, queued="cuMemcpyPeerAsync")
 def copy_peer(target: int, target_device: int, source: int, source_device: int, nbytes: int, *queue: int) -> None:
     _copy(queue, target, source, nbytes, WITHIN_DEVICE)
 
@@ -268,12 +274,48 @@ def pointer_attributes(result: int, pointer: int) -> None:
     store(result, found)
 
 
+@entry("cuMemGetAddressRange_v2", ADDRESS, ADDRESS, ADDRESS)
+def address_range(first: int, nbytes: int, pointer: int) -> None:
+    for result, value in zip((first, nbytes), _extent(pointer)):
+        if result:
+            put(result, ctypes.c_size_t, value)
+
+
+def _extent(pointer: int) -> tuple[int, int]:
+    found = current().extent(pointer)
+    if found is None:
+        raise Fault(f"pointer {pointer:#x}: no allocation of the device holds it")
+    return found
+
+
+@entry("cuPointerGetAttributes", UINT, ADDRESS, ADDRESS, ADDRESS)
+def pointer_attributes_of_driver(count: int, attributes: int, results: int, pointer: int) -> None:
+    """Stores 0 for each attribute of a pointer that the device does not know, as the driver does."""
+    numbers, places = (ctypes.c_int32 * count).from_address(attributes), (ctypes.c_size_t * count).from_address(results)
+    known = current().allocation(pointer) is not None
+    for number, place in zip(numbers, places):
+        if known:
+            pointer_attribute(place, number, pointer)
+        else:
+            put(place, ctypes.c_size_t if number in _WIDE else ctypes.c_uint32, 0)
+
+
+_WIDE = (1, 3, 4, 7, 11, 12)  # attributes of 64 bits
+ignored("cuPointerSetAttribute", ADDRESS, INT, ADDRESS)
+
+
 @entry("cuPointerGetAttribute", ADDRESS, INT, ADDRESS)
 def pointer_attribute(result: int, attribute: int, pointer: int) -> None:
     start = current().allocation(pointer)
     if start is None:
         raise status.Refused(status.INVALID_VALUE)
-    if attribute == 2:  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+    if attribute in (1, 7):  # CU_POINTER_ATTRIBUTE_CONTEXT, of which there is one; _BUFFER_ID
+        put(result, ctypes.c_size_t, 1 if attribute == 1 else start)
+    elif attribute in (8, 10, 13):  # CU_POINTER_ATTRIBUTE_IS_MANAGED, _IS_LEGACY_CUDA_IPC_CAPABLE, _MAPPED
+        put(result, ctypes.c_uint32, {8: start in _managed, 10: start not in on_host, 13: True}[attribute])
+    elif attribute in (11, 12):  # CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, _RANGE_SIZE
+        put(result, ctypes.c_size_t, _extent(pointer)[attribute - 11])
+    elif attribute == 2:  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
         put(result, ctypes.c_uint32, _HOST if start in on_host else _DEVICE)
     elif attribute in (3, 4):  # CU_POINTER_ATTRIBUTE_DEVICE_POINTER, _HOST_POINTER
         put(result, ctypes.c_size_t, pointer)
@@ -283,11 +325,8 @@ def pointer_attribute(result: int, attribute: int, pointer: int) -> None:
         raise status.Refused(status.NOT_SUPPORTED, f"pointer attribute {attribute} is not modelled")
 
 
-# Advice has no effect, and the only pool is the allocator.
+# Advice has no effect.
 
 
-ignored("cudaMemAdvise", ADDRESS, SIZE, INT, SIZE, SIZE)
-ignored("cudaMemPrefetchAsync", ADDRESS, SIZE, SIZE, UINT, QUEUE)
-ignored("cudaMemPoolSetAttribute", HANDLE, INT, ADDRESS)
-ignored("cudaMemPoolTrimTo", HANDLE, SIZE)
-constant("cudaDeviceGetDefaultMemPool cudaDeviceGetMemPool", 1, ADDRESS, INT, kind=HANDLE)
+ignored("cudaMemAdvise cuMemAdvise_v2", ADDRESS, SIZE, INT, SIZE, SIZE)
+ignored("cudaMemPrefetchAsync cuMemPrefetchAsync_v2", ADDRESS, SIZE, SIZE, UINT, QUEUE)

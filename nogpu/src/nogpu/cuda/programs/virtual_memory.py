@@ -1,9 +1,8 @@
-"""Entry points of the driver for virtual memory: addresses, physical memory, and what maps one to the other (CUDA Driver
-API, "Virtual Memory Management").
+"""Entry points of the driver for virtual memory: addresses, physical memory, and what maps one to the other.
 
-Physical memory is a file in memory. It has pages in the process where it is mapped with access; elsewhere in a
-reservation the addresses are nobody's, so that kernels, copies and the host fault there. Neighbours that are mapped with
-the same access are one allocation to kernels.
+CUDA Driver API, "Virtual Memory Management". Physical memory is a file in memory. It has pages in the process where it
+is mapped with access; elsewhere in a reservation the addresses are nobody's, so that kernels, copies and the host fault
+there. Neighbours that are mapped with the same access are one allocation to kernels.
 """
 
 from __future__ import annotations
