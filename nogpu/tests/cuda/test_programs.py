@@ -26,6 +26,7 @@ CHECKS = (
     *("vector_add", "symbols", "queues", "dynamic_shared", "clusters", "cooperative", "grid_barrier", "occupancy"),
     *("device", "memory", "events", "illegal_address", "driver_entry_points", "modules_by_driver"),
     *("graph_by_nodes", "graph_by_driver", "graph_by_capture", "device_heap", "libraries_by_runtime"),
+    *("pools", "linked_by_driver", "queries_by_driver"),
 )
 
 

@@ -7,6 +7,7 @@ import itertools
 from pathlib import Path
 
 from nogpu.cuda.programs import status
+from nogpu.cuda.programs.driver import empty_logs
 from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, SIZE, UINT, entry, put, text
 from nogpu.errors import UnknownHandle
 
@@ -33,6 +34,7 @@ def _add(handle: int, kind: int, image: bytes) -> None:
 def create(count: int, options: int, values: int, result: int) -> None:
     handle = next(_handles)
     _inputs[handle] = []
+    empty_logs(count, options, values)
     put(result, ctypes.c_size_t, handle)
 
 
