@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nogpu.errors import EmulatorError
+from nogpu.hardware import textures
 from nogpu.hardware.properties import DeviceProperties
 
 _MODELLED: dict[int, Callable[[DeviceProperties], int]] = {
@@ -37,6 +38,7 @@ _MODELLED: dict[int, Callable[[DeviceProperties], int]] = {
 _FIXED = {  # values of a B200, but for the place: PCI bus, device and domain
     9: 64 << 10,  # constant memory
     11: 2**31 - 1,  # pitch
+    14: textures.ALIGNMENT,
     15: 1,  # copies beside kernels
     17: 0,  # time limit of kernels
     18: 0,  # integrated
@@ -44,10 +46,20 @@ _FIXED = {  # values of a B200, but for the place: PCI bus, device and domain
     20: 0,  # compute mode: any number of processes
     31: 1,  # concurrent kernels
     32: 1,  # ECC
+    21: textures.LIMITS[1][0],
+    **dict(zip((22, 23), textures.LIMITS[2])),
+    **dict(zip((24, 25, 26), textures.LIMITS[3])),
+    **dict(zip((27, 28, 29), textures.LAYERED_LIMITS[2])),
     **dict.fromkeys((33, 34, 50), 0),  # PCI bus, device, domain
     35: 0,  # TCC
     40: 4,  # copy engines
     41: 1,  # unified addressing
+    42: textures.LAYERED_LIMITS[1][0],
+    43: textures.LAYERED_LIMITS[1][2],
+    51: textures.PITCH_ALIGNMENT,
+    **dict.fromkeys((52, 53), textures.CUBEMAP_LIMIT),
+    54: textures.FACES * textures.MOST_CUBEMAPS,
+    69: textures.MOST_LINEAR,
     **dict.fromkeys((78, 79, 80), 1),  # priorities, global and local memory in L1
     83: 1,  # managed memory
     88: 0,  # pageable memory is accessible
