@@ -23,7 +23,8 @@ LINEAR, PITCHED, ARRAY = range(3)
 WRAP, CLAMP, MIRROR, BORDER = range(4)
 EMITTED = """
 tex.1d.v4.f32.f32 tex.2d.v4.f32.f32 tex.3d.v4.f32.f32 tex.1d.v4.f32.s32 tex.2d.v4.u32.f32 tex.1d.v4.s32.s32
-tex.a1d.v4.f32.f32 tex.a2d.v4.f32.f32 tex.cube.v4.f32.f32 tex.acube.v4.f32.f32 tex.level.2d.v4.f32.f32 tld4.g.2d.v4.f32.f32 suld.b.2d.b8.clamp
+tex.cube.v4.f32.f32 tex.acube.v4.f32.f32
+tex.a1d.v4.f32.f32 tex.a2d.v4.f32.f32 tex.level.2d.v4.f32.f32 tld4.g.2d.v4.f32.f32 suld.b.2d.b8.clamp
 suld.b.2d.v2.b16.zero sust.b.1d.b32.clamp sust.b.3d.v4.b32.zero suld.b.2d.v2.b32.trap
 """.split()
 

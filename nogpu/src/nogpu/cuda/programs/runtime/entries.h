@@ -46,8 +46,8 @@ ENTRY(1, cuMemRelease) ENTRY(5, cuMemMap) ENTRY(2, cuMemUnmap) ENTRY(4, cuMemSet
 ENTRY(4, cuMemExportToShareableHandle) ENTRY(3, cuMemImportFromShareableHandle)
 ENTRY(2, cuMemGetAllocationPropertiesFromHandle) ENTRY(2, cuMemRetainAllocationHandle)
 
-// What cuda_headers/cublas_v2.h and curand.h call (blas.py, random_numbers.py)
-ENTRY(2, emulator_blas) ENTRY(2, emulator_random)
+// What cuda_headers/cublas_v2.h, curand.h and cufft.h call (blas.py, random_numbers.py, fourier.py)
+ENTRY(2, emulator_blas) ENTRY(2, emulator_random) ENTRY(1, emulator_fft)
 
 // Kernels and launches (launches.py, kernels.py)
 ENTRY(8, cudaLaunchKernel) ENTRY(8, __cudaLaunchKernel) ENTRY(8, cudaLaunchCooperativeKernel)
