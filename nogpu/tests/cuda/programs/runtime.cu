@@ -674,6 +674,13 @@ extern "C" int linked_by_driver() {
     CUDA(cuLinkComplete(state, &image, &bytes));
     CUDA(cuModuleLoadData(&module, image));
     CUDA(cuModuleGetFunction(&function, module, "put"));
+    int grid, block;
+    CUDA(cuOccupancyMaxPotentialBlockSize(&grid, &block, function, nullptr, 0, 0));
+    CHECK(grid == 2 * 148 && block == 1024);
+    CUDA(cuOccupancyMaxPotentialBlockSize(&grid, &block, function, [](int threads) { return (size_t)threads * 200; }, 0, 0));
+    CHECK(grid == 148 && block == 1024);
+    CUDA(cuOccupancyMaxPotentialBlockSize(&grid, &block, function, nullptr, 200 << 10, 100));
+    CHECK(grid == 148 && block == 100);
     CUDA(cuLinkDestroy(state));
     CHECK(cuLinkDestroy(state) == CUDA_ERROR_INVALID_HANDLE);
     return 0;

@@ -27,6 +27,7 @@ from nogpu.cuda.programs.entries import (
     text,
 )
 from nogpu.cuda.programs.properties import filled
+from nogpu.errors import EmulatorError
 
 _HEAP = 2  # cudaLimitMallocHeapSize
 _BUS = "0000:00:00.0"  # domain, bus, device, function
@@ -50,7 +51,11 @@ ignored("cudaProfilerStart cudaProfilerStop cudaCtxResetPersistingL2Cache cuProf
 
 @entry("cudaDeviceGetAttribute cuDeviceGetAttribute", ADDRESS, INT, DEVICE)
 def device_attribute(result: int, number: int, ordinal: int) -> None:
-    put(result, ctypes.c_int32, current().attribute(number))
+    try:
+        value = current().attribute(number)
+    except EmulatorError as error:
+        raise status.Refused(status.INVALID_VALUE, error.reason) from None
+    put(result, ctypes.c_int32, value)
 
 
 @entry("cudaGetDeviceProperties", ADDRESS, DEVICE)
