@@ -678,7 +678,7 @@ extern "C" int linked_by_driver() {
     CUDA(cuOccupancyMaxPotentialBlockSize(&grid, &block, function, nullptr, 0, 0));
     CHECK(grid == 2 * 148 && block == 1024);
     CUDA(cuOccupancyMaxPotentialBlockSize(&grid, &block, function, [](int threads) { return (size_t)threads * 200; }, 0, 0));
-    CHECK(grid == 148 && block == 1024);
+    CHECK(grid == 2 * 148 && block == 576);  // 2 (200 * 576 + 1024) bytes fill an SM best
     CUDA(cuOccupancyMaxPotentialBlockSize(&grid, &block, function, nullptr, 200 << 10, 100));
     CHECK(grid == 148 && block == 100);
     CUDA(cuLinkDestroy(state));

@@ -106,6 +106,7 @@ def _run(plan: Request, asked: Request, queue: int) -> None:
         raise EmulatorError(f"cuFFT: {fault.reason}") from None
     queues.accessed(queue, "cuFFT", [of], [to])
     axes = tuple(range(1, plan.rank + 1))
+    made: np.ndarray
     if kinds[0] == kinds[1]:
         wide = source.astype(np.complex128)
         made = np.fft.fftn(wide, axes=axes) if asked.direction == _FORWARD else np.fft.ifftn(wide, axes=axes)
