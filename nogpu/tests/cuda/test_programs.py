@@ -26,7 +26,7 @@ CHECKS = (
     *("vector_add", "symbols", "queues", "dynamic_shared", "clusters", "cooperative", "grid_barrier", "occupancy"),
     *("device", "memory", "events", "illegal_address", "driver_entry_points", "modules_by_driver"),
     *("graph_by_nodes", "graph_by_driver", "graph_by_capture", "device_heap", "libraries_by_runtime"),
-    *("pools", "linked_by_driver", "queries_by_driver"),
+    *("pools", "linked_by_driver", "queries_by_driver", "memory_of_graphs"),
 )
 
 
@@ -202,7 +202,7 @@ def test_virtual_memory():
 
 @needs_nvcc
 def test_structures_are_as_nvidia_declares_them(tmp_path):
-    from nogpu.cuda.programs import arrays, graphs, kernels, launches, memory, textures
+    from nogpu.cuda.programs import arrays, graphs, kernels, launches, memory, textures, virtual_memory
 
     structures = {
         "cudaDeviceProp": (properties.CudaDeviceProp, None),
@@ -212,6 +212,9 @@ def test_structures_are_as_nvidia_declares_them(tmp_path):
         "CUlaunchConfig": (launches.DriverConfig, ("sharedMemBytes", "attrs", "numAttrs")),
         "cudaLaunchAttribute": (launches.Attribute, ("val",)),
         "cudaKernelNodeParams": (graphs.KernelParameters, ("gridDim", "kernelParams", "extra")),
+        "cudaMemAllocNodeParams": (graphs.AllocationParameters, ("accessDescs", "bytesize", "dptr")),
+        "CUmemAllocationProp": (virtual_memory.Properties, ("location",)),
+        "CUmemAccessDesc": (virtual_memory.Access, ("location", "flags")),
         "cudaMemsetParams": (graphs.FillParameters, ("pitch", "value", "elementSize", "width", "height")),
         "cudaMemcpy3DParms": (arrays.CopyParameters, ("srcPtr", "dstArray", "dstPtr", "extent", "kind")),
         "cudaPitchedPtr": (arrays.Pitched, ("pitch", "xsize", "ysize")),
@@ -225,6 +228,7 @@ def test_structures_are_as_nvidia_declares_them(tmp_path):
         "requiredClusterWidth": "cluster",
         **{"devicePointer": "device_pointer", "hostPointer": "host_pointer", "val": "words"},
         **{"dynamicSmemBytes": "shared", "sharedMemBytes": "shared", "attrs": "attributes", "numAttrs": "count"},
+        **{"accessDescs": "access", "bytesize": "nbytes", "dptr": "address"},
         **{"gridDim": "grid", "kernelParams": "parameters", "elementSize": "size"},
         **{"xsize": "width", "ysize": "height", "f": "kind", "res": "place", "filterMode": "is_filtered"},
         **{"readMode": "is_fraction", "borderColor": "border", "normalizedCoords": "is_normalized"},

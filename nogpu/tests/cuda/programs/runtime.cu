@@ -722,3 +722,42 @@ extern "C" int queries_by_driver() {
     CHECK(cuGraphDebugDotPrint(nullptr, "", 0) == CUDA_ERROR_NOT_SUPPORTED);
     return 0;
 }
+
+extern "C" int memory_of_graphs() {
+    cudaStream_t queue;
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    int *x, host[4] = {};
+    OK(cudaStreamCreate(&queue));
+    OK(cudaStreamBeginCapture(queue, cudaStreamCaptureModeGlobal));
+    OK(cudaMallocAsync(&x, sizeof host, queue));
+    OK(cudaMemsetAsync(x, 1, sizeof host, queue));
+    OK(cudaMemcpyAsync(host, x, sizeof host, cudaMemcpyDeviceToHost, queue));
+    OK(cudaFreeAsync(x, queue));
+    OK(cudaStreamEndCapture(queue, &graph));
+    CHECK(host[0] == 0);
+    cudaGraphNode_t nodes[4], made, gone;
+    cudaGraphNodeType first, last;
+    size_t count = 4;
+    OK(cudaGraphGetNodes(graph, nodes, &count));
+    OK(cudaGraphNodeGetType(nodes[0], &first));
+    OK(cudaGraphNodeGetType(nodes[3], &last));
+    CHECK(count == 4 && first == cudaGraphNodeTypeMemAlloc && last == cudaGraphNodeTypeMemFree);
+    OK(cudaGraphInstantiate(&executable, graph, 0));
+    for (int i = 0; i < 2; i++) {
+        host[3] = 0;
+        OK(cudaGraphLaunch(executable, queue));
+        OK(cudaStreamSynchronize(queue));
+        CHECK(host[3] == 0x01010101);
+    }
+    cudaMemAllocNodeParams wanted = {};
+    wanted.poolProps.allocType = cudaMemAllocationTypePinned;
+    wanted.poolProps.location.type = cudaMemLocationTypeDevice;
+    wanted.bytesize = 64;
+    OK(cudaGraphCreate(&graph, 0));
+    OK(cudaGraphAddMemAllocNode(&made, graph, nullptr, 0, &wanted));
+    CHECK(wanted.dptr && cudaMemset(wanted.dptr, 0, 64) == cudaSuccess);
+    CHECK(cudaMemset(wanted.dptr, 0, 65) == cudaErrorInvalidValue);
+    OK(cudaGraphAddMemFreeNode(&gone, graph, &made, 1, wanted.dptr));
+    return 0;
+}

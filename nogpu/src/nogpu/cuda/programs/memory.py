@@ -29,9 +29,24 @@ exported: dict[int, tuple[int, int]] = {}
 _managed: set[int] = set()
 
 
+_of_graphs: set[int] = set()
+
+
+def allocate_for_graph(nbytes: int) -> int:
+    """Memory of a node of a graph. It lives as long as the process, since every launch of the graph has it anew, at the
+    same address.
+    """
+    address = current().allocate(nbytes)
+    _of_graphs.add(address)
+    return address
+
+
 def _allocate(pointer: int, nbytes: int, host: bool = False, queue: int | None = None) -> int:
     if queue is not None and graphs.capturing(queue):
-        raise status.Refused(status.NOT_SUPPORTED, "an allocation as a node of a graph is not modelled")
+        graphs.submit(lambda: None, queue, graphs.ALLOCATION)
+        address = allocate_for_graph(nbytes)
+        put(pointer, ctypes.c_size_t, address)
+        return address
     try:
         address = current().allocate(nbytes, host, queue) if nbytes else 0
     except Fault as fault:
@@ -45,14 +60,16 @@ def _allocate(pointer: int, nbytes: int, host: bool = False, queue: int | None =
 @entry("cudaMalloc cuMemAlloc_v2", ADDRESS, SIZE, queued="cudaMallocAsync cuMemAllocAsync")
 def allocate(pointer: int, nbytes: int, queue: int | None = None) -> None:
     address = _allocate(pointer, nbytes, queue=queue)
-    if queue is not None:
+    if queue is not None and address not in _of_graphs:
         pools.took(address, nbytes)
 
 
 @entry("cudaMallocFromPoolAsync cuMemAllocFromPoolAsync", ADDRESS, SIZE, HANDLE, QUEUE)
 def allocate_from_pool(pointer: int, nbytes: int, pool: int, queue: int) -> None:
     pools.check(pool)
-    pools.took(_allocate(pointer, nbytes, queue=queue), nbytes, pool)
+    address = _allocate(pointer, nbytes, queue=queue)
+    if address not in _of_graphs:
+        pools.took(address, nbytes, pool)
 
 
 @entry("cudaMallocHost cuMemAllocHost_v2", ADDRESS, SIZE)
@@ -76,6 +93,10 @@ def allocate_rows(pointer: int, pitch: int, width: int, height: int, element: in
 
 @entry("cudaFree cudaFreeHost cuMemFree_v2 cuMemFreeHost", ADDRESS, queued="cudaFreeAsync cuMemFreeAsync")
 def free(pointer: int, *queue: int) -> None:
+    if pointer in _of_graphs:
+        if queue and graphs.capturing(*queue):
+            graphs.submit(lambda: None, queue[0], graphs.RELEASE)
+        return
     if pointer in exported:
         current().synchronize()
         file, nbytes = exported.pop(pointer)
