@@ -26,9 +26,11 @@ CHECKS = (
     *("vector_add", "symbols", "queues", "dynamic_shared", "clusters", "cooperative", "grid_barrier", "occupancy"),
     *("device", "memory", "events", "illegal_address", "driver_entry_points", "modules_by_driver"),
     *("graph_by_nodes", "graph_by_driver", "graph_by_capture", "device_heap", "libraries_by_runtime"),
+    *("pools", "linked_by_driver", "queries_by_driver", "memory_of_graphs"),
 )
 
 
+SHARING = ("-gencode", "arch=compute_100a,code=compute_100a", "-lcuda")
 LIBRARY = ("-shared", "-Xcompiler", "-fPIC", "-lcuda", "-arch=sm_100a")  # nvcc's options
 
 
@@ -182,8 +184,25 @@ def test_every_entry_point_has_a_function():
 
 
 @needs_nvcc
+@pytest.mark.parametrize("schedule", ["late", "random:1"])
+def test_memory_and_events_of_two_processes(schedule, tmp_path):
+    done = run("--schedule", schedule, compiled("sharing.cu", *SHARING), "share", tmp_path / "handles")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    for reason in ("the handle is of no memory", "this process itself has exported", "shares it no longer"):
+        assert reason in done.stderr
+
+
+@needs_nvcc
+def test_virtual_memory():
+    done = run(compiled("sharing.cu", *SHARING), "map")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert re.search(r"load of 4 bytes at 0x[0-9a-f]+00000: no live allocation: the address is reserved", done.stderr)
+    assert re.search(r"store of 4 bytes at 0x[0-9a-f]+: cuMemMap\(2097152\).* is read-only", done.stderr)
+
+
+@needs_nvcc
 def test_structures_are_as_nvidia_declares_them(tmp_path):
-    from nogpu.cuda.programs import arrays, graphs, kernels, launches, memory, textures
+    from nogpu.cuda.programs import arrays, graphs, kernels, launches, memory, textures, virtual_memory
 
     structures = {
         "cudaDeviceProp": (properties.CudaDeviceProp, None),
@@ -193,6 +212,9 @@ def test_structures_are_as_nvidia_declares_them(tmp_path):
         "CUlaunchConfig": (launches.DriverConfig, ("sharedMemBytes", "attrs", "numAttrs")),
         "cudaLaunchAttribute": (launches.Attribute, ("val",)),
         "cudaKernelNodeParams": (graphs.KernelParameters, ("gridDim", "kernelParams", "extra")),
+        "cudaMemAllocNodeParams": (graphs.AllocationParameters, ("accessDescs", "bytesize", "dptr")),
+        "CUmemAllocationProp": (virtual_memory.Properties, ("location",)),
+        "CUmemAccessDesc": (virtual_memory.Access, ("location", "flags")),
         "cudaMemsetParams": (graphs.FillParameters, ("pitch", "value", "elementSize", "width", "height")),
         "cudaMemcpy3DParms": (arrays.CopyParameters, ("srcPtr", "dstArray", "dstPtr", "extent", "kind")),
         "cudaPitchedPtr": (arrays.Pitched, ("pitch", "xsize", "ysize")),
@@ -206,6 +228,7 @@ def test_structures_are_as_nvidia_declares_them(tmp_path):
         "requiredClusterWidth": "cluster",
         **{"devicePointer": "device_pointer", "hostPointer": "host_pointer", "val": "words"},
         **{"dynamicSmemBytes": "shared", "sharedMemBytes": "shared", "attrs": "attributes", "numAttrs": "count"},
+        **{"accessDescs": "access", "bytesize": "nbytes", "dptr": "address"},
         **{"gridDim": "grid", "kernelParams": "parameters", "elementSize": "size"},
         **{"xsize": "width", "ysize": "height", "f": "kind", "res": "place", "filterMode": "is_filtered"},
         **{"readMode": "is_fraction", "borderColor": "border", "normalizedCoords": "is_normalized"},

@@ -23,6 +23,7 @@ LINEAR, PITCHED, ARRAY = range(3)
 WRAP, CLAMP, MIRROR, BORDER = range(4)
 EMITTED = """
 tex.1d.v4.f32.f32 tex.2d.v4.f32.f32 tex.3d.v4.f32.f32 tex.1d.v4.f32.s32 tex.2d.v4.u32.f32 tex.1d.v4.s32.s32
+tex.cube.v4.f32.f32 tex.acube.v4.f32.f32
 tex.a1d.v4.f32.f32 tex.a2d.v4.f32.f32 tex.level.2d.v4.f32.f32 tld4.g.2d.v4.f32.f32 suld.b.2d.b8.clamp
 suld.b.2d.v2.b16.zero sust.b.1d.b32.clamp sust.b.3d.v4.b32.zero suld.b.2d.v2.b32.trap
 """.split()
@@ -264,7 +265,7 @@ def test_an_access_outside_a_surface_traps(library):
 
 
 @needs_nvcc
-@pytest.mark.parametrize("name", ["copies", "copies_by_driver", "layers", "refusals"])
+@pytest.mark.parametrize("name", ["copies", "copies_by_driver", "layers", "faces", "refusals"])
 def test_the_runtimes_functions(library, name, capfd):
     assert getattr(library, name)() == 0, f"the line of textures.cu that failed; output: {capfd.readouterr()}"
 
@@ -371,7 +372,18 @@ TEX = "tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%f0, %f0}]; mov.b32 %r1, 
             "texture",
             "a fetch from a 1D layered texture; the object is a 2D texture",
         ),
-        ("tex.cube.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%f0, %f0, %f0, %f0}];", "texture", "without faces"),
+        (
+            "tex.cube.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%f0, %f0, %f0, %f0}];",
+            "texture",
+            "a fetch from a cubemap texture; the object is a 2D texture",
+        ),
+        (
+            "tex.level.acube.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%r0, %f0, %f0, %f0}], %f0;",
+            "texture",
+            "a fetch from a layered cubemap texture; the object is a 2D texture",
+        ),
+        ("tld4.r.cube.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%f0, %f0, %f0, %f0}];", "texture", "faces by tex"),
+        ("tex.2dms.v4.f32.s32 {%f1, %f2, %f3, %f4}, [%rd1, {%r0, %r0, %r0, %r0}];", "texture", "without samples"),
         ("suld.b.a1d.b32.trap {%r1}, [%rd1, {%r0, %r0}];", "surface", "surfaces without layers"),
     ],
 )

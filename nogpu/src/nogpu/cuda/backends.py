@@ -55,7 +55,7 @@ class Emulated:
     """The emulated B200. Pointers and handles may be those of cuda.bindings."""
 
     guard: Guard | None = None
-    """Guard of device memory that `allocate` returns; under a guard, nothing else lies in an allocation's last page."""
+    """Guard of device memory that `allocate` returns or `place` is given: nothing else lies in its pages."""
 
     def __init__(self) -> None:
         self._buffers: dict[int, tuple[np.ndarray, int]] = {}
@@ -118,7 +118,7 @@ class Emulated:
         device = Device.current()
         nbytes = integer(size, "size", 1, device.properties.total_memory)
         guard = None if on_host else self.guard
-        alignment = mmap.PAGESIZE if guard else ALIGNMENT
+        alignment = ALIGNMENT if on_host else mmap.PAGESIZE
         try:
             buffer = np.empty(nbytes + -nbytes % alignment + alignment, np.uint8)
         except MemoryError:
@@ -153,6 +153,31 @@ class Emulated:
                 self.guard.end(address)
             del self._buffers[address]
 
+    def allocated_bytes(self, address: int) -> int | None:
+        """Bytes of the allocation of `allocate` that starts at an address; None if there is none."""
+        return self._buffers[address][1] if address in self._buffers else None
+
+    def shown(self, address: int) -> None:
+        """Note that other processes may write to an allocation from now on."""
+        Device.current().memory.holding(address).is_guarded = False
+
+    def place(self, address: int, nbytes: int, name: str, writable: bool = True) -> None:
+        """Let kernels access pages that the caller has mapped, and keep the host's code off them."""
+        Device.current().memory.register(address, nbytes, name, writable)
+        if self.guard:
+            self.guard.begin(address, nbytes)
+
+    def remove(self, address: int) -> None:
+        """End the effect of `place`, after a wait of the host."""
+        self.synchronize()
+        Device.current().memory.release(address)
+        if self.guard:
+            self.guard.end(address)
+
+    def reserved(self, address: int, nbytes: int) -> None:
+        """Note addresses that `place` may be given later, for messages; 0 bytes end that."""
+        Device.current().memory.reserved(address, nbytes)
+
     def share(self, address: int, nbytes: int) -> None:
         """Let kernels access host memory of the program. Raises Fault for memory that is registered already."""
         try:
@@ -171,8 +196,13 @@ class Emulated:
 
     def allocation(self, address: int) -> int | None:
         """The start of the allocation that holds an address; None if it is not the device's."""
+        found = self.extent(address)
+        return None if found is None else found[0]
+
+    def extent(self, address: int) -> tuple[int, int] | None:
+        """(start, bytes) of the allocation that holds an address; None if it is not the device's."""
         found = Device.current().memory.allocation(address)
-        return None if found is None else found.start
+        return None if found is None else (found.start, found.end - found.start)
 
     def copy(
         self, target: SupportsInt, source: SupportsInt, count: int, kind: object, queue: int | None = None
@@ -295,11 +325,15 @@ class Hopper:
         self._call("cuMemHostUnregister", address)
 
     def allocation(self, address: int) -> int | None:
+        found = self.extent(address)
+        return None if found is None else found[0]
+
+    def extent(self, address: int) -> tuple[int, int] | None:
         try:
-            start, _ = self._call("cuMemGetAddressRange", address)
+            start, nbytes = self._call("cuMemGetAddressRange", address)
         except EmulatorError:
             return None
-        return int(start)
+        return int(start), int(nbytes)
 
     def copy(self, target: int, source: int, count: int, kind: int, queue: int | None = None) -> None:
         if count:

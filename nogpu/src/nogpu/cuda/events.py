@@ -9,16 +9,28 @@ import itertools
 import time
 
 from nogpu.cuda import graphs
-from nogpu.errors import UnknownHandle
+from nogpu.errors import Fault, UnknownHandle
 from nogpu.execution.device import queue_order
 
 _handles = itertools.count(1)
 _recorded: dict[int, float] = {}
+NO_TIMES, INTERPROCESS = 2, 4  # cudaEventDisableTiming, cudaEventInterprocess
+_flags: dict[int, int] = {}  # of events that have some
 
 
-def create() -> int:
-    """A new handle (cudaEvent_t, CUevent), not 0."""
-    return next(_handles)
+def create(flags: int = 0) -> int:
+    """A new handle (cudaEvent_t, CUevent), not 0. Raises Fault for INTERPROCESS without NO_TIMES."""
+    if flags & INTERPROCESS and not flags & NO_TIMES:
+        raise Fault("cudaEventInterprocess needs cudaEventDisableTiming")
+    handle = next(_handles)
+    if flags & (NO_TIMES | INTERPROCESS):
+        _flags[handle] = flags
+    return handle
+
+
+def is_shared(handle: int) -> bool:
+    """True if the event may be passed to other processes."""
+    return bool(_flags.get(handle, 0) & INTERPROCESS)
 
 
 def record(handle: int, queue: int = 0) -> None:
@@ -52,8 +64,12 @@ def answers(handle: int) -> bool:
 
 
 def milliseconds(start: int, end: int) -> float:
-    """Milliseconds between two recorded events. Raises UnknownHandle for an event that is not recorded."""
+    """Milliseconds between two recorded events. Raises UnknownHandle for an event that is not recorded, or has no
+    times.
+    """
     for handle in (start, end):
+        if _flags.get(handle, 0) & NO_TIMES:
+            raise UnknownHandle(f"event {handle} has been created with cudaEventDisableTiming")
         if handle not in _recorded:
             raise UnknownHandle(f"event {handle} has not been recorded")
     return (_recorded[end] - _recorded[start]) * 1e3
@@ -62,6 +78,7 @@ def milliseconds(start: int, end: int) -> float:
 def destroy(handle: int) -> None:
     """Forget an event, recorded or not."""
     _recorded.pop(handle, None)
+    _flags.pop(handle, None)
     order = queue_order()
     if order is not None:
         order.forgotten(handle)

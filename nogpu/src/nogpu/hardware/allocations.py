@@ -54,7 +54,7 @@ class Allocation:
         self.view = data.data if writable else self.frozen
         self.data = data if writable else np.frombuffer(self.view, np.uint8)
         self.words: dict[tuple[int, int], Words] = {}
-        self.is_guarded = False  # the host's code cannot reach the bytes
+        self.is_guarded = False  # neither the host's code nor another process reaches the bytes
         self.writes = 0  # launches, copies, fills and library calls that may have written to a guarded allocation
         self.filled: object = None  # the last fill, and `writes` behind it
 
@@ -89,6 +89,7 @@ class Allocations:
         self.reached: Reached = {}
         """What kernels have accessed since `forget_reached`."""
         self._freed: deque[tuple[int, int, str, str]] = deque(maxlen=FREED_LIMIT)  # start, end, text, freeing line
+        self._reserved: dict[int, int] = {}  # first address -> end, of addresses that may get memory
 
     def register(self, address: int, nbytes: int, name: str = "", writable: bool = True) -> None:
         """Makes `nbytes` >= 1 bytes from `address` accessible.
@@ -121,6 +122,12 @@ class Allocations:
     def forget_reached(self) -> None:
         """Begins to note anew what is accessed."""
         self.reached, self._recent, self._found = {}, NO_ALLOCATION, (0, {})
+
+    def reserved(self, address: int, nbytes: int) -> None:
+        """Notes addresses that have no memory unless an allocation is there, for messages; 0 bytes end that."""
+        self._reserved.pop(address, None)
+        if nbytes:
+            self._reserved[address] = address + nbytes
 
     def snapshot(self) -> tuple[int, list[Allocation]]:
         """(version, live allocations in order of their addresses)."""
@@ -198,6 +205,8 @@ class Allocations:
             return f"the last {end - before.end} bytes are past the end of {before}"
         if after is not None and end > after.start:
             return f"the first {after.start - address} bytes are before {after}"
+        if any(start <= address < last for start, last in self._reserved.items()):
+            return "no live allocation: the address is reserved, and has no memory or no access (cuMemSetAccess)"
         distances = []
         if before is not None:
             distances.append((address - before.end, f"byte(s) past the end of {before}"))

@@ -22,6 +22,9 @@ LIMITS = {1: (131072, 1, 1), 2: (131072, 65536, 1), 3: (16384, 16384, 16384)}
 """Dimensions -> most texels (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability")."""
 LAYERED_LIMITS = {1: (32768, 1, 2048), 2: (32768, 32768, 2048)}
 """Dimensions -> most texels and layers, from the table above."""
+CUBEMAP_LIMIT, MOST_CUBEMAPS = 32768, 2046 // 6
+"""Most texels along an edge, and most cubemaps of a layered one, from the table above."""
+FACES = 6
 MOST_LINEAR = 1 << 28  # most texels of linear memory, from the table above
 
 
@@ -35,6 +38,16 @@ class Texture(ctypes.Structure):
     """Number of layers, 0 of a texture without; address, sizes and strides are those of the first one."""
     layer_bytes = 0
     """Bytes from layer to layer."""
+    has_faces = False
+    """True of a cubemap: its layers are faces, in the order +x, -x, +y, -y, +z, -z, of a layered one for each layer."""
+    is_layered_cubemap = False
+
+    @property
+    def geometry(self) -> str:
+        """The texture's geometry in PTX: 1d, 2d, 3d, a1d, a2d, cube or acube."""
+        if self.has_faces:
+            return "acube" if self.is_layered_cubemap else "cube"
+        return f"{'a' * bool(self.layers)}{self.dimensions}d"
 
     def layer(self, index: int) -> Texture:
         """The texture that a layer is. An index beyond the last layer's counts as that one's (PTX ISA, tex)."""

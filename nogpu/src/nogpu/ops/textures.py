@@ -13,7 +13,7 @@ import numpy as np
 
 from nogpu.arithmetic.lanes import UINTS, lane_list, lanes, row_of, signed
 from nogpu.errors import Fault
-from nogpu.hardware.textures import CHANNELS, Surface, Texture, fetched, named
+from nogpu.hardware.textures import CHANNELS, FACES, Surface, Texture, fetched, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from nogpu.hardware.warp import ActiveGroup, Issuer
     from nogpu.ops.active_lanes import Operand
 
-TextureForm = tuple[int, str, bool, bool]
-"""Dimensions, type of the result, true for an integer coordinate, true if a layer's index stands before coordinates."""
+TextureForm = tuple[str, str, bool]
+"""Geometry in PTX, type of the result, true for an integer coordinate."""
+_GEOMETRIES = {
+    **{"1d": "1D texture", "2d": "2D texture", "3d": "3D texture", "cube": "cubemap texture"},
+    **{"a1d": "1D layered texture", "a2d": "2D layered texture", "acube": "layered cubemap texture"},
+}
 SurfaceForm = tuple[int, int, str]
 """Dimensions, bits of a value, what becomes of an access outside: trap, clamp or zero."""
 
@@ -41,14 +45,27 @@ def _by_layer(mask: int, texture: Texture, index: np.ndarray) -> Iterator[tuple[
         yield sum(1 << lane for lane in lane_list(mask) if index[lane] == each), texture.layer(each)
 
 
+def _on_faces(texture: Texture, coordinates: np.ndarray) -> np.ndarray:
+    """uint32[3, 32], a layer's index and the place in it, of uint32[axes, 32]: a direction, behind an index if layered.
+
+    CUDA C++ Programming Guide, "Cubemap Textures". Of components that are alike the first is taken for the largest.
+    """
+    x, y, z = coordinates[-3:].view(np.float32)
+    axis = np.abs(np.stack([x, y, z])).argmax(axis=0)
+    major = np.choose(axis, [x, y, z])
+    is_behind = np.signbit(major) & (major != 0)
+    across = np.choose(axis, [np.where(is_behind, z, -z), x, np.where(is_behind, -x, x)])
+    down = np.choose(axis, [-y, np.where(is_behind, -z, z), -y])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        place = (np.stack([across, down]) / np.abs(major) + np.float32(1)) / np.float32(2)
+    cube = np.minimum(coordinates[0], texture.layers // FACES - 1) if len(coordinates) > 3 else 0
+    return np.concatenate([(cube * FACES + 2 * axis + is_behind)[None].astype(np.uint32), place.view(np.uint32)])
+
+
 def _check(texture: Texture, form: TextureForm) -> None:
-    dimensions, type_name, is_integer, is_layered = form
-    if (texture.dimensions, bool(texture.layers)) != (dimensions, is_layered):
-        asked, given = (
-            f"{n}D {'layered ' * bool(layers)}texture"
-            for n, layers in ((dimensions, is_layered), (texture.dimensions, texture.layers))
-        )
-        raise Fault(f"a fetch from a {asked}; the object is a {given}")
+    geometry, type_name, is_integer = form
+    if texture.geometry != geometry:
+        raise Fault(f"a fetch from a {_GEOMETRIES[geometry]}; the object is a {_GEOMETRIES[texture.geometry]}")
     if bool(texture.is_linear) != is_integer:
         needs = "an integer coordinate (tex1Dfetch)" if texture.is_linear else "coordinates of f32"
         raise Fault(f"a texture of {'linear' if texture.is_linear else 'array or pitched'} memory needs {needs}")
@@ -72,9 +89,10 @@ def fetch(
         _check(texture, form)
         if channel is not None and not texture.gathers:
             raise Fault("tld4 from a texture whose array has been allocated without cudaArrayTextureGather")
-        for among, one in _by_layer(part, texture, coordinates[0]) if form[3] else [(part, texture)]:
+        at = _on_faces(texture, coordinates) if texture.has_faces else coordinates
+        for among, one in _by_layer(part, texture, at[0]) if texture.layers else [(part, texture)]:
             memory.at(one.address, one.nbytes, "load")
-            found, touched = fetched(one, among, coordinates[1:] if form[3] else coordinates, form[2], channel)
+            found, touched = fetched(one, among, at[1:] if texture.layers else at, form[2], channel)
             result = np.where(lanes(among), found, result)
             if memory.observer is not None:
                 for row in touched:

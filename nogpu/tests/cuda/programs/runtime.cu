@@ -617,3 +617,147 @@ extern "C" int device_heap() {
     OK(cudaFree(x));
     return 0;
 }
+
+extern "C" int pools() {
+    cudaMemPool_t pool, current, usual;
+    cudaMemPoolProps wanted = {};
+    cudaStream_t queue;
+    void *x, *y;
+    unsigned long long used, most, threshold = 1 << 20, kept = 0;
+    wanted.allocType = cudaMemAllocationTypePinned;
+    wanted.location.type = cudaMemLocationTypeDevice;
+    OK(cudaStreamCreate(&queue));
+    OK(cudaMemPoolCreate(&pool, &wanted));
+    OK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold));
+    OK(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &kept));
+    CHECK(kept == threshold);
+    OK(cudaMallocFromPoolAsync(&x, 1000, pool, queue));
+    OK(cudaDeviceGetDefaultMemPool(&usual, 0));
+    OK(cudaDeviceSetMemPool(0, pool));
+    OK(cudaDeviceGetMemPool(&current, 0));
+    CHECK(current == pool && usual != pool);
+    OK(cudaMallocAsync(&y, 500, queue));
+    OK(cudaFreeAsync(x, queue));
+    OK(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used));
+    OK(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &most));
+    CHECK(used == 500 && most == 1500);
+    OK(cudaFreeAsync(y, queue));
+    cudaMemAccessDesc access = {};
+    access.location = wanted.location, access.flags = cudaMemAccessFlagsProtReadWrite;
+    OK(cudaMemPoolSetAccess(pool, &access, 1));
+    access.location.id = 1;
+    CHECK(cudaMemPoolSetAccess(pool, &access, 1) == cudaErrorNotSupported);
+    OK(cudaMemPoolTrimTo(pool, 0));
+    OK(cudaMemPoolDestroy(pool));
+    CHECK(cudaMallocFromPoolAsync(&x, 4, pool, queue) == cudaErrorInvalidResourceHandle);
+    wanted.handleTypes = cudaMemHandleTypePosixFileDescriptor;
+    CHECK(cudaMemPoolCreate(&pool, &wanted) == cudaErrorNotSupported);
+    OK(cudaDeviceGetMemPool(&current, 0));
+    CHECK(current == usual);
+    return 0;
+}
+
+extern "C" int linked_by_driver() {
+    char log[8] = "before";
+    CUjit_option options[] = {CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES};
+    void *values[] = {log, (void *)sizeof log}, *image;
+    CUlinkState state;
+    CUmodule module;
+    CUfunction function;
+    size_t bytes;
+    CUDA(cuLinkCreate(2, options, values, &state));
+    CHECK(log[0] == 0 && values[1] == nullptr);
+    CHECK(cuLinkComplete(state, &image, &bytes) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(cuLinkAddData(state, CU_JIT_INPUT_LIBRARY, log, 1, "", 0, 0, 0) == CUDA_ERROR_NOT_SUPPORTED);
+    CUDA(cuLinkAddData(state, CU_JIT_INPUT_PTX, (void *)MODULE, strlen(MODULE) + 1, "put", 0, 0, 0));
+    CHECK(cuLinkAddData(state, CU_JIT_INPUT_PTX, (void *)MODULE, 1, "", 0, 0, 0) == CUDA_ERROR_NOT_SUPPORTED);
+    CUDA(cuLinkComplete(state, &image, &bytes));
+    CUDA(cuModuleLoadData(&module, image));
+    CUDA(cuModuleGetFunction(&function, module, "put"));
+    int grid, block;
+    CUDA(cuOccupancyMaxPotentialBlockSize(&grid, &block, function, nullptr, 0, 0));
+    CHECK(grid == 2 * 148 && block == 1024);
+    CUDA(cuOccupancyMaxPotentialBlockSize(&grid, &block, function, [](int threads) { return (size_t)threads * 200; }, 0, 0));
+    CHECK(grid == 2 * 148 && block == 576);  // 2 (200 * 576 + 1024) bytes fill an SM best
+    CUDA(cuOccupancyMaxPotentialBlockSize(&grid, &block, function, nullptr, 200 << 10, 100));
+    CHECK(grid == 148 && block == 100);
+    CUDA(cuLinkDestroy(state));
+    CHECK(cuLinkDestroy(state) == CUDA_ERROR_INVALID_HANDLE);
+    return 0;
+}
+
+extern "C" int queries_by_driver() {
+    CUdeviceptr x, first;
+    size_t bytes, pitch;
+    int able = 1, device = 1;
+    char bus[16];
+    CUDA(cuMemAlloc(&x, 1000));
+    CUDA(cuMemGetAddressRange(&first, &bytes, x + 10));
+    CHECK(first == x && bytes == 1000);
+    CHECK(cuMemGetAddressRange(&first, &bytes, 8) == CUDA_ERROR_INVALID_VALUE);
+    unsigned kind, managed = 1;
+    CUdeviceptr start;
+    CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                   CU_POINTER_ATTRIBUTE_RANGE_START_ADDR};
+    void *results[] = {&kind, &managed, &start};
+    CUDA(cuPointerGetAttributes(3, asked, results, x + 4));
+    CHECK(kind == CU_MEMORYTYPE_DEVICE && managed == 0 && start == x);
+    CUDA(cuPointerGetAttributes(3, asked, results, (CUdeviceptr)&kind));
+    CHECK(kind == 0 && start == 0);
+    CUDA(cuMemFree(x));
+    CUDA(cuMemAllocPitch(&x, &pitch, 100, 3, 4));
+    CHECK(pitch == 512);
+    CUDA(cuMemFree(x));
+    CUDA(cuDeviceCanAccessPeer(&able, 0, 0));
+    CHECK(able == 0 && cudaDeviceEnablePeerAccess(0, 0) == cudaErrorInvalidDevice);
+    CHECK(cuCtxEnablePeerAccess(nullptr, 0) == CUDA_ERROR_INVALID_CONTEXT);
+    CUDA(cuDeviceGetPCIBusId(bus, sizeof bus, 0));
+    CUDA(cuDeviceGetByPCIBusId(&device, bus));
+    CHECK(device == 0 && cudaDeviceGetByPCIBusId(&device, "0000:99:00.0") == cudaErrorInvalidDevice);
+    CUDA(cuDeviceGetAttribute(&able, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0));
+    CHECK(able == 1);
+    CUDA(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 8 << 20));
+    CUDA(cuCtxGetLimit(&bytes, CU_LIMIT_MALLOC_HEAP_SIZE));
+    CHECK(bytes == 8 << 20);
+    CHECK(cuGraphDebugDotPrint(nullptr, "", 0) == CUDA_ERROR_NOT_SUPPORTED);
+    return 0;
+}
+
+extern "C" int memory_of_graphs() {
+    cudaStream_t queue;
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    int *x, host[4] = {};
+    OK(cudaStreamCreate(&queue));
+    OK(cudaStreamBeginCapture(queue, cudaStreamCaptureModeGlobal));
+    OK(cudaMallocAsync(&x, sizeof host, queue));
+    OK(cudaMemsetAsync(x, 1, sizeof host, queue));
+    OK(cudaMemcpyAsync(host, x, sizeof host, cudaMemcpyDeviceToHost, queue));
+    OK(cudaFreeAsync(x, queue));
+    OK(cudaStreamEndCapture(queue, &graph));
+    CHECK(host[0] == 0);
+    cudaGraphNode_t nodes[4], made, gone;
+    cudaGraphNodeType first, last;
+    size_t count = 4;
+    OK(cudaGraphGetNodes(graph, nodes, &count));
+    OK(cudaGraphNodeGetType(nodes[0], &first));
+    OK(cudaGraphNodeGetType(nodes[3], &last));
+    CHECK(count == 4 && first == cudaGraphNodeTypeMemAlloc && last == cudaGraphNodeTypeMemFree);
+    OK(cudaGraphInstantiate(&executable, graph, 0));
+    for (int i = 0; i < 2; i++) {
+        host[3] = 0;
+        OK(cudaGraphLaunch(executable, queue));
+        OK(cudaStreamSynchronize(queue));
+        CHECK(host[3] == 0x01010101);
+    }
+    cudaMemAllocNodeParams wanted = {};
+    wanted.poolProps.allocType = cudaMemAllocationTypePinned;
+    wanted.poolProps.location.type = cudaMemLocationTypeDevice;
+    wanted.bytesize = 64;
+    OK(cudaGraphCreate(&graph, 0));
+    OK(cudaGraphAddMemAllocNode(&made, graph, nullptr, 0, &wanted));
+    CHECK(wanted.dptr && cudaMemset(wanted.dptr, 0, 64) == cudaSuccess);
+    CHECK(cudaMemset(wanted.dptr, 0, 65) == cudaErrorInvalidValue);
+    OK(cudaGraphAddMemFreeNode(&gone, graph, &made, 1, wanted.dptr));
+    return 0;
+}

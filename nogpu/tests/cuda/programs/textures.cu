@@ -341,6 +341,64 @@ extern "C" int layers() {
     return 0;
 }
 
+// Directions into cubemaps beside the textures that their faces are, by the table of the programming guide.
+enum { CUBES = 2 };
+
+__global__ void compare_faces(cudaTextureObject_t cube, const cudaTextureObject_t *alone, bool is_layered, float *sums) {
+    int i = threadIdx.x, layer = is_layered ? i % (CUBES + 2) : 0, of = layer < CUBES ? layer : CUBES - 1;
+    float x = sinf(i * 1.7f), y = cosf(i * 2.3f), z = sinf(i * 0.9f + 1), m, s, t;
+    int face;
+    if (fabsf(x) > fabsf(y) && fabsf(x) > fabsf(z)) face = x < 0, m = fabsf(x), s = x < 0 ? z : -z, t = -y;
+    else if (fabsf(y) > fabsf(z)) face = 2 + (y < 0), m = fabsf(y), s = x, t = y < 0 ? -z : z;
+    else face = 4 + (z < 0), m = fabsf(z), s = z < 0 ? -x : x, t = -y;
+    s = (__fdiv_rn(s, m) + 1) / 2, t = (__fdiv_rn(t, m) + 1) / 2;
+    float found = is_layered ? texCubemapLayered<float>(cube, x, y, z, layer) : texCubemap<float>(cube, x, y, z);
+    atomicAdd(&sums[0], found != tex2D<float>(alone[6 * of + face], s, t));
+    atomicAdd(&sums[1 + face], 1);
+}
+
+extern "C" int faces() {
+    enum { WIDTH = 4 };
+    auto desc = cudaCreateChannelDesc<float>();
+    float *sums, texels[CUBES * 6 * WIDTH * WIDTH];
+    cudaTextureObject_t *alone, cube;
+    OK(cudaMallocManaged(&sums, 7 * sizeof *sums));
+    OK(cudaMallocManaged(&alone, CUBES * 6 * sizeof *alone));
+    for (int i = 0; i < CUBES * 6 * WIDTH * WIDTH; i++) texels[i] = i * i + 1;
+    for (int cubes = 1; cubes <= CUBES; cubes++) {
+        cudaTextureDesc d = {};
+        d.filterMode = cudaFilterModeLinear;
+        d.addressMode[0] = d.addressMode[1] = cudaAddressModeClamp;
+        d.normalizedCoords = 1;
+        cudaResourceDesc r = {};
+        r.resType = cudaResourceTypeArray;
+        cudaMemcpy3DParms box = {};
+        box.srcPtr = make_cudaPitchedPtr(texels, WIDTH * sizeof *texels, WIDTH, WIDTH);
+        box.extent = make_cudaExtent(WIDTH, WIDTH, 6 * cubes);
+        box.kind = cudaMemcpyHostToDevice;
+        int flags = cudaArrayCubemap | (cubes > 1 ? cudaArrayLayered : 0);
+        OK(cudaMalloc3DArray(&box.dstArray, &desc, box.extent, flags));
+        OK(cudaMemcpy3D(&box));
+        r.res.array.array = box.dstArray;
+        OK(cudaCreateTextureObject(&cube, &r, &d, nullptr));
+        for (int face = 0; face < 6 * cubes; face++) {
+            OK(cudaMallocArray(&r.res.array.array, &desc, WIDTH, WIDTH));
+            OK(cudaMemcpy2DToArray(r.res.array.array, 0, 0, texels + face * WIDTH * WIDTH, WIDTH * sizeof *texels,
+                                   WIDTH * sizeof *texels, WIDTH, cudaMemcpyHostToDevice));
+            OK(cudaCreateTextureObject(&alone[face], &r, &d, nullptr));
+        }
+        memset(sums, 0, 7 * sizeof *sums);
+        compare_faces<<<1, 512>>>(cube, alone, cubes > 1, sums);
+        OK(cudaDeviceSynchronize());
+        CHECK(sums[0] == 0);
+        for (int face = 0; face < 6; face++) CHECK(sums[1 + face] > 20);
+        r.res.array.array = box.dstArray;
+        d.seamlessCubemap = 1;
+        REFUSES(NotSupported, cudaCreateTextureObject(&cube, &r, &d, nullptr));
+    }
+    return 0;
+}
+
 extern "C" int refusals() {
     cudaArray_t array;
     cudaTextureObject_t texture;
@@ -360,7 +418,10 @@ extern "C" int refusals() {
     r.resType = cudaResourceTypeArray;
     r.res.array.array = array;
     REFUSES(NotSupported, cudaCreateSurfaceObject(&surface, &r));
-    REFUSES(NotSupported, cudaMalloc3DArray(&array, &desc, make_cudaExtent(4, 4, 6), cudaArrayCubemap));
+    REFUSES(InvalidValue, cudaMalloc3DArray(&array, &desc, make_cudaExtent(4, 4, 12), cudaArrayCubemap));
+    REFUSES(InvalidValue, cudaMalloc3DArray(&array, &desc, make_cudaExtent(4, 4, 7), cudaArrayCubemap | cudaArrayLayered));
+    REFUSES(InvalidValue, cudaMalloc3DArray(&array, &desc, make_cudaExtent(4, 2, 6), cudaArrayCubemap));
+    REFUSES(NotSupported, cudaMalloc3DArray(&array, &desc, make_cudaExtent(4, 4, 6), cudaArraySparse));
     OK(cudaMallocArray(&array, &desc, 4, 4));
     r.resType = cudaResourceTypeArray;
     r.res.array.array = array;

@@ -16,8 +16,9 @@ _FETCH = headers.packer("native/textures.c", "Fetch")
 (AXES,) = headers.constants("native/textures.h", "AXES")
 
 _AXES = {"1d": ((1,), 1), "2d": ((2,), 2), "3d": ((4,), 3), "a1d": ((2,), 2), "a2d": ((4,), 3)}
+_AXES |= {"cube": ((4,), 3), "acube": ((4,), 4)}
 """Geometry -> (legal numbers of coordinates, of those that count); of layered ones the first is a layer's index."""
-_NOT_MODELLED = "textures without faces, samples and mipmaps are, with layers by tex, and surfaces without layers"
+_NOT_MODELLED = "textures without samples and mipmaps are, with layers and faces by tex, and surfaces without layers"
 
 
 def _coordinates(code: Code, address: object, match: re.Match, type_name: str) -> str:
@@ -46,7 +47,7 @@ def _fetch(code: Code, instruction: Instruction, match: re.Match) -> None:
     type_name = found["coordinates"]
     if type_name == "s32" and found["geometry"] != "1d":
         raise code.fail(f"instruction {instruction.opcode} is not modelled: integers address linear memory only")
-    form = (_dimensions(match), found["type"], type_name == "s32", _is_layered(match))
+    form = (found["geometry"], found["type"], type_name == "s32")
     channel = "rgba".index(found["channel"]) if found.get("channel") else None
     where = f"{code.address(address)}, {_coordinates(code, address, match, type_name)}"
     call = f"textures.fetch(g, {code.mask}, {form}, {where}, {channel}, (g, {code.pc}))"
@@ -130,7 +131,7 @@ def _fetched(pattern: str, takes: str) -> Row:
     return row(pattern, _fetch, kind=always_lanes, takes=takes, kernels=_fetch_kernels)
 
 
-_GEOMETRY, _LAYERED = r"(?P<geometry>1d|2d|3d)", r"(?P<geometry>a1d|a2d)"
+_GEOMETRY, _LAYERED = r"(?P<geometry>1d|2d|3d)", r"(?P<geometry>a1d|a2d|cube|acube)"
 _RESULT = r"\.v4\.(?P<type>u32|s32|f32)"
 _ACCESS = rf"\.b\.{_GEOMETRY}(?:\.(?P<vector>v2|v4))?\.b(?P<bits>8|16|32|64)\.(?P<outside>trap|clamp|zero)"
 
@@ -155,6 +156,6 @@ ROWS: list[Row] = [
     row(rf"(?P<name>sust){_ACCESS}", _store_surface, writes=0, takes="[,] ."),
     *_size("txq", False),
     *_size("suq", True),
-    row(r"(?:tex\..*\b(?:cube|acube|2dms|a2dms)|tld4\..*\b(?:a2d|cube|acube))\b.*", _refused, refuses=True),
+    row(r"(?:tex\..*\b(?:2dms|a2dms)|tld4\..*\b(?:a2d|cube|acube))\b.*", _refused, refuses=True),
     row(r"su(?:ld|st)\..*\b(?:a1d|a2d)\b.*", _refused, refuses=True),
 ]

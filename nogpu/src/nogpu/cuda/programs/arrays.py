@@ -15,7 +15,7 @@ from nogpu.cuda.programs import status
 from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, SIZE, UINT, copied, entry, put, store
 from nogpu.cuda.programs.memory import Side, copy_planes
 from nogpu.errors import Fault, UnknownHandle
-from nogpu.hardware.textures import FLOAT, LAYERED_LIMITS, LIMITS
+from nogpu.hardware.textures import CUBEMAP_LIMIT, FACES, FLOAT, LAYERED_LIMITS, LIMITS, MOST_CUBEMAPS
 
 PITCH = 512  # bytes: rows of an array start at multiples
 LAYERED, SURFACE, CUBEMAP, GATHER = 1, 2, 4, 8  # flags of cudaMallocArray
@@ -68,7 +68,7 @@ class Array:
     @property
     def dimensions(self) -> int:
         """Dimensions of the array, or of each layer."""
-        return 3 if self.extent[2] and not self.flags & LAYERED else 2 if self.extent[1] else 1
+        return 3 if self.extent[2] and not self.flags & (LAYERED | CUBEMAP) else 2 if self.extent[1] else 1
 
     @property
     def texel_bytes(self) -> int:
@@ -122,12 +122,15 @@ def make(channels: Channels, extent: tuple[int, int, int], flags: int) -> int:
     device = current()
     if not isinstance(device, Emulated):
         raise status.Refused(status.NOT_SUPPORTED, "CUDA arrays are not modelled on a Hopper GPU")
-    if flags & ~(LAYERED | SURFACE | GATHER):
-        reason = f"array flags {flags:#x}: of the kinds of arrays, those without faces and mipmaps are modelled"
+    if flags & ~(LAYERED | SURFACE | CUBEMAP | GATHER):
+        reason = f"array flags {flags:#x}: sparse and deferred arrays are not modelled"
         raise status.Refused(status.NOT_SUPPORTED, reason)
     made, (width, height, depth), is_layered = Array(channels, extent, flags, 0), extent, bool(flags & LAYERED)
     limits = (LAYERED_LIMITS if is_layered else LIMITS)[made.dimensions]
-    lacks = not depth if is_layered else depth and not height
+    lacks: bool | int = not depth if is_layered else depth and not height
+    if flags & CUBEMAP:
+        limits = CUBEMAP_LIMIT, CUBEMAP_LIMIT, FACES * (MOST_CUBEMAPS if is_layered else 1)
+        lacks = width != height or not depth or depth % FACES
     if not width or lacks or any(a > b for a, b in zip(made.sizes, limits)):
         reason = f"an array of {width} x {height} x {depth}; limit {' x '.join(map(str, limits))}"
         raise status.Refused(status.INVALID_VALUE, reason)

@@ -18,14 +18,19 @@ from nogpu.cuda.programs import (
     driver,
     driver_arrays,
     entries,
+    fourier,
     graphs,
+    interprocess,
     kernels,
     launches,
+    linking,
     memory,
     modules,
+    pools,
     queues,
     random_numbers,
     textures,
+    virtual_memory,
 )
 from nogpu.cuda.programs.libraries import LINKED, PROGRAM, library
 from nogpu.errors import EmulatorError
@@ -38,13 +43,18 @@ __all__ = [
     "devices",
     "driver",
     "driver_arrays",
+    "fourier",
     "graphs",
+    "interprocess",
     "kernels",
     "launches",
+    "linking",
     "memory",
+    "pools",
     "queues",
     "random_numbers",
     "textures",
+    "virtual_memory",
 ]
 
 

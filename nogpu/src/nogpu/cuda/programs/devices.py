@@ -14,6 +14,7 @@ from nogpu.cuda.programs.entries import (
     DEVICE,
     HANDLE,
     INT,
+    QUEUE,
     SIZE,
     U64,
     UINT,
@@ -26,8 +27,10 @@ from nogpu.cuda.programs.entries import (
     text,
 )
 from nogpu.cuda.programs.properties import filled
+from nogpu.errors import EmulatorError
 
 _HEAP = 2  # cudaLimitMallocHeapSize
+_BUS = "0000:00:00.0"  # domain, bus, device, function
 _SYMBOL_NOT_FOUND = 1  # cudaDriverEntryPointQueryResult
 
 
@@ -35,18 +38,24 @@ constant("cudaGetDevice cuCtxGetDevice", 0, ADDRESS)
 constant("cudaGetDeviceCount cuDeviceGetCount", 1, ADDRESS)
 constant("cudaChooseDevice", 0, ADDRESS, ADDRESS)
 constant("cuDeviceGet", 0, ADDRESS, DEVICE)
-constant("cudaDeviceCanAccessPeer", 0, ADDRESS, INT, INT)
-constant("cudaGetDeviceFlags cudaDeviceGetCacheConfig", 0, ADDRESS)
+constant("cudaDeviceCanAccessPeer cuDeviceCanAccessPeer", 0, ADDRESS, INT, INT)
+constant("cudaGetDeviceFlags cudaDeviceGetCacheConfig cuCtxGetFlags cuCtxGetCacheConfig", 0, ADDRESS)
 constant("cudaDriverGetVersion cudaRuntimeGetVersion cuDriverGetVersion", CUDA_VERSION, ADDRESS)
 ignored("cudaSetDevice", DEVICE)
 ignored("cudaInitDevice", DEVICE, UINT, UINT)
 ignored("cudaSetDeviceFlags cudaDeviceSetCacheConfig cudaDeviceSetSharedMemConfig", INT)
+ignored("cuCtxSetCacheConfig cuCtxSetFlags", INT)
+ignored("cuCtxResetPersistingL2Cache")
 ignored("cudaProfilerStart cudaProfilerStop cudaCtxResetPersistingL2Cache cuProfilerStart cuProfilerStop")
 
 
 @entry("cudaDeviceGetAttribute cuDeviceGetAttribute", ADDRESS, INT, DEVICE)
 def device_attribute(result: int, number: int, ordinal: int) -> None:
-    put(result, ctypes.c_int32, current().attribute(number))
+    try:
+        value = current().attribute(number)
+    except EmulatorError as error:
+        raise status.Refused(status.INVALID_VALUE, error.reason) from None
+    put(result, ctypes.c_int32, value)
 
 
 @entry("cudaGetDeviceProperties", ADDRESS, DEVICE)
@@ -65,9 +74,42 @@ def device_name(result: int, length: int, ordinal: int) -> None:
     _put_text(result, length, current().properties().name)
 
 
-@entry("cudaDeviceGetPCIBusId", ADDRESS, INT, DEVICE)
+@entry("cudaDeviceGetPCIBusId cuDeviceGetPCIBusId", ADDRESS, INT, DEVICE)
 def bus_id(result: int, length: int, ordinal: int) -> None:
-    _put_text(result, length, "0000:00:00.0")
+    _put_text(result, length, _BUS)
+
+
+@entry("cudaDeviceGetByPCIBusId cuDeviceGetByPCIBusId", ADDRESS, ADDRESS)
+def device_by_bus(result: int, bus: int) -> None:
+    if text(bus) not in (_BUS, _BUS[5:], _BUS[5:-2]):
+        raise status.Refused(status.INVALID_DEVICE, f"PCI bus {text(bus)}: the device is at {_BUS}")
+    put(result, ctypes.c_int32, 0)
+
+
+@entry("cuDeviceGetUuid_v2", ADDRESS, DEVICE)
+def unique_number(result: int, ordinal: int) -> None:
+    ctypes.memmove(result, bytes(16), 16)
+
+
+@entry("cuDeviceComputeCapability", ADDRESS, ADDRESS, DEVICE)
+def compute_capability(major: int, minor: int, ordinal: int) -> None:
+    for result, value in zip((major, minor), current().properties().capability):
+        put(result, ctypes.c_int32, value)
+
+
+@entry("cudaDeviceEnablePeerAccess", INT, UINT)
+@entry("cudaDeviceDisablePeerAccess", INT)
+def peer_access(peer: int, flags: int = 0) -> None:
+    raise status.Refused(status.INVALID_DEVICE, f"device {peer} is no peer of device 0: there is one device")
+
+
+@entry("cuCtxEnablePeerAccess", HANDLE, UINT)
+@entry("cuCtxDisablePeerAccess", HANDLE)
+def peer_access_of_context(context: int, flags: int = 0) -> None:
+    raise status.Refused(status.INVALID_CONTEXT, "a context of the device itself is no peer: there is one device")
+
+
+constant("cudaDeviceGetP2PAttribute cuDeviceGetP2PAttribute", 0, ADDRESS, INT, INT, INT)
 
 
 @entry("cuDeviceTotalMem_v2", ADDRESS, DEVICE)
@@ -75,14 +117,14 @@ def total_memory(result: int, ordinal: int) -> None:
     put(result, ctypes.c_size_t, current().memory()[1])
 
 
-@entry("cudaDeviceGetStreamPriorityRange", ADDRESS, ADDRESS)
+@entry("cudaDeviceGetStreamPriorityRange cuCtxGetStreamPriorityRange", ADDRESS, ADDRESS)
 def priorities(least: int, greatest: int) -> None:
     for result in (least, greatest):
         if result:
             put(result, ctypes.c_int32, 0)
 
 
-@entry("cudaDeviceGetLimit", ADDRESS, INT)
+@entry("cudaDeviceGetLimit cuCtxGetLimit", ADDRESS, INT)
 def limit(result: int, number: int) -> None:
     values = {0: 1024, 1: 1 << 20, _HEAP: device_heap.limit}  # stack, printf buffer
     if number not in values:
@@ -90,7 +132,7 @@ def limit(result: int, number: int) -> None:
     put(result, ctypes.c_size_t, values[number])
 
 
-@entry("cudaDeviceSetLimit", INT, SIZE)
+@entry("cudaDeviceSetLimit cuCtxSetLimit", INT, SIZE)
 def set_limit(number: int, value: int) -> None:
     """Sets the heap's limit, for modules of which no kernel has run; other limits have no effect on results."""
     if number == _HEAP:
@@ -154,5 +196,22 @@ ignored("cuCtxSetCurrent cuCtxPushCurrent_v2 cuCtxDestroy_v2", HANDLE)
 ignored("cuDevicePrimaryCtxRelease_v2", INT)
 constant("cuCtxGetCurrent cuCtxPopCurrent_v2", 1, ADDRESS, kind=HANDLE)
 constant("cuDevicePrimaryCtxRetain", 1, ADDRESS, INT, kind=HANDLE)
+ignored("cuDevicePrimaryCtxSetFlags_v2", INT, UINT)
+constant("cuCtxGetApiVersion", CUDA_VERSION, HANDLE, ADDRESS, kind=UINT, place=1)
+constant("cuCtxGetId", 1, HANDLE, ADDRESS, kind=U64, place=1)
+constant("cuStreamGetCtx", 1, QUEUE, ADDRESS, kind=HANDLE, place=1)
+
+
+@entry("cuDevicePrimaryCtxReset_v2", INT, always=True)
+def reset_context(device: int) -> None:
+    status.reset()
+
+
+@entry("cuDevicePrimaryCtxGetState", INT, ADDRESS, ADDRESS)
+def context_state(device: int, flags: int, is_active: int) -> None:
+    put(flags, ctypes.c_uint32, 0)
+    put(is_active, ctypes.c_int32, 1)
+
+
 constant("cuCtxCreate_v2", 1, ADDRESS, UINT, INT, kind=HANDLE)
 constant("cuCtxCreate_v4", 1, ADDRESS, ADDRESS, UINT, INT, kind=HANDLE)

@@ -15,10 +15,30 @@ from nogpu.hardware.tma.tensor_map import RULES, TENSOR_MAP_BYTES
 
 
 @entry("cuModuleLoadData cuModuleLoadFatBinary", ADDRESS, ADDRESS)
-@entry("cuModuleLoadDataEx", ADDRESS, ADDRESS, UINT, ADDRESS, ADDRESS)
 @entry("cuLibraryLoadData cudaLibraryLoadData", *([ADDRESS] * 4), UINT, ADDRESS, ADDRESS, UINT)
 def load_module(result: int, image: int, *options: int) -> None:
     put(result, ctypes.c_size_t, modules.load(image))
+
+
+@entry("cuModuleLoadDataEx", ADDRESS, ADDRESS, UINT, ADDRESS, ADDRESS)
+def load_with_options(result: int, image: int, count: int, options: int, values: int) -> None:
+    put(result, ctypes.c_size_t, modules.load(image))
+    empty_logs(count, options, values)
+
+
+def empty_logs(count: int, options: int, values: int) -> None:
+    """Make the compiler's logs, which the program asks for by CUjit_options, empty texts."""
+    if not count:
+        return
+    numbers, given = (ctypes.c_int32 * count).from_address(options), (ctypes.c_size_t * count).from_address(values)
+    for place, number in enumerate(numbers):
+        if number in _LOGS and given[place]:
+            put(given[place], ctypes.c_char, b"\0")
+        elif number in _LOG_SIZES:
+            given[place] = 0
+
+
+_LOGS, _LOG_SIZES = (3, 5), (4, 6)  # CU_JIT_INFO_LOG_BUFFER, _ERROR_LOG_BUFFER, and their sizes in bytes
 
 
 @entry("cuModuleLoad", ADDRESS, ADDRESS)

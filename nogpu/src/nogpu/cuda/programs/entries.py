@@ -22,6 +22,7 @@ UINT = ctypes.c_uint32
 QUEUE = type("QUEUE", (ctypes.c_size_t,), {})  # a cudaStream_t or CUstream: the entry point refuses an unknown one
 DEVICE = type("DEVICE", (ctypes.c_int32,), {})  # a device's number: the entry point refuses all but 0
 Structure = TypeVar("Structure", bound=ctypes.Structure)
+_IN_C = ("cuIpcOpenMemHandle_v2", "cuIpcOpenEventHandle")  # entry points of the driver that cudart.c itself defines
 _RESULT = ctypes.c_size_t  # a cudaError_t, a CUresult or an address
 
 
@@ -153,7 +154,8 @@ def _connect(library: Any, name: str, function: Any) -> None:
 
 def address_of_entry(library: Any, name: str) -> int:
     """The address of the driver's entry point `name`, of whatever version; 0 if there is none."""
-    found = next((n for n in (name, f"{name}_v2", f"{name}_v4") if n in ENTRIES and not n.startswith("cuda")), None)
+    known = (n for n in (name, f"{name}_v2", f"{name}_v4") if n in ENTRIES or n in _IN_C)
+    found = next((n for n in known if not n.startswith("cuda")), None)
     return ctypes.cast(library[found], ctypes.c_void_p).value or 0 if found else 0
 
 

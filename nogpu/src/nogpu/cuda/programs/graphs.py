@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from nogpu.cuda import graphs
 from nogpu.cuda.backends import current
-from nogpu.cuda.graphs import COPY, EMPTY, FILL, GRAPH, HOST, KERNEL, CUDAGraph, Work
-from nogpu.cuda.programs import arrays, driver_arrays, launches, modules, status
+from nogpu.cuda.graphs import ALLOCATION, COPY, EMPTY, FILL, GRAPH, HOST, KERNEL, RELEASE, CUDAGraph, Work
+from nogpu.cuda.programs import arrays, driver_arrays, launches, memory, modules, status
 from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, U64, copied, entry, put
 
 if TYPE_CHECKING:
@@ -262,6 +262,30 @@ def _host_run(parameters: int) -> Run:
 
 @_adds("cudaGraphAddEmptyNode cuGraphAddEmptyNode", EMPTY)
 def _empty_run() -> Run:
+    return lambda queue: None
+
+
+class AllocationParameters(ctypes.Structure):
+    """cudaMemAllocNodeParams and CUDA_MEM_ALLOC_NODE_PARAMS: of what pool, how many bytes, and where they are."""
+
+    _fields_ = [
+        ("pool", ctypes.c_size_t * 11),
+        ("access", ctypes.c_size_t),
+        ("access_count", ctypes.c_size_t),
+        ("nbytes", ctypes.c_size_t),
+        ("address", ctypes.c_size_t),
+    ]
+
+
+@_adds("cudaGraphAddMemAllocNode cuGraphAddMemAllocNode", ALLOCATION, ADDRESS)
+def _allocation(parameters: int) -> Run:
+    given = AllocationParameters.from_address(parameters)
+    given.address = memory.allocate_for_graph(given.nbytes)
+    return lambda queue: None
+
+
+@_adds("cudaGraphAddMemFreeNode cuGraphAddMemFreeNode", RELEASE, ADDRESS)
+def _release(pointer: int) -> Run:
     return lambda queue: None
 
 

@@ -154,6 +154,23 @@ def resident_ctas(result: int, handle: int, threads: int, shared: int, flags: in
     put(result, ctypes.c_int32, _resident(modules.kernel(handle), threads, shared))
 
 
+_SHARED_OF = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_int32)  # CUoccupancyB2DSize
+
+
+@entry("cuOccupancyMaxPotentialBlockSize", ADDRESS, ADDRESS, HANDLE, ADDRESS, SIZE, INT)
+@entry("cuOccupancyMaxPotentialBlockSizeWithFlags", ADDRESS, ADDRESS, HANDLE, ADDRESS, SIZE, INT, UINT)
+def potential_cta(grid: int, block: int, handle: int, shared_of: int, shared: int, limit: int, flags: int = 0) -> None:
+    """Stores the threads of a CTA, the most by which an SM is fullest, and the CTAs of the device then."""
+    kernel, properties = modules.kernel(handle), current().properties()
+    most = min(kernel.max_threads, limit or properties.max_threads_per_block)
+    counts = [*range(properties.warp_size, most + 1, properties.warp_size), most]
+    asked = _SHARED_OF(shared_of) if shared_of else lambda threads: shared
+    resident = {threads: _resident(kernel, threads, asked(threads)) for threads in counts}
+    best = max(counts, key=lambda threads: (threads * resident[threads], threads))
+    put(block, ctypes.c_int32, best)
+    put(grid, ctypes.c_int32, resident[best] * properties.sm_count)
+
+
 @entry("cudaOccupancyAvailableDynamicSMemPerBlock cuOccupancyAvailableDynamicSMemPerBlock", ADDRESS, HANDLE, INT, INT)
 def available_shared(result: int, handle: int, ctas: int, threads: int) -> None:
     properties = current().properties()

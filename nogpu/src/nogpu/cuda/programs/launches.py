@@ -203,7 +203,7 @@ def call_on_host(function: int, data: int) -> None:
     _Host(function)(data)
 
 
-@entry("cudaStreamAddCallback", QUEUE, ADDRESS, ADDRESS, UINT)
+@entry("cudaStreamAddCallback cuStreamAddCallback", QUEUE, ADDRESS, ADDRESS, UINT)
 def add_callback(queue: int, function: int, data: int, flags: int) -> None:
     current().finish()
     _Callback(function)(queue, status.SUCCESS, data)

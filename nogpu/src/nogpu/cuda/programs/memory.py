@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from nogpu.cuda import graphs, queues
 from nogpu.cuda.backends import WITHIN_DEVICE, current
-from nogpu.cuda.programs import modules, status
+from nogpu.cuda.programs import modules, pages, pools, status
 from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, UINT, constant, entry, ignored, put, store
 from nogpu.errors import Fault
 
@@ -21,31 +22,54 @@ PITCH = 512  # bytes: rows of cudaMallocPitch start at multiples
 WITHIN_HOST, TO_DEVICE, TO_HOST, BY_ADDRESS = 0, 1, 2, 4  # cudaMemcpyKind
 _UNREGISTERED, _HOST, _DEVICE, _MANAGED = 0, 1, 2, 3  # cudaMemoryType
 
-_on_host: set[int] = set()  # allocations that are host memory, managed ones among them
+on_host: set[int] = set()
+"""Allocations that are host memory, managed ones among them."""
+exported: dict[int, tuple[int, int]] = {}
+"""Allocation -> (descriptor of the file of its pages, bytes), of those that other processes may open."""
 _managed: set[int] = set()
 
 
-def _allocate(pointer: int, nbytes: int, on_host: bool = False, queue: int | None = None) -> int:
+_of_graphs: set[int] = set()
+
+
+def allocate_for_graph(nbytes: int) -> int:
+    """Memory of a node of a graph. It lives as long as the process, since every launch of the graph has it anew, at the
+    same address.
+    """
+    address = current().allocate(nbytes)
+    _of_graphs.add(address)
+    return address
+
+
+def _allocate(pointer: int, nbytes: int, host: bool = False, queue: int | None = None) -> int:
     if queue is not None and graphs.capturing(queue):
-        raise status.Refused(status.NOT_SUPPORTED, "an allocation as a node of a graph is not modelled")
+        graphs.submit(lambda: None, queue, graphs.ALLOCATION)
+        address = allocate_for_graph(nbytes)
+        put(pointer, ctypes.c_size_t, address)
+        return address
     try:
-        address = current().allocate(nbytes, on_host, queue) if nbytes else 0
+        address = current().allocate(nbytes, host, queue) if nbytes else 0
     except Fault as fault:
         raise status.Refused(status.OUT_OF_MEMORY, fault.reason) from None
-    if on_host:
-        _on_host.add(address)
+    if host:
+        on_host.add(address)
     put(pointer, ctypes.c_size_t, address)
     return address
 
 
 @entry("cudaMalloc cuMemAlloc_v2", ADDRESS, SIZE, queued="cudaMallocAsync cuMemAllocAsync")
 def allocate(pointer: int, nbytes: int, queue: int | None = None) -> None:
-    _allocate(pointer, nbytes, queue=queue)
+    address = _allocate(pointer, nbytes, queue=queue)
+    if queue is not None and address not in _of_graphs:
+        pools.took(address, nbytes)
 
 
-@entry("cudaMallocFromPoolAsync", ADDRESS, SIZE, HANDLE, QUEUE)
+@entry("cudaMallocFromPoolAsync cuMemAllocFromPoolAsync", ADDRESS, SIZE, HANDLE, QUEUE)
 def allocate_from_pool(pointer: int, nbytes: int, pool: int, queue: int) -> None:
-    _allocate(pointer, nbytes, queue=queue)
+    pools.check(pool)
+    address = _allocate(pointer, nbytes, queue=queue)
+    if address not in _of_graphs:
+        pools.took(address, nbytes, pool)
 
 
 @entry("cudaMallocHost cuMemAllocHost_v2", ADDRESS, SIZE)
@@ -60,7 +84,8 @@ def allocate_managed(pointer: int, nbytes: int, flags: int) -> None:
 
 
 @entry("cudaMallocPitch", ADDRESS, ADDRESS, SIZE, SIZE)
-def allocate_rows(pointer: int, pitch: int, width: int, height: int) -> None:
+@entry("cuMemAllocPitch_v2", ADDRESS, ADDRESS, SIZE, SIZE, UINT)
+def allocate_rows(pointer: int, pitch: int, width: int, height: int, element: int = 0) -> None:
     row = -(-width // PITCH) * PITCH
     put(pitch, ctypes.c_size_t, row)
     _allocate(pointer, row * height)
@@ -68,21 +93,31 @@ def allocate_rows(pointer: int, pitch: int, width: int, height: int) -> None:
 
 @entry("cudaFree cudaFreeHost cuMemFree_v2 cuMemFreeHost", ADDRESS, queued="cudaFreeAsync cuMemFreeAsync")
 def free(pointer: int, *queue: int) -> None:
+    if pointer in _of_graphs:
+        if queue and graphs.capturing(*queue):
+            graphs.submit(lambda: None, queue[0], graphs.RELEASE)
+        return
+    if pointer in exported:
+        current().synchronize()
+        file, nbytes = exported.pop(pointer)
+        pages.renew(pointer, nbytes)
+        os.close(file)
     current().free(pointer, *queue)
-    _on_host.discard(pointer)
+    pools.gave(pointer)
+    on_host.discard(pointer)
     _managed.discard(pointer)
 
 
 @entry("cudaHostRegister cuMemHostRegister_v2", ADDRESS, SIZE, UINT)
 def share(pointer: int, nbytes: int, flags: int) -> None:
     current().share(pointer, nbytes)
-    _on_host.add(pointer)
+    on_host.add(pointer)
 
 
 @entry("cudaHostUnregister cuMemHostUnregister", ADDRESS)
 def unshare(pointer: int) -> None:
     current().unshare(pointer)
-    _on_host.discard(pointer)
+    on_host.discard(pointer)
 
 
 @entry("cudaHostGetDevicePointer cuMemHostGetDevicePointer_v2", ADDRESS, ADDRESS, UINT)
@@ -90,7 +125,7 @@ def device_pointer(result: int, pointer: int, flags: int) -> None:
     put(result, ctypes.c_size_t, pointer)
 
 
-constant("cudaHostGetFlags", 0, ADDRESS, ADDRESS, kind=UINT)
+constant("cudaHostGetFlags cuMemHostGetFlags", 0, ADDRESS, ADDRESS, kind=UINT)
 
 
 @entry("cudaMemGetInfo cuMemGetInfo_v2", ADDRESS, ADDRESS)
@@ -123,6 +158,7 @@ def copy(target: int, source: int, nbytes: int, kind: int, *queue: int) -> None:
 
 
 @entry("cudaMemcpyPeer", ADDRESS, INT, ADDRESS, INT, SIZE, queued="cudaMemcpyPeerAsync")
+@entry("cuMemcpyPeer", ADDRESS, HANDLE, ADDRESS, HANDLE, SIZE, queued="cuMemcpyPeerAsync")
 def copy_peer(target: int, target_device: int, source: int, source_device: int, nbytes: int, *queue: int) -> None:
     _copy(queue, target, source, nbytes, WITHIN_DEVICE)
 
@@ -252,11 +288,41 @@ def pointer_attributes(result: int, pointer: int) -> None:
     start = current().allocation(pointer)
     if start is None:
         found = PointerAttributes(_UNREGISTERED, -2, 0, pointer)  # cudaInvalidDeviceId
-    elif start in _on_host:
+    elif start in on_host:
         found = PointerAttributes(_MANAGED if start in _managed else _HOST, 0, pointer, pointer)
     else:
         found = PointerAttributes(_DEVICE, 0, pointer, 0)
     store(result, found)
+
+
+@entry("cuMemGetAddressRange_v2", ADDRESS, ADDRESS, ADDRESS)
+def address_range(first: int, nbytes: int, pointer: int) -> None:
+    for result, value in zip((first, nbytes), _extent(pointer)):
+        if result:
+            put(result, ctypes.c_size_t, value)
+
+
+def _extent(pointer: int) -> tuple[int, int]:
+    found = current().extent(pointer)
+    if found is None:
+        raise Fault(f"pointer {pointer:#x}: no allocation of the device holds it")
+    return found
+
+
+@entry("cuPointerGetAttributes", UINT, ADDRESS, ADDRESS, ADDRESS)
+def pointer_attributes_of_driver(count: int, attributes: int, results: int, pointer: int) -> None:
+    """Stores 0 for each attribute of a pointer that the device does not know, as the driver does."""
+    numbers, places = (ctypes.c_int32 * count).from_address(attributes), (ctypes.c_size_t * count).from_address(results)
+    known = current().allocation(pointer) is not None
+    for number, place in zip(numbers, places):
+        if known:
+            pointer_attribute(place, number, pointer)
+        else:
+            put(place, ctypes.c_size_t if number in _WIDE else ctypes.c_uint32, 0)
+
+
+_WIDE = (1, 3, 4, 7, 11, 12)  # attributes of 64 bits
+ignored("cuPointerSetAttribute", ADDRESS, INT, ADDRESS)
 
 
 @entry("cuPointerGetAttribute", ADDRESS, INT, ADDRESS)
@@ -264,8 +330,14 @@ def pointer_attribute(result: int, attribute: int, pointer: int) -> None:
     start = current().allocation(pointer)
     if start is None:
         raise status.Refused(status.INVALID_VALUE)
-    if attribute == 2:  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
-        put(result, ctypes.c_uint32, _HOST if start in _on_host else _DEVICE)
+    if attribute in (1, 7):  # CU_POINTER_ATTRIBUTE_CONTEXT, of which there is one; _BUFFER_ID
+        put(result, ctypes.c_size_t, 1 if attribute == 1 else start)
+    elif attribute in (8, 10, 13):  # CU_POINTER_ATTRIBUTE_IS_MANAGED, _IS_LEGACY_CUDA_IPC_CAPABLE, _MAPPED
+        put(result, ctypes.c_uint32, {8: start in _managed, 10: start not in on_host, 13: True}[attribute])
+    elif attribute in (11, 12):  # CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, _RANGE_SIZE
+        put(result, ctypes.c_size_t, _extent(pointer)[attribute - 11])
+    elif attribute == 2:  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+        put(result, ctypes.c_uint32, _HOST if start in on_host else _DEVICE)
     elif attribute in (3, 4):  # CU_POINTER_ATTRIBUTE_DEVICE_POINTER, _HOST_POINTER
         put(result, ctypes.c_size_t, pointer)
     elif attribute == 9:  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
@@ -274,11 +346,8 @@ def pointer_attribute(result: int, attribute: int, pointer: int) -> None:
         raise status.Refused(status.NOT_SUPPORTED, f"pointer attribute {attribute} is not modelled")
 
 
-# Advice has no effect, and the only pool is the allocator.
+# Advice has no effect.
 
 
-ignored("cudaMemAdvise", ADDRESS, SIZE, INT, SIZE, SIZE)
-ignored("cudaMemPrefetchAsync", ADDRESS, SIZE, SIZE, UINT, QUEUE)
-ignored("cudaMemPoolSetAttribute", HANDLE, INT, ADDRESS)
-ignored("cudaMemPoolTrimTo", HANDLE, SIZE)
-constant("cudaDeviceGetDefaultMemPool cudaDeviceGetMemPool", 1, ADDRESS, INT, kind=HANDLE)
+ignored("cudaMemAdvise cuMemAdvise_v2", ADDRESS, SIZE, INT, SIZE, SIZE)
+ignored("cudaMemPrefetchAsync cuMemPrefetchAsync_v2", ADDRESS, SIZE, SIZE, UINT, QUEUE)

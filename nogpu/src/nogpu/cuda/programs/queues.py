@@ -55,12 +55,13 @@ def wait(queue: int, event: int, flags: int) -> None:
     current().wait(queue, event)
 
 
-ignored("cudaStreamSetAttribute", QUEUE, INT, ADDRESS)
-ignored("cudaStreamAttachMemAsync", QUEUE, ADDRESS, SIZE, UINT)
+ignored("cudaStreamSetAttribute cuStreamSetAttribute", QUEUE, INT, ADDRESS)
+ignored("cudaStreamAttachMemAsync cuStreamAttachMemAsync", QUEUE, ADDRESS, SIZE, UINT)
 constant("cudaStreamGetPriority cudaStreamGetFlags cudaStreamGetDevice", 0, QUEUE, ADDRESS, place=1)
+constant("cuStreamGetPriority cuStreamGetFlags cuStreamGetDevice", 0, QUEUE, ADDRESS, place=1)
 
 
-@entry("cudaStreamGetId", QUEUE, ADDRESS)
+@entry("cudaStreamGetId cuStreamGetId", QUEUE, ADDRESS)
 def queue_number(queue: int, result: int) -> None:
     put(result, U64, queue)
 
@@ -68,11 +69,11 @@ def queue_number(queue: int, result: int) -> None:
 @entry("cudaEventCreate", ADDRESS)
 @entry("cudaEventCreateWithFlags cuEventCreate", ADDRESS, UINT)
 def create_event(result: int, flags: int = 0) -> None:
-    put(result, ctypes.c_size_t, events.create())
+    put(result, ctypes.c_size_t, events.create(flags))
 
 
 @entry("cudaEventRecord cuEventRecord", HANDLE, QUEUE)
-@entry("cudaEventRecordWithFlags", HANDLE, QUEUE, UINT)
+@entry("cudaEventRecordWithFlags cuEventRecordWithFlags", HANDLE, QUEUE, UINT)
 def record(event: int, queue: int, flags: int = 0) -> None:
     current().record(event, queue)
 

@@ -27,6 +27,7 @@ INVALID_FILTER_SETTING = 26
 INVALID_NORM_SETTING = 27
 INVALID_FUNCTION = 98
 INVALID_DEVICE = 101
+INVALID_CONTEXT = 201
 NO_IMAGE = 209
 INVALID_PTX = 218
 FILE_NOT_FOUND = 301
@@ -64,7 +65,7 @@ ERRORS: dict[int, tuple[str, str, str]] = {
     100: ("cudaErrorNoDevice", "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"),
     101: ("cudaErrorInvalidDevice", "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"),
     200: ("cudaErrorInvalidKernelImage", "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"),
-    201: ("cudaErrorDeviceUninitialized", "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"),
+    INVALID_CONTEXT: ("cudaErrorDeviceUninitialized", "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"),
     209: (
         "cudaErrorNoKernelImageForDevice",
         "CUDA_ERROR_NO_BINARY_FOR_GPU",

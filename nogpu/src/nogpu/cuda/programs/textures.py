@@ -6,7 +6,7 @@ import ctypes
 
 from nogpu.cuda.backends import Emulated, current
 from nogpu.cuda.programs import status
-from nogpu.cuda.programs.arrays import GATHER, LAYERED, SURFACE, Array, Channels, array
+from nogpu.cuda.programs.arrays import CUBEMAP, GATHER, LAYERED, SURFACE, Array, Channels, array
 from nogpu.cuda.programs.entries import ADDRESS, U64, Structure, copied, entry, put, store
 from nogpu.errors import Fault
 from nogpu.hardware import textures
@@ -107,7 +107,12 @@ def _texture(resource: Resource, description: Description) -> textures.Texture:
         raise status.Refused(status.INVALID_FILTER_SETTING, "linear filtering needs texels that are read as floats")
     if any(description.border) and made.reads != "f32":
         raise status.Refused(status.NOT_SUPPORTED, "a border colour of integers is not modelled")
-    made.is_filtered, made.is_normalized = description.is_filtered, int(bool(description.is_normalized))
+    if made.has_faces and description.seamless:
+        raise status.Refused(status.NOT_SUPPORTED, "filters across the edges of a cubemap are not modelled")
+    made.is_filtered, made.is_normalized = (
+        description.is_filtered,
+        int(bool(description.is_normalized or made.has_faces)),
+    )
     made.border[:] = description.border
     for axis, mode in enumerate(description.modes):
         if mode not in (WRAP, CLAMP, MIRROR, BORDER):
@@ -127,7 +132,9 @@ def _of_array(made: textures.Texture, found: Array) -> None:
     made.address, made.dimensions = found.address, found.dimensions
     made.sizes[:], made.strides[:] = found.sizes, found.strides
     made.gathers = found.dimensions == 2 and bool(found.flags & GATHER)
-    if found.flags & LAYERED:
+    made.has_faces = bool(found.flags & CUBEMAP)
+    made.is_layered_cubemap = made.has_faces and bool(found.flags & LAYERED)
+    if found.flags & (LAYERED | CUBEMAP):
         made.layers, made.layer_bytes = found.sizes[2], found.strides[2]
         made.sizes[2] = 1
 
@@ -186,8 +193,8 @@ def add_surface(result: int, given: Resource) -> None:
     found = array(given.place.array)
     if not found.flags & SURFACE:
         raise Fault("a surface on an array that has been allocated without cudaArraySurfaceLoadStore")
-    if found.flags & LAYERED:
-        raise status.Refused(status.NOT_SUPPORTED, "surfaces with layers are not modelled")
+    if found.flags & (LAYERED | CUBEMAP):
+        raise status.Refused(status.NOT_SUPPORTED, "surfaces with layers or faces are not modelled")
     width, height, depth = found.sizes
     _, pitch, plane = found.strides
     made = textures.Surface(

@@ -89,6 +89,19 @@ EXPORT word cudaMalloc3D(void *pitched, Extent extent) {
     return emulator_malloc_3d((word)pitched, extent.width, extent.height, extent.depth);
 }
 
+typedef struct { char bytes[64]; } Handle;  // cudaIpcMemHandle_t, cudaIpcEventHandle_t
+
+EXPORT word cudaIpcOpenMemHandle(void **pointer, Handle handle, u32 flags) {
+    return emulator_ipc_open_memory((word)pointer, (word)&handle, flags);
+}
+
+EXPORT word cudaIpcOpenEventHandle(void **event, Handle handle) {
+    return emulator_ipc_open_event((word)event, (word)&handle);
+}
+
+EXPORT word cuIpcOpenMemHandle_v2(void **, Handle, u32) __attribute__((alias("cudaIpcOpenMemHandle")));
+EXPORT word cuIpcOpenEventHandle(void **, Handle) __attribute__((alias("cudaIpcOpenEventHandle")));
+
 typedef struct { s32 x, y, z, w, kind; } Channels;
 
 EXPORT Channels cudaCreateChannelDesc(s32 x, s32 y, s32 z, s32 w, s32 kind) {

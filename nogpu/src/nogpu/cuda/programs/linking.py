@@ -1,0 +1,68 @@
+"""Entry points of the driver's linker (CUDA Driver API, cuLinkCreate), for one module: its PTX is what comes out."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from pathlib import Path
+
+from nogpu.cuda.programs import status
+from nogpu.cuda.programs.driver import empty_logs
+from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, SIZE, UINT, entry, put, text
+from nogpu.errors import UnknownHandle
+
+_PTX, _FAT_BINARY = 1, 2  # CUjitInputType
+_handles = itertools.count(1)
+_inputs: dict[int, list[ctypes.Array]] = {}
+
+
+def _state(handle: int) -> list[ctypes.Array]:
+    if handle not in _inputs:
+        raise UnknownHandle(f"{handle:#x} is no linker of cuLinkCreate, or it has been destroyed")
+    return _inputs[handle]
+
+
+def _add(handle: int, kind: int, image: bytes) -> None:
+    if kind not in (_PTX, _FAT_BINARY):
+        raise status.Refused(status.NOT_SUPPORTED, f"linking an input of type {kind} is not modelled: PTX is")
+    if _state(handle):
+        raise status.Refused(status.NOT_SUPPORTED, "linking several modules to one is not modelled")
+    _state(handle).append(ctypes.create_string_buffer(image))
+
+
+@entry("cuLinkCreate_v2", UINT, ADDRESS, ADDRESS, ADDRESS)
+def create(count: int, options: int, values: int, result: int) -> None:
+    handle = next(_handles)
+    _inputs[handle] = []
+    empty_logs(count, options, values)
+    put(result, ctypes.c_size_t, handle)
+
+
+@entry("cuLinkAddData_v2", HANDLE, INT, ADDRESS, SIZE, ADDRESS, UINT, ADDRESS, ADDRESS)
+def add_data(handle: int, kind: int, data: int, nbytes: int, *rest: int) -> None:
+    _add(handle, kind, ctypes.string_at(data, nbytes))
+
+
+@entry("cuLinkAddFile_v2", HANDLE, INT, ADDRESS, UINT, ADDRESS, ADDRESS)
+def add_file(handle: int, kind: int, path: int, *rest: int) -> None:
+    try:
+        image = Path(text(path)).read_bytes()
+    except OSError as error:
+        raise status.Refused(status.FILE_NOT_FOUND, str(error)) from None
+    _add(handle, kind, image)
+
+
+@entry("cuLinkComplete", HANDLE, ADDRESS, ADDRESS)
+def complete(handle: int, result: int, nbytes: int) -> None:
+    if not _state(handle):
+        raise status.Refused(status.INVALID_VALUE, "nothing has been added to the linker")
+    image = _state(handle)[0]
+    put(result, ctypes.c_size_t, ctypes.addressof(image))
+    if nbytes:
+        put(nbytes, ctypes.c_size_t, len(image))
+
+
+@entry("cuLinkDestroy", HANDLE)
+def destroy(handle: int) -> None:
+    _state(handle)
+    del _inputs[handle]
