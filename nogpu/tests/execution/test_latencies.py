@@ -65,7 +65,7 @@ DONE:
 
 @pytest.mark.filterwarnings("ignore::nogpu.errors.OrderingWarning")
 def test_a_commit_that_comes_behind_a_new_initialisation(monkeypatch):
-    """A lenient run counts the commit for the earlier mbarrier. Behind mbarrier.inval it is an error there, too."""
+    """A lenient run counts the commit for the earlier mbarrier. If mbarrier.inval ends that, it is an error, too."""
     out = np.zeros(1, np.uint32)
     with pytest.raises(EmulatorError, match="of a live barrier without mbarrier.inval"):
         launch(ANEW.format(inval=""), out, schedule="late")
@@ -75,6 +75,36 @@ def test_a_commit_that_comes_behind_a_new_initialisation(monkeypatch):
     assert out[0] == 1
     with pytest.raises(EmulatorError, match="tcgen05.commit of .* after mbarrier.inval"):
         launch(ANEW.format(inval="mbarrier.inval.shared.b64 [%r11];"), out, schedule="late")
+
+
+# A commit, for which nobody waits, is under way when its mbarrier ends.
+ENDED = """
+    mov.u32 %r10, smem; add.u32 %r11, %r10, 1024; setp.ne.u32 %p1, %tid, 0; @%p1 bra DONE;
+    mbarrier.init.shared.b64 [%r11], 1; mbarrier.init.shared.b64 [%r11+8], 1; fence.mbarrier_init.release.cluster;
+    tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r11];
+    tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r11+8];
+    mbarrier.inval.shared.b64 [%r11]; {use}
+W:  mbarrier.try_wait.parity.shared.b64 %p2, [%r11+8], 0; @!%p2 bra W;
+    mov.u32 %r1, 1; st.global.b32 [%a0], %r1;
+DONE:
+"""
+
+
+@pytest.mark.filterwarnings("ignore::nogpu.errors.OrderingWarning")
+def test_a_commit_that_comes_behind_the_end_of_its_mbarrier(monkeypatch):
+    """A lenient run goes on if nobody has used the eight bytes since: what the commit changes there nobody sees."""
+    late = "tcgen05.commit of .* after mbarrier.inval"
+    monkeypatch.setattr(errors, "_reported", set())
+    out = np.zeros(1, np.uint32)
+    with pytest.raises(EmulatorError, match=late):
+        launch(ENDED.format(use=""), out, schedule="late")
+    monkeypatch.setenv("NOGPU_LENIENT", "1")
+    with pytest.warns(errors.OrderingWarning, match=late):
+        launch(ENDED.format(use=""), out, schedule="late")
+    assert out[0] == 1
+    for use in ("st.shared.u8 [%r11+7], 0;", "mbarrier.init.shared.b64 [%r11], 1;"):
+        with pytest.raises(EmulatorError, match=late):
+            launch(ENDED.format(use=use), out, schedule="late")
 
 
 # CTA 1 sends to both CTAs at once; CTA 0 initialises its mbarrier {late}.

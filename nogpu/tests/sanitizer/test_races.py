@@ -485,6 +485,40 @@ def test_lanes_that_store_to_one_word(body):
     run(".local .align 4 .b8 own[4]; cvta.local.u64 %rd1, own; st.b32 [%rd1], %tid;", "late", threads=32)
 
 
+# All lanes load a word at one address, and some of them store to it.
+READ_TOGETHER = "@!%p2 bra END; ld.{memory}.b32 %r5, {place}; {{edge}} {{who}} st.{memory}.b32 {place}, 1;\nEND:"
+READ_WORD = READ_TOGETHER.format(memory="shared", place="[%r10]")
+READ_GLOBAL = READ_TOGETHER.format(memory="global", place="[%a0]")
+LAST_LANE = "setp.eq.u32 %p3, %tid, 31; @%p3"
+OTHERS_ARRIVE = f"""@%p1 bra W; {ARRIVE} bra END; W: mbarrier.try_wait.parity.shared.b64 %p9, [%r11], 0;
+    @!%p9 bra W; st.shared.b32 [%r10], 1;\nEND:"""
+
+
+@pytest.mark.parametrize("body", [READ_WORD, READ_GLOBAL], ids=["shared", "global"])
+@pytest.mark.parametrize("who", ["@%p1", LAST_LANE, ""], ids=["lane 0", "lane 31", "all"])
+def test_a_word_that_lanes_load_together_is_stored(body, who):
+    """The load of any other lane may come behind the store."""
+    with pytest.raises(EmulatorError, match="rule lanes: nothing orders"):
+        run(body.format(edge="", who=who), "late", threads=64)
+    run(body.format(edge=WARP, who=who), "late", threads=64)
+
+
+def test_a_word_that_lanes_load_together_is_stored_by_one_that_has_heard_of_the_others():
+    """A lane's own load is in program order."""
+    body = INIT.format(count="{count}") + "ld.shared.b32 %r5, [%r10];" + OTHERS_ARRIVE
+    run(body.format(count=31), "late", threads=32)
+    late = body.replace("ld.shared.b32 %r5, [%r10];", "").replace(ARRIVE, ARRIVE + "ld.shared.b32 %r5, [%r10];")
+    with pytest.raises(EmulatorError, match="rule lanes: nothing orders"):
+        run(late.format(count=31), "late", threads=32)
+
+
+def test_a_word_that_lanes_store_together():
+    """Each lane that has stored the word finds there what it has stored itself, not what it stores later."""
+    together = "st.shared.b32 [%r10], 1; {edge} {then}"
+    run(together.format(edge="", then="ld.shared.b32 %r5, [%r10];"), "late", threads=32)
+    run(together.format(edge="", then="@%p1 ld.shared.b32 %r5, [%r10];"), "late", threads=32)
+
+
 def test_a_report_names_the_bytes_and_the_mbarrier():
     """The report has all adjacent bytes of both accesses, and the mbarrier on which the copy completes."""
     body = FILLED.format(wait=WAITED, edge="")

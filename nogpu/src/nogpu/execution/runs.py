@@ -26,7 +26,7 @@ from nogpu.hardware.async_operations import Schedule
 from nogpu.hardware.counters import LaunchCounters
 from nogpu.hardware.grid import Grid
 from nogpu.hardware.memory import GlobalMemory
-from nogpu.hardware.properties import DeviceProperties, clusters_per_wave
+from nogpu.hardware.properties import DeviceProperties, clusters_per_wave, with_preferred_clusters
 from nogpu.hardware.traffic import PackedLoads, Traffic
 
 SNAPSHOT_BYTES = 1 << 24  # largest memory, in bytes, that is copied and restored: two milliseconds
@@ -227,6 +227,8 @@ class Runner:
         grids, traffics, recorders = [], [], []
         for number, launch in enumerate(chain):
             config = launch.config
+            if Schedule.parse(schedule).prefers_clusters:
+                config = with_preferred_clusters(config, self.properties)
             counters = LaunchCounters(launch.kernel, config.grid, config.cluster, schedule)
             grid = Grid(launch.program, config, launch.parameters, self.memory, counters, self.properties)
             grid.number, grid.traffic = number, (traffic := Traffic())
@@ -264,7 +266,8 @@ class Runner:
     def _shares(self, chain: list[Launch]) -> int:
         """Number of parts into which the clusters of one run are dealt."""
         launch = chain[0]
-        program, clusters = launch.program, launch.config.clusters
+        config = with_preferred_clusters(launch.config, self.properties)  # the fewest clusters
+        program, clusters = launch.program, config.clusters
         together = len(chain) > 1 or program.inter_cta or (launch.recording is not None and program.requests)
         # The order between clusters is followed only where all of them run.
         if together or self.workers == 1 or launch.sanitizer is not None:
@@ -272,7 +275,7 @@ class Runner:
         seconds = self.cluster_seconds.get(id(program))
         if seconds is not None and seconds * clusters < SPLIT_SECONDS:
             return 1
-        return min(self.workers, clusters, clusters_per_wave(launch.config, self.properties))
+        return min(self.workers, clusters, clusters_per_wave(config, self.properties))
 
     def _reporter(self, chain: list[Launch], tallies: list[Tally]) -> Report | None:
         """Report that counts the CTAs that are done, and passes the state of the runs to `progress`. tallies: one for

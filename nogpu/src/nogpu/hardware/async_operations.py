@@ -45,6 +45,11 @@ class Schedule:
         """True if warps run in any order."""
         return self.kind in ("random", "last")
 
+    @property
+    def prefers_clusters(self) -> bool:
+        """True if a launch consists of clusters of its preferred shape, if it has one; else of the regular one."""
+        return self.kind == "eager" or (self.is_random and self.seed % 2 == 1)
+
     @staticmethod
     @cache
     def parse(text: str) -> Schedule:

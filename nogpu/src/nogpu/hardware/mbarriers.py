@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
 
 COUNT_LIMIT = (1 << 20) - 1  # largest expected, pending and tx count (PTX ISA, "Size and alignment of mbarrier object")
-ARRIVAL, COMPLETION, TILE_LOAD = "arrival", "complete_tx", "tensor copy"  # names of arrivals, in messages
+# Names of arrivals, in messages.
+ARRIVAL, COMPLETION, TILE_LOAD, COMMIT = "arrival", "complete_tx", "tensor copy", "tcgen05.commit"
 KINDS = dict(zip(headers.constants("native/engine.h", "BY_THREAD", "BY_TILE_LOAD"), (ARRIVAL, TILE_LOAD)))
 """Compiled code's number -> kind, of the arrivals that it performs."""
 BY_THREAD = (ARRIVAL, COMPLETION)  # arrivals that a thread performs itself
@@ -167,7 +168,8 @@ class MBarrier(Barrier):
         """Raises Fault if the barrier has been invalidated, or another one initialised in its place, since the
         instruction that acts on it was issued: but for mbarrier.init, an operation on a location without a valid
         mbarrier is undefined (PTX ISA, mbarrier.inval). A lenient run ignores an action that comes after a new
-        initialisation: with hardware's latencies it arrives before.
+        initialisation: with hardware's latencies it arrives before. It ignores a commit to a location that nobody has
+        used since mbarrier.inval: what it changes there nobody sees.
         """
         if self.home is None or self.home.mbarriers.get(self.offset) is self:
             return
@@ -178,10 +180,13 @@ class MBarrier(Barrier):
                 (issuer[0].grid.entry.name, issuer[1], "replaced"),
             )
             return
-        raise Fault(
+        reason = (
             f"{how} of {label(issuer)} reaches the {self.name} after mbarrier.inval: it must have arrived before "
             "(PTX ISA, mbarrier.inval)"
         )
+        if how != COMMIT or self.offset in self.home.mbarriers or not self.home.shared.is_poisoned(self.offset):
+            raise Fault(reason)
+        ordering_fault(reason, (issuer[0].grid.entry.name, issuer[1], "invalidated"))
 
     def _hear(self, issuer: Issuer) -> None:
         if self.home is not None:

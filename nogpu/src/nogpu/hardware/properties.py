@@ -121,6 +121,8 @@ class LaunchConfig:
     workspace: int = 0
     """Address of the barrier of cooperative_groups' grids, which the device sets; 0 if not cooperative."""
     nonportable_cluster: bool = False  # the kernel's attribute allows clusters of more than 8 CTAs
+    preferred_cluster: Dim3 | None = None
+    """CTAs of a cluster that may take the place of several (cudaLaunchAttributePreferredClusterDimension)."""
 
     @property
     def shape(self) -> str:
@@ -143,6 +145,14 @@ def with_clusters(entry: Entry, config: LaunchConfig) -> LaunchConfig:
     """Launch with the kernel's required cluster shape (PTX ISA, ".reqnctapercluster") if the host requests none."""
     requested = config.cluster != (1, 1, 1)
     return config if requested or entry.cluster is None else replace(config, cluster=entry.cluster)
+
+
+def with_preferred_clusters(config: LaunchConfig, properties: DeviceProperties) -> LaunchConfig:
+    """Launch with clusters of the preferred shape, or with the regular ones if it has none or they are too large."""
+    preferred = config.preferred_cluster
+    if preferred is None or math.prod(preferred) > _largest_cluster(config, properties):
+        return config
+    return replace(config, cluster=preferred)
 
 
 def check_launch(entry: Entry, config: LaunchConfig, properties: DeviceProperties) -> None:
@@ -180,7 +190,7 @@ def _check_cluster(entry: Entry, config: LaunchConfig, properties: DevicePropert
         if size % cluster:
             refuse(f"grid {config.grid} is not a multiple of cluster {config.cluster} in {axis}")
     cluster_ctas = math.prod(config.cluster)
-    limit = properties.max_cluster if config.nonportable_cluster else properties.max_portable_cluster
+    limit = _largest_cluster(config, properties)
     if cluster_ctas > limit:
         hint = "" if config.nonportable_cluster else " without the non-portable cluster size attribute"
         refuse(f"cluster {config.cluster} has {cluster_ctas} CTAs, the limit is {limit}{hint}")
@@ -190,6 +200,23 @@ def _check_cluster(entry: Entry, config: LaunchConfig, properties: DevicePropert
         refuse(
             f"cluster {config.cluster} has {cluster_ctas} CTAs, the kernel allows {entry.max_cluster} (.maxclusterrank)"
         )
+    if config.preferred_cluster is not None:
+        _check_preferred_cluster(entry, config, config.preferred_cluster, refuse)
+
+
+def _check_preferred_cluster(entry: Entry, config: LaunchConfig, preferred: Dim3, refuse: _Refuse) -> None:
+    for axis, size, cluster, larger in zip("xyz", config.grid, config.cluster, preferred):
+        if larger < 1 or larger % cluster:
+            refuse(f"preferred cluster {preferred} is not a multiple of cluster {config.cluster} in {axis}")
+        if size % larger:
+            refuse(f"grid {config.grid} is not a multiple of preferred cluster {preferred} in {axis}")
+    ctas = math.prod(preferred)
+    if entry.max_cluster is not None and ctas > entry.max_cluster:
+        refuse(f"preferred cluster {preferred} has {ctas} CTAs, the kernel allows {entry.max_cluster}")
+
+
+def _largest_cluster(config: LaunchConfig, properties: DeviceProperties) -> int:
+    return properties.max_cluster if config.nonportable_cluster else properties.max_portable_cluster
 
 
 def _check_resources(entry: Entry, config: LaunchConfig, properties: DeviceProperties, refuse: _Refuse) -> None:

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from nogpu.hardware.store_marks import StoreMarks
     from nogpu.hardware.warp import Issuer
 
+UNWRITTEN = 0xFF  # a byte that nobody has written
 CHECKED_LIMIT = 1000  # number of ranges of bytes that are remembered as legal
 
 
 class SharedMemory:
-    """Shared memory of one CTA: `size` bytes from offset 0x400 on, each 0xFF until written.
+    """Shared memory of one CTA: `size` bytes from offset 0x400 on, each `UNWRITTEN` at first.
 
     Lanes' addresses are whole 32-bit shared addresses (rank << 24 | offset) and must carry this CTA's rank; copies take
     offsets. Only mbarrier operations may touch a live mbarrier's bytes.
@@ -30,7 +31,7 @@ class SharedMemory:
 
     def __init__(self, size: int, rank: int = 0):
         self.rank = rank  # rank of the CTA in its cluster
-        self.data = np.full(SHARED_BASE + size, 0xFF, np.uint8)  # by offset in the CTA's window
+        self.data = np.full(SHARED_BASE + size, UNWRITTEN, np.uint8)  # by offset in the CTA's window
         self._observer: Observer | None = None
         self.notes_only = False  # the observer only notes copies: compiled code may make them
         self.closed = False  # True once the CTA has exited
@@ -108,7 +109,11 @@ class SharedMemory:
         is_awaited: as `LiveBarriers.remove` takes it.
         """
         self.live_barriers.remove(offset, is_awaited)
-        self.data[offset : offset + MBARRIER_BYTES] = 0xFF
+        self.data[offset : offset + MBARRIER_BYTES] = UNWRITTEN
+
+    def is_poisoned(self, offset: int) -> bool:
+        """True if the eight bytes at `offset` are as `remove_barrier` has left them."""
+        return bool((self.data[offset : offset + MBARRIER_BYTES] == UNWRITTEN).all())
 
     def has(self, offset: int, end: int) -> bool:
         """True if the bytes at offsets [offset, end) lie in the CTA's shared memory."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from nogpu.errors import Fault
 from nogpu.hardware.async_operations import AsyncOperation
+from nogpu.hardware.mbarriers import COMMIT
 from nogpu.hardware.tensor.copy import Copy
 from nogpu.hardware.tensor.core import Mma, MmaForm, MmaOperands
 from nogpu.ops.active_lanes import one_lane, pick
@@ -152,7 +153,7 @@ def commit(
     def run() -> None:
         for cta, barrier in targets:
             cta.alive(f"tcgen05.commit, an arrival on the {barrier.name},", issuer)
-            deliver(g, barrier, "tcgen05.commit", issuer, partial(barrier.arrive, 1, "tcgen05.commit", issuer))
+            deliver(g, barrier, COMMIT, issuer, partial(barrier.arrive, 1, COMMIT, issuer))
 
-    one_lane(mask, "tcgen05.commit")
+    one_lane(mask, COMMIT)
     _submit(g, mask, cta_group, issuer, run, restricted=restricted)

@@ -234,16 +234,16 @@ def _uncovered(before: Access, view: View, row: int, of_before: np.ndarray, lane
         return np.full_like(of_before, table[before.agent] < before.count, bool)
     known = table[before.agent : before.agent + LANES] >= before.count
     own = before.is_of(access) and bool(view.lanes)
-    everybody = all(known[lane] for lane in before.listed)
-    if own:  # a lane's own accesses are in program order
-        everybody = everybody or not view.lanes & ~before.lanes
+    unknown = [lane for lane in before.listed if not known[lane]]
     by_lane = np.append(known, np.zeros(ALL + 1 - LANES, bool))
-    by_lane[ALL] = everybody
+    # Each of the lanes that have stored a word together finds there what it has stored itself.
+    by_lane[ALL] = not unknown or (own and before.is_write and not view.lanes & ~before.lanes)
     for count, first in GROUPS.items():
         by_lane[first : first + LANES // count] = known.reshape(-1, count).all(axis=1)
     fine = by_lane[of_before]
-    if own and lanes is not None:
-        fine = fine | (of_before == lanes[:, None])
-    elif own and view.lanes.bit_count() == 1:
-        fine = fine | (of_before == view.lanes.bit_length() - 1)
+    if own and (lanes is not None or view.lanes.bit_count() == 1):  # a lane's own accesses are in program order
+        lane = view.lanes.bit_length() - 1 if lanes is None else lanes[:, None]
+        fine = fine | (of_before == lane)
+        if len(unknown) == 1:
+            fine = fine | ((of_before == ALL) & (lane == unknown[0]))
     return ~fine

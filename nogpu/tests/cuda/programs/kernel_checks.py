@@ -243,11 +243,13 @@ def check_unknown_attributes_are_refused():
 
 
 def check_attributes_of_launches():
-    """A launch uses the regular cluster size, not the preferred one, and records the events among its attributes."""
+    """A launch has its regular and its preferred cluster shape, and records the events among its attributes."""
     configs = []
     with Launches(lambda entry, config, values, **options: configs.append(config)):
         assert launched((4, *words(2, 1, 1)), (11, *words(4, 1, 1)), (5, *words(1))) == SUCCESS
+        assert launched((11, *words(4, 1, 1))) == SUCCESS  # without effect where no regular shape is given
     assert configs[0].cluster == (2, 1, 1) and configs[0].grid == (4, 1, 1)
+    assert [config.preferred_cluster for config in configs] == [(4, 1, 1), None]
     for attribute in (7, 12):
         event = torch.cuda.Event()
         event.record()

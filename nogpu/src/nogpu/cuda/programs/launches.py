@@ -17,12 +17,12 @@ from nogpu.errors import EmulatorError
 from nogpu.hardware.properties import LaunchConfig
 
 # cudaLaunchAttributeID, which CUlaunchAttributeID shares
-_COOPERATIVE, _CLUSTER, _PROGRAMMATIC = 2, 4, 6
+_COOPERATIVE, _CLUSTER, _PROGRAMMATIC, _PREFERRED_CLUSTER = 2, 4, 6, 11
 # Preferences without effect on results: access policy window, synchronization policy, cluster scheduling policy,
-# priority, memory synchronization domain map and domain, preferred cluster dimension, NVLink scheduling, carveout
-_HINTS = {0, 1, 3, 5, 8, 9, 10, 11, 14, 16}
+# priority, memory synchronization domain map and domain, NVLink scheduling, carveout
+_HINTS = {0, 1, 3, 5, 8, 9, 10, 14, 16}
 _EVENTS = {7, 12}  # programmatic event and completion event, which the launch records
-_MODELLED = _HINTS | _EVENTS | {_COOPERATIVE, _CLUSTER, _PROGRAMMATIC}
+_MODELLED = _HINTS | _EVENTS | {_COOPERATIVE, _CLUSTER, _PROGRAMMATIC, _PREFERRED_CLUSTER}
 _BY_SIZE, _BY_POINTER, _END = 2, 1, 0  # CU_LAUNCH_PARAM_BUFFER_SIZE, _POINTER, _END
 
 _PROCESS = ctypes.CDLL(None)
@@ -72,6 +72,7 @@ def requested(kernel: Kernel, config: Config | DriverConfig) -> tuple[LaunchConf
     """(launch, event to record or 0) of a configuration. Raises EmulatorError for an attribute that is not modelled."""
     given = _attributes(kernel, config)
     events = [words[0] | words[1] << 32 for number, words in given.items() if number in _EVENTS]
+    both = {_CLUSTER, _PREFERRED_CLUSTER} <= given.keys()
     launch = LaunchConfig(
         grid=tuple(config.grid),
         block=tuple(config.block),
@@ -80,6 +81,7 @@ def requested(kernel: Kernel, config: Config | DriverConfig) -> tuple[LaunchConf
         programmatic=_PROGRAMMATIC in given and bool(given[_PROGRAMMATIC][0]),
         cooperative=_COOPERATIVE in given and bool(given[_COOPERATIVE][0]),
         nonportable_cluster=kernel.nonportable_cluster,
+        preferred_cluster=tuple(given[_PREFERRED_CLUSTER][:3]) if both else None,
     )
     return launch, events[-1] if events else 0
 
