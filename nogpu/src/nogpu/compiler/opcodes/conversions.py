@@ -299,9 +299,7 @@ PACKED: list[Row] = [
     by_lane(rf"cvt\.(?P<rounding>rn){_SATURATING}{_SCALED}\.(?P<to>s2f6)x2\.(?P<type>bf16x2)", _pack, operands=3),
     by_lane(rf"cvt\.rn{_RELU}\.(?P<to>f16)x2\.(?P<of>{_SMALL})x2", _unpack, takes="b32 ."),
     by_lane(rf"cvt\.rn{_MODIFIERS}\.(?P<to>bf16)x2\.(?P<of>{_SMALL}|s2f6)x2", _unpack, takes="b32 ."),
-    by_lane(
-        rf"cvt\.rn{_MODIFIERS}{_SCALED}\.(?P<to>bf16)x2\.(?P<of>{_SMALL}|s2f6)x2", _unpack, takes="b32 . b16"
-    ),
+    by_lane(rf"cvt\.rn{_MODIFIERS}{_SCALED}\.(?P<to>bf16)x2\.(?P<of>{_SMALL}|s2f6)x2", _unpack, takes="b32 . b16"),
     by_lane(r"cvt\.rn(?P<modifiers>)\.(?P<to>bf16)x2\.(?P<of>ue8m0)x2", _unpack, takes="b32 ."),
     by_lane(rf"cvt\.(?P<rounding>rn|rz){_MODIFIERS}\.tf32\.f32", _round_to_tf32, takes="b32 f32"),
     by_lane(rf"cvt\.(?P<rounding>rna){_SATFINITE}\.tf32\.f32", _round_to_tf32, takes="b32 f32"),
