@@ -42,7 +42,7 @@ def bmm(self: Tensor, mat2: Tensor, out_dtype: torch.dtype) -> Tensor:
 def addmm(
     self: Tensor, mat1: Tensor, mat2: Tensor, out_dtype: torch.dtype, *, beta: Number = 1, alpha: Number = 1
 ) -> Tensor:
-    """(M, N): beta * self + alpha * mat1 @ mat2 in float32, rounded once. self: of any type and shape that broadcasts."""
+    """(M, N): beta * self + alpha * mat1 @ mat2 in float32, rounded once."""
     return torch.addmm(*_wide("addmm", out_dtype, self, mat1, mat2), beta=beta, alpha=alpha).to(out_dtype)
 
 

@@ -26,7 +26,7 @@ def narrow(
 ) -> np.ndarray:
     """Numbers -> codes of a format: f16, bf16, f32, f64, tf32, ue8m0, s2f6 or a key of `minifloats.FORMATS`.
 
-    rounding: rn, rz, rm, rp, or rna (tf32). s2f6 and formats of `minifloats.FORMATS` round to nearest and always saturate.
+    rounding: rn, rz, rm, rp, or rna (tf32). s2f6 and `minifloats.FORMATS` round to nearest and always saturate.
     """
     if name == "ue8m0":
         return encode_scale(values, rounding == "rp", satfinite)
