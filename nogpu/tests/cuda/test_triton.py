@@ -17,6 +17,10 @@ def test_kernels():
     succeed("triton_checks.py", NOGPU_SCHEDULE="late,eager,random:1")
 
 
+def test_file_of_inductor(tmp_path):
+    succeed("inductor_checks.py", TORCHINDUCTOR_CACHE_DIR=str(tmp_path))
+
+
 def test_driver(tmp_path):
     succeed("triton_driver_checks.py", TRITON_CACHE_DIR=str(tmp_path))
 

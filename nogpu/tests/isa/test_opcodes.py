@@ -189,7 +189,27 @@ def test_narrow_formats(name):
         agree(unpacking, [codes | codes[::-1] << shift], 32)
     codes, scales = np.resize(codes, 512), np.arange(512, dtype=np.uint16)
     columns = [(codes * 7 + 3) % (1 << bits) | codes << shift, scales % 256 | (scales * 5 + 9) % 256 << 8]
-    agree([f"cvt.rn.scaled::n2::ue8m0.bf16x2.{name}x2"], columns, 32)
+    agree([f"cvt.rn{modifiers}.scaled::n2::ue8m0.bf16x2.{name}x2" for modifiers in MODIFIERS], columns, 32)
+    agree([f"cvt.rn{modifiers}.bf16x2.{name}x2" for modifiers in MODIFIERS], columns[:1], 32)
+
+
+def test_fixed_point():
+    """s2f6: all codes with all scales; ties, neighbours of ties, the ends of the range and all numbers of 16 bits."""
+    codes, scales = np.resize(np.arange(256, dtype=np.uint16), 9363), np.arange(0, 65536, 7, dtype=np.uint16)
+    pairs = codes | codes[::-1] << 8
+    agree([f"cvt.rn{modifiers}.bf16x2.s2f6x2" for modifiers in MODIFIERS], [pairs], 32)
+    agree([f"cvt.rn{modifiers}.scaled::n2::ue8m0.bf16x2.s2f6x2" for modifiers in MODIFIERS], [pairs, scales], 32)
+    ties = np.arange(-260, 261, dtype=np.float32) / 128
+    near = [np.nextafter(ties, np.float32(end)) for end in (9e9, -9e9)]
+    singles = np.concatenate([ties, *near, np.float32([*TIES[:14], np.inf, -np.inf, np.nan, 1e-40, 3e38])])
+    factors = np.resize(np.uint16([0x7F7F, 0x7E80, 0x8585, 0x00FF, 0xFE01, 0x7F00]), len(singles))
+    halves, half_factors = ALL_HALVES.view(np.uint32), np.resize(scales * 7, len(ALL_HALVES) // 2)
+    for modifiers in (".satfinite", ".satfinite.relu", ".relu.satfinite"):
+        values = [singles.view(np.uint32), singles[::-1].view(np.uint32)]
+        agree([f"cvt.rn{modifiers}.s2f6x2.f32"], values, 16)
+        agree([f"cvt.rn{modifiers}.scaled::n2::ue8m0.s2f6x2.f32"], [*values, factors], 16)
+        agree([f"cvt.rn{modifiers}.s2f6x2.bf16x2"], [halves], 16)
+        agree([f"cvt.rn{modifiers}.scaled::n2::ue8m0.s2f6x2.bf16x2"], [halves, half_factors], 16)
 
 
 def test_scales():

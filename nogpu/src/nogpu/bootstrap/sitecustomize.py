@@ -34,6 +34,7 @@ TRITON_HOOKS: dict[str, Hook] = {
 HOOKS: dict[str, Hook] = {
     "torch": ("nogpu.cuda.programs.extensions", None, "install"),
     "torch.utils.cpp_extension": ("nogpu.cuda.programs.builds", None, "install"),
+    "torch._inductor.config": ("nogpu.cuda.torch_compile", None, "install_inductor"),
     "tvm_ffi": ("nogpu.cuda.torch_device", None, "install_tvm_ffi"),
     "tvm_ffi.module": ("nogpu.cuda.programs.extensions", None, "install_modules"),
     "tvm_ffi.cpp": ("nogpu.cuda.programs.builds", None, "install_environment"),

@@ -75,7 +75,7 @@ _FAMILIES = [
     (r"(div|rem)\.[us]", "plain", "division_int"),
     (r"div\.", "plain", "division"),
     (r"cvt\b.*\.f16x2\.e2m1x2", "plain", "convert_e2m1"),
-    (r"cvt\b.*\.(e2m1|e2m3|e3m2|e4m3|e5m2|ue8m0)", "plain", "convert_narrow"),
+    (r"cvt\b.*\.(e2m1|e2m3|e3m2|e4m3|e5m2|ue8m0|s2f6)", "plain", "convert_narrow"),
     (r"cvt\b.*\.(f16x2|bf16x2)\.", "plain", "convert_pair"),
     (r"cvt\b.*\.[us](8|16|32)\.[us](8|16|32)|cvt\.[us]64\.[us]32|cvt\.[us]32\.[us]64", "plain", "alu"),
     (r"cvt\b", "plain", "convert"),

@@ -1,4 +1,7 @@
-"""torch.compile on the emulated device: functions and modules run uncompiled, with one warning."""
+"""torch.compile on the emulated device: functions and modules run uncompiled, with one warning.
+
+What TorchInductor has made of a program, a Python file with Triton kernels, runs with those kernels on the device.
+"""
 
 from __future__ import annotations
 
@@ -27,5 +30,16 @@ def compile(model: Callable[..., Any] | None = None, **options: Any) -> Any:
 
 
 def install() -> None:
-    """Replace torch.compile."""
+    """Replace torch.compile, and the allocation in files of TorchInductor, which calls no function of torch's."""
     torch.compile = functools.wraps(torch.compile)(compile)
+    guards: Any = torch._C._dynamo.guards
+    guards._empty_strided_cuda = lambda size, stride, dtype: torch.empty_strided(
+        size, stride, dtype=dtype, device="cuda"
+    )
+
+
+def install_inductor() -> None:
+    """Make TorchInductor launch by Triton's driver; its own launcher hands cubins to CUDA's."""
+    from torch._inductor import config
+
+    config.use_static_cuda_launcher = False

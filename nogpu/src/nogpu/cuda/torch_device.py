@@ -29,6 +29,7 @@ from nogpu.cuda import (
     torch_autograd,
     torch_compile,
     torch_cuda,
+    torch_cuda_operations,
     torch_fakes,
     torch_graphs,
     torch_library,
@@ -216,6 +217,7 @@ def install() -> None:
     torch_autograd.install(mode)
     torch_fakes.install(mode)
     torch_compile.install()
+    torch_cuda_operations.install()
     register_with_files()
     torch_library.install(mode)
     torch_profiler.install()

@@ -6,6 +6,7 @@ storage's own CPU memory, registered with the device until the storage dies.
 
 from __future__ import annotations
 
+import re
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -203,13 +204,22 @@ MOVES = {
     torch.reshape,
 }
 WITHOUT_KERNELS = {torch.float4_e2m1fn_x2}
+_MISSING = re.compile(r"Could not run '(\S+)' with arguments from the 'CPU' backend")
 
 
 def call_on_cpu(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """func(*args, **kwargs), as a move of bytes where torch's CPU kernels lack it for a packed type."""
+    """func(*args, **kwargs), as a move of bytes where torch's CPU kernels lack it for a packed type.
+
+    Raises NotImplementedError with one line for an operation that has kernels for CUDA only.
+    """
     try:
         return func(*args, **kwargs)
-    except NotImplementedError:
+    except NotImplementedError as error:
+        missing = _MISSING.match(str(error))
+        if missing and any(map(on_device, tensors((*args, *kwargs.values())))):
+            raise NotImplementedError(
+                f"{missing[1]} is not modelled: torch has a kernel of it for CUDA, and none for the CPU"
+            ) from None
         kinds = {tensor.dtype for tensor in tensors(args) if tensor.dtype in WITHOUT_KERNELS}
         if func not in MOVES or len(kinds) != 1:
             raise

@@ -50,8 +50,6 @@ PLAIN(odd_f64_s64, s64, f64, COMMIT_ROW(r);, x < 0 ? -odd_magnitude(0 - (u64)x) 
 PAIRED(cvt_f16x2_f32, GIVE_f16)
 PAIRED(cvt_bf16x2_f32, GIVE_bf16)
 
-#define LARGEST_f16 65504
-#define LARGEST_bf16 0x1.fep127
 #define LARGEST_f32 0x1.fffffep127
 #define LARGEST_tf32 0x1.ffcp127
 #define NARROW_f16(x, direction) (u16)narrowed(x, 10, -14, 15, direction)

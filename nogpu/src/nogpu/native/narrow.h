@@ -31,6 +31,9 @@ static inline u64 narrowed(f64 x, int fraction, int lowest, int highest, int dir
     return code | sign << (width - 1);
 }
 
+#define LARGEST_f16 65504
+#define LARGEST_bf16 0x1.fep127
+
 // Applies the modifiers to a number before it is narrowed. largest: the largest number of the result's format.
 static inline f64 prepared(f64 x, s64 flags, f64 largest) {
     if (flags & FLUSH_SOURCE && __builtin_fabs(x) < 0x1p-126) x = __builtin_copysign(0, x);

@@ -38,6 +38,13 @@ static inline u32 encoded_scale(f32 x, s64 flags) {
     return x != x ? 255 : (u32)code;
 }
 
+// s2f6, two's complement with six bits behind the point, to nearest even; NaN becomes the largest number.
+static inline f32 fixed(u32 code) { return (f32)(signed char)code * 0x1p-6f; }
+static inline u32 encoded_fixed(f64 x) {
+    x = __builtin_rint(x * 64);
+    return (u32)(s32)(x != x || x > 127 ? 127 : x < -128 ? -128 : x) & 255;
+}
+
 #define ENCODE(NAME, D, BITS, E)                                                                     \
     KERNEL(NAME) {                                                                                   \
         SOURCE(f32, a, 0, 32) SOURCE(f32, b, 1, 32)                                                  \
@@ -59,6 +66,25 @@ ENCODE(cvt_e3m2x2_f32, u16, 8, encoded(x, 2, -2, 28, 5))
 ENCODE(cvt_e2m1x2_f32, u8, 4, encoded(x, 1, 0, 6, 3))
 ENCODE(cvt_ue8m0x2_f32, u16, 8, encoded_scale(x, op->x))
 
+// The numbers divided by powers of two, the scale factors
+#define ENCODE_FIXED(NAME, SCALED, FACTOR)                                                           \
+    KERNEL(NAME) {                                                                                   \
+        SOURCE(f32, a, 0, 32) SOURCE(f32, b, 1, 32)                                                  \
+        SCALED                                                                                       \
+        u16 r[32];                                                                                   \
+        for (int l = 0; l < 32; l++) {                                                               \
+            f64 low = (f64)b[l] FACTOR(0), high = (f64)a[l] FACTOR(8);                               \
+            if (op->x & RELU) low = low <= 0 ? 0 : low, high = high <= 0 ? 0 : high;                 \
+            r[l] = (u16)(encoded_fixed(low) | encoded_fixed(high) << 8);                             \
+        }                                                                                            \
+        COMMIT_ROW(r);                                                                               \
+        return op + 1;                                                                               \
+    }
+#define UNSCALED(shift)
+#define DIVIDED(shift) / decoded_scale(c[l] >> shift & 255)
+ENCODE_FIXED(cvt_s2f6x2_f32, , UNSCALED)
+ENCODE_FIXED(scaled_s2f6x2_f32, SOURCE(u16, c, 2, 32), DIVIDED)
+
 #define DECODE(NAME, S, F, BITS, SCALED, E)                                                          \
     KERNEL(NAME) {                                                                                   \
         SOURCE(S, a, 0, 32)                                                                          \
@@ -69,6 +95,8 @@ ENCODE(cvt_ue8m0x2_f32, u16, 8, encoded_scale(x, op->x))
             r[2 * l] = (E(code)) FACTOR(0);                                                          \
             r[2 * l + 1] = (E(upper)) FACTOR(8);                                                     \
         }                                                                                            \
+        if (op->x & SATFINITE)                                                                       \
+            for (int l = 0; l < 64; l++) r[l] = (f32)prepared(r[l], SATFINITE, LARGEST_##F);         \
         FINISH_##F(64);                                                                              \
         return op + 1;                                                                               \
     }
@@ -87,6 +115,7 @@ ENCODE(cvt_ue8m0x2_f32, u16, 8, encoded_scale(x, op->x))
 DECODES(f16)
 DECODES(bf16)
 DECODE(cvt_bf16x2_ue8m0x2, u16, bf16, 8, , decoded_scale)
+DECODE(cvt_bf16x2_s2f6x2, u16, bf16, 8, , fixed)
 
 // .scaled::n2::ue8m0: each number times its power of two
 #undef FACTOR
@@ -97,6 +126,7 @@ DECODE(scaled_bf16x2_e5m2x2, u16, bf16, 8, SCALES, E5M2)
 DECODE(scaled_bf16x2_e2m3x2, u16, bf16, 8, SCALES, E2M3)
 DECODE(scaled_bf16x2_e3m2x2, u16, bf16, 8, SCALES, E3M2)
 DECODE(scaled_bf16x2_e2m1x2, u8, bf16, 4, SCALES, E2M1)
+DECODE(scaled_bf16x2_s2f6x2, u16, bf16, 8, SCALES, fixed)
 
 // cvt.pack: x and y saturated to Op.x & 31 bits, signed with SIGNED; y is lowest, then x, then the low bits of z.
 enum { SIGNED = 32 };

@@ -655,3 +655,28 @@ def check_operations_registered_for_cuda():
             library.impl("scaled", lambda x, by=factor: x * by + 1, "CPU")
             assert torch.ops.emulator_checks_2.scaled(host.cuda()).tolist() == [0, factor, 2 * factor]
             assert torch.ops.emulator_checks_2.scaled(host).tolist() == [1, factor + 1, 2 * factor + 1]
+
+
+def check_products_of_a_wider_type():
+    a, b = (torch.randn(shape, dtype=torch.bfloat16, device="cuda") for shape in ((8, 16), (16, 4)))
+    c, product = torch.randn(8, 4, device="cuda"), a.float() @ b.float()
+    sum_ = 0.5 * c + 2 * product
+    wide = {"out_dtype": torch.float32}
+    factors = {"beta": 0.5, "alpha": 2, **wide}
+    found = [
+        (torch.mm(a, b, **wide), product),
+        (torch.mm(a, b, **wide, out=torch.empty_like(c)), product),
+        (torch.ops.aten.mm.dtype(a, b, torch.float32), product),
+        (torch.bmm(a[None], b[None], **wide), product[None]),
+        (torch.addmm(c, a, b, **factors), sum_),
+        (torch.baddbmm(c[None], a[None], b[None], **factors), sum_[None]),
+    ]
+    for result, expected in found:
+        assert result.is_cuda and result.dtype == torch.float32
+        torch.testing.assert_close(result, expected)
+    raises(NotImplementedError, "for CUDA only", torch.mm, a.cpu(), b.cpu(), **wide)
+    raises(RuntimeError, "out_dtype must be", torch.mm, a, b, out_dtype=torch.float16)
+
+
+def check_operations_without_a_kernel_for_the_cpu_are_named():
+    raises(NotImplementedError, "aten::_fused_dropout is not modelled", torch._fused_dropout, torch.ones(4).cuda(), 0.5)

@@ -35,7 +35,9 @@ FORMATS = {name: _format(name) for name in ("e4m3", "e5m2", "e2m1", "e2m3", "e3m
 
 
 def encode(values: np.ndarray, name: str) -> np.ndarray:
-    """Floats of at most 32 bits -> codes uint8 of the same shape."""
+    """Floats of at most 32 bits, of any for the fixed-point format s2f6, -> codes uint8 of the same shape."""
+    if name == "s2f6":
+        return np.clip(np.rint(np.where(np.isnan(values), 9, values) * 64.0), -128, 127).astype(np.int8).view(np.uint8)
     number_format = FORMATS[name]
     single = values.astype(np.float32)
     nan = np.isnan(single)
@@ -45,7 +47,9 @@ def encode(values: np.ndarray, name: str) -> np.ndarray:
 
 
 def decode(codes: np.ndarray, name: str) -> np.ndarray:
-    """Codes uint8 -> float32. name: a key of FORMATS, or the scale format ue8m0. Bits above a code's are ignored."""
+    """Codes uint8 -> float32. name: a key of FORMATS, ue8m0 (scales) or s2f6. Bits above a code's are ignored."""
+    if name == "s2f6":
+        return codes.view(np.int8).astype(np.float32) / 64
     table = DECODED[name]
     return table[codes & np.uint8(len(table) - 1)]
 

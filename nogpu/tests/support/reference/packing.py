@@ -24,14 +24,14 @@ LARGEST = {"f16": 65504.0, "bf16": float(ml_dtypes.finfo(ml_dtypes.bfloat16).max
 def narrow(
     values: np.ndarray, name: str, rounding: str = "rn", satfinite: bool = False, relu: bool = False
 ) -> np.ndarray:
-    """Numbers -> codes of a format: f16, bf16, f32, f64, tf32, ue8m0 or a key of `minifloats.FORMATS`.
+    """Numbers -> codes of a format: f16, bf16, f32, f64, tf32, ue8m0, s2f6 or a key of `minifloats.FORMATS`.
 
-    rounding: rn, rz, rm, rp, or rna (tf32). Formats of `minifloats.FORMATS` round to nearest and always saturate.
+    rounding: rn, rz, rm, rp, or rna (tf32). s2f6 and `minifloats.FORMATS` round to nearest and always saturate.
     """
     if name == "ue8m0":
         return encode_scale(values, rounding == "rp", satfinite)
     values = rectify(values) if relu else values
-    if name in FORMATS:
+    if name in FORMATS or name == "s2f6":
         return encode(values, name)
     if satfinite:
         values = np.clip(values, -LARGEST[name], LARGEST[name])

@@ -353,10 +353,12 @@ def packed(match, widths, sources):
     if match.string.startswith("cvt.rs"):
         values = packing.columns(*(numbers(source, "f32") for source in sources[1::-1]))
         return [packing.packed(packing.stochastic(values, groups["to"], bits(sources[2], "b32"), *flags), 16, 32)]
+    scale = packing.unpacked(bits(sources.pop(), "b16"), "ue8m0") if groups.get("scaled") else 1
     if groups["type"] == "f32":
         values = packing.columns(*(numbers(source, "f32") for source in reversed(sources)))
     else:
         values = numbers(sources[0], groups["type"]).reshape(32, 2)
+    values = values if groups["to"] != "s2f6" else values.astype(np.float64) / scale
     codes = packing.narrow(values, groups["to"], groups["rounding"], *flags)
     return [packing.packed(codes, {"e2m1": 4, "f16": 16, "bf16": 16}.get(groups["to"], 8), width)]
 

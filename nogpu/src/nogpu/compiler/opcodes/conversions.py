@@ -176,6 +176,7 @@ def _float_to_integer(code: Assembler, instruction: Instruction, match: re.Match
 def _pack(code: Assembler, instruction: Instruction, match: re.Match) -> None:
     """Emits cvt of two f32, or of a pair of f16 or bf16, to a pair of a narrower type."""
     destination, *operands = instruction.operands
+    scale = [code.source(operands.pop(), "b16")] if match.groupdict().get("scaled") else []
     to, of, rounding = match.group("to"), match.group("type"), match.group("rounding")
     constant = _constant_of(match.group("modifiers") or "") | DIRECTIONS[rounding] << DIRECTION
     sources = [code.source(operand, of) for operand in operands]
@@ -187,7 +188,8 @@ def _pack(code: Assembler, instruction: Instruction, match: re.Match) -> None:
         _to_register(code, destination, "join_32_16", 32, halves, 0)
         return
     width = {"f16": 32, "bf16": 32, "e2m1": 8}.get(to, 16)
-    _to_register(code, destination, f"cvt_{to}x2_f32", width, sources, constant)
+    kernel = f"{'scaled' if scale else 'cvt'}_{to}x2_f32"
+    _to_register(code, destination, kernel, width, [*sources, *scale], constant)
 
 
 def _pack_stochastic(code: Assembler, instruction: Instruction, match: re.Match) -> None:
@@ -282,6 +284,7 @@ _MODIFIERS = r"(?P<modifiers>(?:\.relu|\.satfinite)*)"
 _SATURATING = r"(?P<modifiers>(?:\.relu)?\.satfinite(?:\.relu)?)"
 _RELU = r"(?P<modifiers>\.relu)?"
 _SATFINITE = r"(?P<modifiers>\.satfinite)?"
+_SCALED = r"(?P<scaled>\.scaled::n2::ue8m0)"
 
 PACKED: list[Row] = [
     by_lane(rf"cvt\.(?P<rounding>rn|rz){_MODIFIERS}\.(?P<to>f16|bf16)x2\.(?P<type>f32)", _pack, operands=3),
@@ -290,12 +293,13 @@ PACKED: list[Row] = [
     by_lane(rf"cvt\.(?P<rounding>rn){_SATURATING}\.(?P<to>{_SMALL})x2\.(?P<type>f16x2|bf16x2)", _pack, operands=2),
     by_lane(rf"cvt\.(?P<rounding>rz|rp){_SATFINITE}\.(?P<to>ue8m0)x2\.(?P<type>f32)", _pack, operands=3),
     by_lane(rf"cvt\.(?P<rounding>rz|rp){_SATFINITE}\.(?P<to>ue8m0)x2\.(?P<type>bf16x2)", _pack, operands=2),
-    by_lane(rf"cvt\.rn{_RELU}\.(?P<to>f16|bf16)x2\.(?P<of>{_SMALL})x2", _unpack, takes="b32 ."),
-    by_lane(
-        rf"cvt\.rn{_RELU}(?P<scaled>\.scaled::n2::ue8m0)\.(?P<to>bf16)x2\.(?P<of>{_SMALL})x2",
-        _unpack,
-        takes="b32 . b16",
-    ),
+    by_lane(rf"cvt\.(?P<rounding>rn){_SATURATING}\.(?P<to>s2f6)x2\.(?P<type>f32)", _pack, operands=3),
+    by_lane(rf"cvt\.(?P<rounding>rn){_SATURATING}\.(?P<to>s2f6)x2\.(?P<type>bf16x2)", _pack, operands=2),
+    by_lane(rf"cvt\.(?P<rounding>rn){_SATURATING}{_SCALED}\.(?P<to>s2f6)x2\.(?P<type>f32)", _pack, operands=4),
+    by_lane(rf"cvt\.(?P<rounding>rn){_SATURATING}{_SCALED}\.(?P<to>s2f6)x2\.(?P<type>bf16x2)", _pack, operands=3),
+    by_lane(rf"cvt\.rn{_RELU}\.(?P<to>f16)x2\.(?P<of>{_SMALL})x2", _unpack, takes="b32 ."),
+    by_lane(rf"cvt\.rn{_MODIFIERS}\.(?P<to>bf16)x2\.(?P<of>{_SMALL}|s2f6)x2", _unpack, takes="b32 ."),
+    by_lane(rf"cvt\.rn{_MODIFIERS}{_SCALED}\.(?P<to>bf16)x2\.(?P<of>{_SMALL}|s2f6)x2", _unpack, takes="b32 . b16"),
     by_lane(r"cvt\.rn(?P<modifiers>)\.(?P<to>bf16)x2\.(?P<of>ue8m0)x2", _unpack, takes="b32 ."),
     by_lane(rf"cvt\.(?P<rounding>rn|rz){_MODIFIERS}\.tf32\.f32", _round_to_tf32, takes="b32 f32"),
     by_lane(rf"cvt\.(?P<rounding>rna){_SATFINITE}\.tf32\.f32", _round_to_tf32, takes="b32 f32"),

@@ -5,6 +5,10 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+// curand_kernel.h includes the toolkit's own header, which has these types and declarations, by a path of its own.
+#if __has_include_next(<curand.h>)
+#include_next <curand.h>
+#else
 #define CURAND_VERSION 10400
 #define CURANDAPI
 
@@ -47,13 +51,14 @@ typedef enum {
     CURAND_ORDERING_PSEUDO_DYNAMIC = 104,
     CURAND_ORDERING_QUASI_DEFAULT = 201
 } curandOrdering_t;
+typedef struct curandGenerator_st *curandGenerator_t;
+#endif
 
 struct curandGenerator_st {
     uint64_t seed, offset;
     cudaStream_t stream;
     int32_t type, on_host;
 };
-typedef struct curandGenerator_st *curandGenerator_t;
 
 // random_numbers.py has this structure, too.
 typedef struct {
@@ -63,6 +68,9 @@ typedef struct {
     int32_t type, on_host, distribution, bytes;
 } emulator_random_request;
 enum { EMULATOR_BITS, EMULATOR_UNIFORM, EMULATOR_NORMAL, EMULATOR_LOG_NORMAL, EMULATOR_POISSON };
+
+// As the toolkit declares them, and in every file that includes this one
+#define EMULATOR_FUNCTION __attribute__((weak)) curandStatus_t
 
 #ifdef __cplusplus
 extern "C" {
@@ -94,61 +102,61 @@ static inline curandStatus_t emulator_generator(curandGenerator_t *generator, cu
     (*generator)->type = type, (*generator)->on_host = on_host;
     return CURAND_STATUS_SUCCESS;
 }
-static inline curandStatus_t curandCreateGenerator(curandGenerator_t *generator, curandRngType_t type) {
+EMULATOR_FUNCTION curandCreateGenerator(curandGenerator_t *generator, curandRngType_t type) {
     return emulator_generator(generator, type, 0);
 }
-static inline curandStatus_t curandCreateGeneratorHost(curandGenerator_t *generator, curandRngType_t type) {
+EMULATOR_FUNCTION curandCreateGeneratorHost(curandGenerator_t *generator, curandRngType_t type) {
     return emulator_generator(generator, type, 1);
 }
-static inline curandStatus_t curandDestroyGenerator(curandGenerator_t generator) {
+EMULATOR_FUNCTION curandDestroyGenerator(curandGenerator_t generator) {
     if (!generator) return CURAND_STATUS_NOT_INITIALIZED;
     free(generator);
     return CURAND_STATUS_SUCCESS;
 }
-static inline curandStatus_t curandGetVersion(int *version) {
+EMULATOR_FUNCTION curandGetVersion(int *version) {
     *version = CURAND_VERSION;
     return CURAND_STATUS_SUCCESS;
 }
-static inline curandStatus_t curandSetStream(curandGenerator_t generator, cudaStream_t stream) {
+EMULATOR_FUNCTION curandSetStream(curandGenerator_t generator, cudaStream_t stream) {
     if (!generator) return CURAND_STATUS_NOT_INITIALIZED;
     generator->stream = stream;
     return CURAND_STATUS_SUCCESS;
 }
-static inline curandStatus_t curandSetPseudoRandomGeneratorSeed(curandGenerator_t generator, unsigned long long seed) {
+EMULATOR_FUNCTION curandSetPseudoRandomGeneratorSeed(curandGenerator_t generator, unsigned long long seed) {
     if (!generator) return CURAND_STATUS_NOT_INITIALIZED;
     generator->seed = seed, generator->offset = 0;
     return CURAND_STATUS_SUCCESS;
 }
-static inline curandStatus_t curandSetGeneratorOffset(curandGenerator_t generator, unsigned long long offset) {
+EMULATOR_FUNCTION curandSetGeneratorOffset(curandGenerator_t generator, unsigned long long offset) {
     if (!generator) return CURAND_STATUS_NOT_INITIALIZED;
     generator->offset = offset;
     return CURAND_STATUS_SUCCESS;
 }
-static inline curandStatus_t curandSetGeneratorOrdering(curandGenerator_t generator, curandOrdering_t order) {
+EMULATOR_FUNCTION curandSetGeneratorOrdering(curandGenerator_t generator, curandOrdering_t order) {
     (void)order;
     return generator ? CURAND_STATUS_SUCCESS : CURAND_STATUS_NOT_INITIALIZED;
 }
-static inline curandStatus_t curandGenerateSeeds(curandGenerator_t generator) {
+EMULATOR_FUNCTION curandGenerateSeeds(curandGenerator_t generator) {
     return generator ? CURAND_STATUS_SUCCESS : CURAND_STATUS_NOT_INITIALIZED;
 }
 
-static inline curandStatus_t curandGenerate(curandGenerator_t generator, unsigned int *result, size_t count) {
+EMULATOR_FUNCTION curandGenerate(curandGenerator_t generator, unsigned int *result, size_t count) {
     return emulator_drawn(generator, EMULATOR_BITS, result, count, 4, 0, 0);
 }
-static inline curandStatus_t curandGeneratePoisson(curandGenerator_t generator, unsigned int *result, size_t count,
+EMULATOR_FUNCTION curandGeneratePoisson(curandGenerator_t generator, unsigned int *result, size_t count,
                                                    double lambda) {
     return emulator_drawn(generator, EMULATOR_POISSON, result, count, 4, lambda, 0);
 }
 #define EMULATOR_DRAWS(suffix, type)                                                                              \
-    static inline curandStatus_t curandGenerateUniform##suffix(curandGenerator_t generator, type *result,         \
+    EMULATOR_FUNCTION curandGenerateUniform##suffix(curandGenerator_t generator, type *result,         \
                                                                size_t count) {                                    \
         return emulator_drawn(generator, EMULATOR_UNIFORM, result, count, sizeof(type), 0, 0);                    \
     }                                                                                                             \
-    static inline curandStatus_t curandGenerateNormal##suffix(curandGenerator_t generator, type *result,          \
+    EMULATOR_FUNCTION curandGenerateNormal##suffix(curandGenerator_t generator, type *result,          \
                                                               size_t count, type mean, type deviation) {          \
         return emulator_drawn(generator, EMULATOR_NORMAL, result, count, sizeof(type), mean, deviation);          \
     }                                                                                                             \
-    static inline curandStatus_t curandGenerateLogNormal##suffix(curandGenerator_t generator, type *result,       \
+    EMULATOR_FUNCTION curandGenerateLogNormal##suffix(curandGenerator_t generator, type *result,       \
                                                                  size_t count, type mean, type deviation) {       \
         return emulator_drawn(generator, EMULATOR_LOG_NORMAL, result, count, sizeof(type), mean, deviation);      \
     }
