@@ -30,7 +30,7 @@ from nogpu.hardware.properties import DeviceProperties, clusters_per_wave
 from nogpu.hardware.traffic import PackedLoads, Traffic
 
 SNAPSHOT_BYTES = 1 << 24  # largest memory, in bytes, that is copied and restored: two milliseconds
-SPLIT_SECONDS = 0.1  # seconds; a run that is expected to be shorter is not split: a second fork costs more
+SPLIT_SECONDS = 0.3  # CPU seconds; a run that is expected to take less is not split: forks and journals cost as much
 
 Progress = Callable[[int, int, int], None]
 """Function called with (CTAs done, CTAs in all, warp instructions)."""
@@ -71,7 +71,7 @@ class Ran:
     counters: LaunchCounters
     traffic: Traffic
     seconds: float
-    """Equal share of the time of all launches that have run together."""
+    """Equal share of the CPU time of all launches that have run together: other work of the machine does not count."""
     records: Any
     """`PartRecorder.part`, or None."""
     touched: Any
@@ -117,7 +117,7 @@ class Runner:
     max_instructions: int
     progress: Progress | None
     cluster_seconds: dict[int, float]
-    """id of a program -> seconds that a cluster of it took last."""
+    """id of a program -> CPU seconds that a cluster of it took last."""
     spare: Spare | None = None
     """Further schedules, which a run appends to `schedules`."""
 
@@ -238,7 +238,7 @@ class Runner:
             traffics.append(traffic)
             recorders.append(recorder)
         self.memory.forget_reached()
-        start = time.perf_counter()
+        start = time.process_time()
         try:
             with _named(schedule):
                 run_grids(grids, Schedule.parse(schedule), meter)
@@ -247,7 +247,7 @@ class Runner:
             for recorder in recorders:
                 if recorder is not None:
                     recorder.close()
-        seconds = (time.perf_counter() - start) / len(chain)
+        seconds = (time.process_time() - start) / len(chain)
         sanitizer = chain[0].followed_by(schedule)
         touched = {} if sanitizer is None else sanitizer.take_touched()
         ran = []
