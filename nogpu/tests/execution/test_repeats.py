@@ -117,7 +117,7 @@ def test_every_access_is_noted(memory, access, workers, monkeypatch):
 
 
 def test_launches_on_parts_of_an_allocation_are_kept_apart(memory):
-    """As a loop over queues has them, each with its part."""
+    """A program with several queues gives each its part."""
     kernel = entry(PLUS_ONE)
     for _ in range(5):
         for part in range(6):

@@ -30,7 +30,7 @@ from nogpu.hardware.properties import DeviceProperties, clusters_per_wave, with_
 from nogpu.hardware.traffic import PackedLoads, Traffic
 
 SNAPSHOT_BYTES = 1 << 24  # largest memory, in bytes, that is copied and restored: two milliseconds
-SPLIT_SECONDS = 0.1  # seconds; a run that is expected to be shorter is not split: a second fork costs more
+SPLIT_SECONDS = 0.3  # CPU seconds; a run that is expected to take less is not split: forks and journals cost as much
 
 Progress = Callable[[int, int, int], None]
 """Function called with (CTAs done, CTAs in all, warp instructions)."""
@@ -71,7 +71,7 @@ class Ran:
     counters: LaunchCounters
     traffic: Traffic
     seconds: float
-    """Equal share of the time of all launches that have run together."""
+    """Equal share of the CPU time of all launches that have run together: other work of the machine does not count."""
     records: Any
     """`PartRecorder.part`, or None."""
     touched: Any
