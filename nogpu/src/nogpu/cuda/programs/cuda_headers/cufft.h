@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#define _CUFFT_H_  // by which other headers know that this one is included
 #define CUFFT_VERSION 12000
 #define CUFFTAPI
 #define CUFFT_FORWARD -1
@@ -25,7 +26,11 @@ typedef enum {
     CUFFT_INVALID_DEVICE = 11,
     CUFFT_NO_WORKSPACE = 13,
     CUFFT_NOT_IMPLEMENTED = 14,
-    CUFFT_NOT_SUPPORTED = 16
+    CUFFT_NOT_SUPPORTED = 16,
+    CUFFT_MISSING_DEPENDENCY = 17,
+    CUFFT_NVRTC_FAILURE = 18,
+    CUFFT_NVJITLINK_FAILURE = 19,
+    CUFFT_NVSHMEM_FAILURE = 20
 } cufftResult_t;
 typedef cufftResult_t cufftResult;
 typedef enum {
