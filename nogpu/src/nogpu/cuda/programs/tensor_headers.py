@@ -64,7 +64,7 @@ _MOVES = (
 
 
 def patched() -> dict[str, str]:
-    """{name: new text} of headers of torch's ATen/core; empty without torch, or if its tensors are on a Hopper.
+    """{name: new text} of headers of torch's ATen/core; empty without torch, and on a Hopper GPU.
 
     Raises EmulatorError for a torch whose headers do not have the methods that are replaced here.
     """
