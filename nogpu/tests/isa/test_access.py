@@ -207,9 +207,16 @@ def test_programs_that_communicate_through_global_memory():
     def inter_cta(body):
         return translate.translate(ptx.parse(module(body)).entries["k"]).inter_cta
 
+    def awaits(body):
+        return translate.translate(ptx.parse(module(body)).entries["k"]).awaits
+
     assert inter_cta("atom.global.add.u32 %r1, [%a0], 1;") and inter_cta("ld.acquire.gpu.global.b32 %r1, [%a0];")
     assert inter_cta("red.release.gpu.global.add.u32 [%a0], 1;") and inter_cta("ld.volatile.b32 %r1, [%a0];")
     assert not inter_cta(
         "ld.global.b32 %r1, [%a0]; mov.u32 %r2, smem; atom.shared.add.u32 %r1, [%r2], 1; "
         "ld.volatile.shared.b32 %r1, [%r2];"
     )
+    assert awaits("ld.acquire.gpu.global.b32 %r1, [%a0];") and awaits("ld.volatile.b32 %r1, [%a0];")
+    assert awaits("atom.global.add.u32 %r1, [%a0], 1; st.global.b32 [%a0+4], %r1;")
+    assert not awaits("atom.global.add.u32 %r1, [%a0], 1;") and not awaits("red.global.add.u32 [%a0], 1;")
+    assert not awaits("atom.global.add.u32 _, [%a0], 1;")

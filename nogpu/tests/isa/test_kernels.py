@@ -139,7 +139,7 @@ class Program:
         arrays, images = (out, np.stack(self.values), place), []
         kernel = entry(self.ptx(branch) + "mov.u64 %rd0, a0; st.global.b64 [%a2], %rd0;", 3)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(translate, "keep", lambda entry, linked, image, inter_cta: images.append(image))
+            patch.setattr(translate, "keep", lambda entry, linked, image, communication: images.append(image))
             launch_entry(kernel, [array.ctypes.data.to_bytes(8, "little") for array in arrays], arrays)
         (image,) = images
         return out, int(place[0]), image.without_kernel

@@ -35,7 +35,8 @@ class StoredEntry(Entry):
     """A kernel from the store: calls are expanded, instructions have no operands, and there are no labels."""
 
     module_text: str = dataclasses.field(kw_only=True, repr=False)
-    inter_cta: bool = dataclasses.field(kw_only=True)
+    communication: tuple[bool, bool] = dataclasses.field(kw_only=True)
+    """`Program.inter_cta` and `Program.awaits`."""
     image: Image = dataclasses.field(kw_only=True, repr=False)
 
     def parsed(self) -> Entry:
@@ -57,7 +58,7 @@ def module(text: str) -> Module:
     return parsed
 
 
-def keep(entry: Entry, linked: Entry, image: Image, inter_cta: bool) -> None:
+def keep(entry: Entry, linked: Entry, image: Image, communication: tuple[bool, bool]) -> None:
     """Puts a translation into the store, if `module` has read the entry and it is long enough."""
     if entry.stored_at is None or len(linked.instructions) < LEAST_INSTRUCTIONS:
         return
@@ -67,7 +68,7 @@ def keep(entry: Entry, linked: Entry, image: Image, inter_cta: bool) -> None:
     variables = [dataclasses.astuple(dataclasses.replace(v, line=None)) for v in linked.variables.values()]
     header = [getattr(linked, name) for name in _HEADER]
     fields = [getattr(image, field.name) for field in dataclasses.fields(image)]
-    content = linked.name, target, header, params, variables, inter_cta, fields, instructions
+    content = linked.name, target, header, params, variables, communication, fields, instructions
     store.write(path, zlib.compress(marshal.dumps(content), 1), MAX_ENTRIES)
 
 
@@ -75,7 +76,7 @@ def _unpacked(content: bytes, text: str) -> Module | None:
     """The module of a translation; None for bytes that `keep` has not written."""
     scope = Scope()
     try:
-        name, (target, version, line), header, params, variables, inter_cta, fields, instructions = marshal.loads(
+        name, (target, version, line), header, params, variables, communication, fields, instructions = marshal.loads(
             zlib.decompress(content)
         )
         entry = StoredEntry(
@@ -85,7 +86,7 @@ def _unpacked(content: bytes, text: str) -> Module | None:
             variables={variable[0]: Variable(*variable) for variable in variables},
             scope=scope,
             module_text=text,
-            inter_cta=inter_cta,
+            communication=communication,
             image=Image(*fields),
             **dict(zip(_HEADER, header)),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,7 +18,7 @@ from nogpu.compiler.segments import RowCode
 from nogpu.compiler.stored import StoredEntry, keep
 from nogpu.hardware.native import ANYTHING, FAULT, LEAVE, LEAVE_SOME, WAITS, Calls, PythonRow, Wake, library
 from nogpu.hardware.program import DONE, Program, RegisterUses
-from nogpu.ptx.ir import Entry, Instruction
+from nogpu.ptx.ir import Entry
 
 if TYPE_CHECKING:
     from nogpu.hardware.warp import ActiveGroup
@@ -60,7 +61,7 @@ def translate(
     linked: Entry
     register_uses: RegisterUses | None = None
     if isinstance(entry, StoredEntry):
-        linked, image, inter_cta = entry, entry.image, entry.inter_cta
+        linked, image, (inter_cta, awaits) = entry, entry.image, entry.communication
     else:
         planned = plan(entry, parted)
         code = RowCode(planned, watched, follows_registers)
@@ -68,9 +69,9 @@ def translate(
             watch, watcher = recorder.attach(planned, code.slots)
         linked, image = planned.entry, code.image()
         register_uses = _register_uses(planned, code.slots) if follows_registers else None
-        inter_cta = any(_communicates(instruction) for instruction in linked.instructions)
+        inter_cta, awaits = communication = _communication(planned)
         if not watched and not follows_registers and not parted:
-            keep(entry, linked, image, inter_cta)
+            keep(entry, linked, image, communication)
     runner = Runner(image, watch, watcher, recorder)
     return Program(
         entry=linked,
@@ -85,6 +86,7 @@ def translate(
         dynamic_shared_offset=image.dynamic_shared_offset,
         local_bytes=image.local_bytes,
         inter_cta=inter_cta,
+        awaits=awaits,
         register_uses=register_uses,
     )
 
@@ -220,12 +222,26 @@ def _live_words(image: Image) -> Callable[[int], np.ndarray]:
     return words
 
 
-def _communicates(instruction: Instruction) -> bool:
-    """True if an instruction lets CTAs communicate: an atomic on global memory, a load that may await other stores."""
-    parts = instruction.opcode.split(".")
-    local = any(part.startswith("shared") for part in parts)
-    if parts[0] in ("atom", "red"):
-        return not local
-    if parts[:2] == ["cp", "reduce"]:
-        return "global" in parts
-    return parts[0] == "ld" and not local and bool({"volatile", "acquire", "relaxed", "mmio"} & set(parts))
+def _communication(planned: Plan) -> tuple[bool, bool]:
+    """`Program.inter_cta` and `Program.awaits` of a plan.
+
+    An atomic on global memory combines what CTAs write. One whose result nothing uses tells its CTA nothing of others.
+    """
+    combines = awaits = False
+    used: Counter[str] | None = None
+    for instruction, step in zip(planned.entry.instructions, planned.flow.steps):
+        parts = instruction.opcode.split(".")
+        local = any(part.startswith("shared") for part in parts)
+        if parts[0] == "atom" and not local:
+            if used is None:
+                used = Counter(name for each in planned.flow.steps for name in {use.name for use in each.uses})
+            own = {use.name for use in step.uses}
+            combines = True
+            awaits |= any(used[result.name] > (result.name in own) for result in step.defines)
+        elif parts[0] == "red" and not local:
+            combines = True
+        elif parts[:2] == ["cp", "reduce"]:
+            combines |= "global" in parts
+        elif parts[0] == "ld" and not local and {"volatile", "acquire", "relaxed", "mmio"} & set(parts):
+            awaits = True
+    return combines or awaits, awaits

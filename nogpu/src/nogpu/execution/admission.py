@@ -102,7 +102,7 @@ def _clusters_at_once(grid: Grid) -> tuple[int, int]:
     others.
     """
     program, config, size = grid.program, grid.config, grid.cluster_size
-    if not (program.inter_cta or grid.shares_work):
+    if not (program.awaits or grid.shares_work):
         return 1, 1
     threads = config.block[0] * config.block[1] * config.block[2]
     room = grid.sm_count * ctas_per_sm(threads, grid.shared_bytes, grid.properties) // size

@@ -87,7 +87,8 @@ class Program:
     static_shared: int  # bytes of .shared variables
     dynamic_shared_offset: int  # bytes, from the start of a CTA's shared memory
     local_bytes: int  # per thread
-    inter_cta: bool  # CTAs may communicate through global memory
+    inter_cta: bool  # what CTAs write to global memory may depend on others: atomics, and what `awaits` has
+    awaits: bool  # a CTA may read what another one writes meanwhile, and so wait for it
     register_uses: RegisterUses | None = None  # set for programs whose registers are followed
     printing_schedule: str | None = None  # only schedule whose printf output appears; None: all
 
