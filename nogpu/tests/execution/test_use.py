@@ -288,3 +288,6 @@ def test_extras_are_named_where_a_package_is_missing():
         code = f"raise ModuleNotFoundError('no {package}', name='{package}')"
         result = run("-c", code)
         assert result.returncode == 3 and result.stderr.endswith(f"pip install 'nogpu[{extra}]'\n"), result.stderr
+    code = "import sys; sys.modules['triton'] = sys; raise ModuleNotFoundError('no triton.ops', name='triton.ops')"
+    result = run("-c", code)
+    assert result.returncode == 1 and "pip install" not in result.stderr, "a module that this version of it lacks"

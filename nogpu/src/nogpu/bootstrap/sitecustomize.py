@@ -170,7 +170,7 @@ def say_how_it_ends(kind: type[BaseException], error: BaseException, trace: Trac
     package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     errors, store = (sys.modules.get(name) for name in ("nogpu.errors", "nogpu.store"))
     code = None
-    if package in EXTRAS:
+    if package in EXTRAS and package not in sys.modules:  # else another version of it is asked for
         error.add_note(f"{package} comes with an extra of nogpu: pip install 'nogpu[{EXTRAS[package]}]'")
         code = EXIT_SETUP
     elif store is not None and isinstance(error, store.SetupError):
