@@ -60,22 +60,27 @@ class ProgramRecorder:
         self._recorder = _Recorder()
         self._address = ctypes.addressof(self._recorder)
         self._noted: dict[ActiveGroup, list[Words]] = {}
+        self._recipes: list[np.ndarray] = []  # of the program, and of its program by lane
         self._later: list[bool] = []
         self._by_python: list[bool] = []
 
     def attach(self, planned: Plan, slots: Slots) -> tuple[int, int]:
         """Implements `translate.Recorder.attach`."""
-        self._recipes = Recipes(planned, slots).table()
-        self._recorder.recipes = self._recipes.ctypes.data
-        self._later = self._recipes["later"].astype(bool).tolist()
+        self._recipes.append(Recipes(planned, slots).table())
+        self._follow(self._recipes[-1])
         self._by_python = [PATTERN.match(i.opcode) is not None for i in planned.entry.instructions]
         return ctypes.cast(library().record_instruction, ctypes.c_void_p).value or 0, self._address
 
     def use(self, parameters: np.ndarray, launch: LaunchRecorder) -> None:
         """Set the parameters and the recorder of the launch that is recorded next."""
         self._launch = launch
+        self._follow(self._recipes[0])
         self._recorder.parameters = parameters.ctypes.data
         self._recorder.parameters_end = parameters.ctypes.data + len(parameters)
+
+    def _follow(self, recipes: np.ndarray) -> None:
+        self._recorder.recipes = recipes.ctypes.data
+        self._later = recipes["later"].astype(bool).tolist()
 
     def _note(self, group: ActiveGroup, records: list[Words]) -> None:
         self._noted[group] = records

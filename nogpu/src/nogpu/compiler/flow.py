@@ -7,6 +7,10 @@ The reconvergence point of a branch is the first place to which all paths from i
 the branch become one group again there, once all of them have come (`hardware.warp`). A register written on one side
 of such a branch must keep the other lanes' values only if it is read at or after that point, or on the other side.
 These registers are *merged*; a write to any other register replaces it as a whole.
+
+All this holds as long as lanes wait for each other at reconvergence points. Where some go on alone (`Warp.part`), each
+instruction may run for different lanes at different times. In a flow *by lane* every register that is written is a
+merged row.
 """
 
 from __future__ import annotations
@@ -74,13 +78,14 @@ class Block:
 class Flow:
     """The control flow of an entry, and the kind of every register."""
 
-    def __init__(self, entry: Entry, steps: list[Step]) -> None:
+    def __init__(self, entry: Entry, steps: list[Step], by_lane: bool = False) -> None:
+        """by_lane: lanes need not wait for each other at reconvergence points."""
         self.entry, self.steps = entry, steps
         self.blocks: dict[int, Block] = {}
         """Blocks by their start, in the order of the instructions."""
         self.kinds = {name: "uniform" for name in entry.registers}
         """Register name -> "uniform", "lanes" or "bits" (a predicate as an integer with a bit per lane)."""
-        self.merged: set[str] = set()
+        self.merged: set[str] = set(entry.registers) if by_lane else set()
         """Registers that some of the lanes may write while the others keep their values."""
         self.divergent: set[int] = set()
         """Blocks that end in a branch at which lanes may part."""

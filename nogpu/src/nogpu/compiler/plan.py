@@ -30,15 +30,18 @@ class Plan:
     """Instruction -> the tcgen05.ld instructions that must be complete before it (`tmem_uses`)."""
 
 
-def plan(entry: Entry, parted: bool = False) -> Plan:
-    """The plan of an entry. parted: as in `steps_of`. Raises EmulatorError, with its line, for what is not modelled."""
+def plan(entry: Entry, parted: bool = False, by_lane: bool = False) -> Plan:
+    """The plan of an entry. parted: as in `steps_of`; by_lane: as in `Flow`.
+
+    Raises EmulatorError, with its line, for what is not modelled.
+    """
     entry = link(entry)
     if not entry.instructions:  # ptxas makes an exit of it; nvcc leaves no more of a kernel that cannot end well
         entry = replace(entry, instructions=[Instruction("ret", (), None, entry.line, "}")])
     rows = rows_of(entry)
     entry = in_order(entry, rows)
     entry = carry.with_carry_flag(entry, [row for row, _ in rows])
-    flow = Flow(entry, steps_of(entry, rows, parted))
+    flow = Flow(entry, steps_of(entry, rows, parted), by_lane)
     return Plan(
         entry=entry,
         rows=rows,

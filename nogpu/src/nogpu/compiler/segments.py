@@ -6,6 +6,8 @@ runs to the next such place. Short forward branches are part of it: their lanes 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from nogpu.compiler.flow import EXIT, Block, Step
 from nogpu.compiler.plan import Plan
 from nogpu.compiler.python_rows import PythonTexts, refusals
@@ -21,8 +23,11 @@ SEGMENT_LIMIT = 3000  # instructions after which a segment ends
 class RowCode:
     """The row code of an entry."""
 
-    def __init__(self, plan: Plan, watched: bool = False, follows_registers: bool = False) -> None:
+    def __init__(
+        self, plan: Plan, watched: bool = False, follows_registers: bool = False, starts: Collection[int] = ()
+    ) -> None:
         """watched: an operation `watch` precedes each instruction. follows_registers: `check_uninitialised` does.
+        starts: blocks at which segments start in any case.
 
         Raises EmulatorError, with instruction and line, for whatever is not modelled.
         """
@@ -38,7 +43,7 @@ class RowCode:
         self._emitted = 0  # instructions of the segment so far
         self._exits: set[int] = set()  # instructions at which a group may go on after the segment
         self._jumps: list[tuple[int, int]] = []
-        self._emit_all()
+        self._emit_all({0, *starts})
 
     def image(self) -> Image:
         """The row code as plain data."""
@@ -61,8 +66,9 @@ class RowCode:
             local_bytes=planned.layout.local_bytes,
         )
 
-    def _emit_all(self) -> None:
-        pending, seen = [0], {0}
+    def _emit_all(self, seen: set[int]) -> None:
+        """Emits the segments that start at these blocks, and those to which they lead."""
+        pending = sorted(seen, reverse=True)
         while pending:
             self._start, self._emitted, self._exits = pending.pop(), 0, set()
             self.starts[self._start] = len(self.code)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,11 +13,12 @@ from nogpu.compiler.flow import EXIT
 from nogpu.compiler.plan import Plan, plan
 from nogpu.compiler.python_rows import PythonRows
 from nogpu.compiler.rowcode.image import OP, Image
-from nogpu.compiler.rowcode.registers import Slots
+from nogpu.compiler.rowcode.registers import Slots, slots_of
 from nogpu.compiler.segments import RowCode
 from nogpu.compiler.stored import StoredEntry, keep
 from nogpu.hardware.native import ANYTHING, FAULT, LEAVE, LEAVE_SOME, WAITS, Calls, PythonRow, Wake, library
 from nogpu.hardware.program import DONE, Program, RegisterUses
+from nogpu.hardware.register_file import Move
 from nogpu.ptx.ir import Entry
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def translate(
     recorder: Recorder | None = None,
     follows_registers: bool = False,
     parted: bool = False,
+    starts: Collection[int] | None = None,
 ) -> Program:
     """The program of an entry.
 
@@ -51,28 +53,37 @@ def translate(
     `watcher`, the warp's context and an operation that names the instruction (native/engine.h). The operations behind
     that one execute the instruction. recorder: chooses `watch` and `watcher`. follows_registers: an instruction that
     names uninitialised bits first calls `Events.uninitialised_named`. parted: turns may end on either side of an
-    instruction by which threads communicate.
+    instruction by which threads communicate. starts: instructions at which segments start in any case, for a program by
+    lane (`Flow`).
 
     Raises EmulatorError, with instruction and line, for whatever is not modelled.
     """
     watched = watch != 0 or recorder is not None
-    if isinstance(entry, StoredEntry) and (watched or follows_registers or parted):
+    is_plain = not (watched or follows_registers or parted or starts is not None)
+    if isinstance(entry, StoredEntry) and not is_plain:
         entry = entry.parsed()
     linked: Entry
     register_uses: RegisterUses | None = None
     if isinstance(entry, StoredEntry):
         linked, image, (inter_cta, awaits) = entry, entry.image, entry.communication
     else:
-        planned = plan(entry, parted)
-        code = RowCode(planned, watched, follows_registers)
+        planned = plan(entry, parted, starts is not None)
+        code = RowCode(planned, watched, follows_registers, starts or ())
         if recorder is not None:
             watch, watcher = recorder.attach(planned, code.slots)
         linked, image = planned.entry, code.image()
         register_uses = _register_uses(planned, code.slots) if follows_registers else None
         inter_cta, awaits = communication = _communication(planned)
-        if not watched and not follows_registers and not parted:
+        if is_plain:
             keep(entry, linked, image, communication)
     runner = Runner(image, watch, watcher, recorder)
+
+    @cache
+    def by_lane() -> tuple[Program, list[Move]]:
+        parsed = entry.parsed() if isinstance(entry, StoredEntry) else entry
+        program = translate(parsed, watch, watcher, recorder, follows_registers, parted, image.starts.keys())
+        return program, _moves(plan(parsed, parted), plan(parsed, parted, True))
+
     return Program(
         entry=linked,
         run=runner.run,
@@ -87,6 +98,7 @@ def translate(
         local_bytes=image.local_bytes,
         inter_cta=inter_cta,
         awaits=awaits,
+        by_lane=by_lane if starts is None else None,
         register_uses=register_uses,
     )
 
@@ -196,6 +208,21 @@ class Runner:
             return self._group
         assert self._current is not None
         return self._current()
+
+
+def _moves(old: Plan, new: Plan) -> list[Move]:
+    """The moves of an entry's registers to its program by lane."""
+    sources, targets = slots_of(old.entry, old.flow), slots_of(new.entry, new.flow)
+    return [
+        Move(
+            width=register.width,
+            source=sources[name].offset,
+            is_uniform=old.flow.kinds[name] == "uniform",
+            target=targets[name].offset,
+            is_row=new.flow.kinds[name] != "uniform",
+        )
+        for name, register in old.entry.registers.items()
+    ]
 
 
 def _register_uses(planned: Plan, slots: Slots) -> RegisterUses:

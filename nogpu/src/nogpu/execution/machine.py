@@ -435,12 +435,24 @@ class Machine:
     def _part_lanes(self) -> bool:
         """Lets lanes that wait for lanes of their warps go on alone. Returns False if there are none."""
         self.turns.settle()
+        waiting = {warp.cta.grid: None for cluster in self.resident for warp in cluster.warps if warp.waited_at()}
+        for grid in waiting:
+            if grid.program.by_lane is not None:
+                self._run_by_lane(grid)
         warps = [warp for cluster in self.resident for warp in cluster.warps if warp.part()]
         for warp in warps:
             if self.ready is self.turns:
                 warp.offer()
             self.enqueue(warp)
         return bool(warps)
+
+    def _run_by_lane(self, grid: Grid) -> None:
+        """Makes a grid independent of the reconvergence of its lanes (`Grid.run_by_lane`)."""
+        self.turns.take_over()
+        self.turns.settle()
+        grid.run_by_lane(self.resident)
+        if self.ready is self.turns:
+            self.turns.change_program(grid)
 
     def count(self) -> None:
         """Counts the warp instructions. Raises EmulatorError if they exceed the run's limit."""

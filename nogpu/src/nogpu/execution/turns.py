@@ -12,6 +12,7 @@ from nogpu.hardware.native import Parted, library
 if TYPE_CHECKING:
     from nogpu.execution.kept_ctas import KeptCta
     from nogpu.hardware.cluster import Cluster
+    from nogpu.hardware.grid import Grid
     from nogpu.hardware.warp import ActiveGroup, Warp
 
 # Reasons for the end of compiled turns.
@@ -52,6 +53,13 @@ class Turns:
     def use_loads(self, address: int) -> None:
         """Lets compiled code issue tile loads. address: `tile_loads.Loads.address`."""
         self._state.loads = address
+
+    def change_program(self, grid: Grid) -> None:
+        """Makes the warps go on with their grid's new program."""
+        self._state.starts = grid.program.starts.ctypes.data
+        for warp in self._warps.values():
+            if warp.groups:
+                warp.offer()
 
     def join(self, cluster: Cluster, keep: Callable[[], KeptCta | None] | None) -> None:
         """Adds the warps of a new cluster, which can all run. keep: lets compiled code keep the cluster's one CTA."""

@@ -22,8 +22,11 @@ from nogpu.hardware.tensor.tmem import TensorMemory
 from nogpu.hardware.warp import ActiveGroup, Warp
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nogpu.hardware.machine import Machine
     from nogpu.hardware.properties import Dim3
+    from nogpu.hardware.register_file import Move
     from nogpu.hardware.warp import Issuer
 
 
@@ -105,8 +108,7 @@ class Cta:
         context.guarded = shared.live_barriers.guarded.ctypes.data
         context.barriers = shared.live_barriers.addresses.ctypes.data
         context.rank, context.known, context.synced = self.rank, 1 << self.rank, -1
-        context.python, context.wake = calls.python, calls.wake
-        context.watch, context.watcher = calls.watch, calls.watcher
+        calls.tell(context)
         context.windows, context.cluster_size = ctypes.addressof(self.cluster.windows), self.cluster.size
         context.observed = bool(self.grid.observers) or self.cluster.size > 1
         return context
@@ -259,6 +261,11 @@ class Cluster:
         (cta,) = self.ctas
         cta.index = cta_index(self.index, self.grid.config.cluster, cta.cluster_index)
         cta.sm = self.sms[0].index = self._sm(0)
+
+    def change_program(self, moves: Sequence[Move]) -> None:
+        """Makes the warps go on with the grid's new program. moves: of their registers."""
+        for warp in self.warps:
+            warp.change_program(moves)
 
     def cta(self, rank: int, asking: Cta) -> Cta:
         """CTA of a rank. Raises Fault if it has exited, unless it is the one that asks, or the run is lenient."""

@@ -11,10 +11,11 @@ from nogpu.hardware.properties import DeviceProperties, clusters_per_wave
 from nogpu.hardware.warp import ActiveGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy as np
 
+    from nogpu.hardware.cluster import Cluster
     from nogpu.hardware.counters import LaunchCounters
     from nogpu.hardware.events import GridObserver
     from nogpu.hardware.memory import GlobalMemory
@@ -86,6 +87,19 @@ class Grid:
     def clusters_left(self) -> int:
         """Number of clusters that have not started."""
         return len(self.numbers) - self._taken
+
+    def run_by_lane(self, clusters: Iterable[Cluster]) -> None:
+        """Makes lanes that do not wait for others at reconvergence points independent of them: the grid goes on with
+        its program by lane (`compiler.flow`), which is slower. clusters: those that are resident.
+        """
+        old = self.program
+        if old.by_lane is None:
+            return
+        self.program, moves = old.by_lane()
+        self.program.printing_schedule = old.printing_schedule
+        for cluster in clusters:
+            if cluster.grid is self:
+                cluster.change_program(moves)
 
     def keep_part(self, part: int, parts: int) -> None:
         """Keeps the clusters of part `part` of `parts`; those that take turns on an SM are in one part."""

@@ -138,3 +138,8 @@ class Calls:
     """Address of a function (native/engine.h, Context.watch) that programs translated to be watched call; 0: none."""
     watcher: int = 0
     """First argument of `watch`."""
+
+    def tell(self, context: Context) -> None:
+        """Makes compiled code call them for a warp."""
+        context.python, context.wake = self.python, self.wake
+        context.watch, context.watcher = self.watch, self.watcher

@@ -11,7 +11,7 @@ import numpy as np
 
 from nogpu import headers
 from nogpu.hardware.native import Calls
-from nogpu.hardware.register_file import RegisterFile
+from nogpu.hardware.register_file import Move, RegisterFile
 from nogpu.ptx.ir import Entry
 
 if TYPE_CHECKING:
@@ -89,6 +89,9 @@ class Program:
     local_bytes: int  # per thread
     inter_cta: bool  # what CTAs write to global memory may depend on others: atomics, and what `awaits` has
     awaits: bool  # a CTA may read what another one writes meanwhile, and so wait for it
+    # Translates the kernel by lane (`compiler.flow`), with segments that start wherever the program's do. Returns the
+    # program, and the moves of the registers to it; None for a program by lane.
+    by_lane: Callable[[], tuple[Program, list[Move]]] | None = None
     register_uses: RegisterUses | None = None  # set for programs whose registers are followed
     printing_schedule: str | None = None  # only schedule whose printf output appears; None: all
 

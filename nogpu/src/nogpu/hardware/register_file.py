@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _ROW_TYPES = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 _TURN = headers.packer("native/engine.h", "Context", "mask", "waited_phase")
+_ALL_LANES = (1 << LANES) - 1
 _TURN_OFFSET = Context.mask.offset
 
 
@@ -41,6 +42,22 @@ class RegisterFile:
     """(offset, bits, True for a row, value) of each special register that the program reads."""
     by_cta: list[tuple[int, Callable[[ActiveGroup], int]]]
     """(offset, value) of those of them that differ between CTAs."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """A register in two layouts of a program's register file, of which the second is by lane."""
+
+    width: int
+    """Bits."""
+    source: int
+    """Offset."""
+    is_uniform: bool
+    """True if the source has one value for all lanes."""
+    target: int
+    """Offset."""
+    is_row: bool
+    """True if the target has a value for each lane; an unwritten register has one value."""
 
 
 class _Rows(dict):
@@ -62,6 +79,15 @@ class Registers:
 
     def __init__(self, form: RegisterFile, group: ActiveGroup) -> None:
         """group: the warp's first group."""
+        address = self._lay_out(form, group)
+        self._table: AllocationTable | None = None
+        self._observed = False  # True while the memory has an observer: the table is not used
+        self.context = context = Context.from_buffer_copy(group.cta.context)
+        context.file, context.warp = address, group.warp.index
+        self.context_address = ctypes.addressof(context)
+
+    def _lay_out(self, form: RegisterFile, group: ActiveGroup) -> int:
+        """Makes a file as every warp starts with it. Returns its address."""
         size = len(form.initial)
         storage = np.empty(size + ALIGNMENT, np.uint8)
         address = storage.__array_interface__["data"][0]
@@ -76,11 +102,19 @@ class Registers:
                 self.rows[offset, width][:] = value(group)
             else:
                 self.words[offset // 8] = value(group)
-        self._table: AllocationTable | None = None
-        self._observed = False  # True while the memory has an observer: the table is not used
-        self.context = context = Context.from_buffer_copy(group.cta.context)
-        context.file, context.warp = address + skipped, group.warp.index
-        self.context_address = ctypes.addressof(context)
+        return address + skipped
+
+    def move(self, form: RegisterFile, moves: Iterable[Move], group: ActiveGroup) -> None:
+        """Moves the registers to a file of another form."""
+        words, rows = self.words, self.rows
+        self.context.file = self._lay_out(form, group)
+        for move in moves:
+            source, target, width = move.source, move.target, move.width
+            word = words[source // 8]
+            if width > 1 and move.is_row:
+                self.rows[target, width][:] = word if move.is_uniform else rows[source, width]
+            else:
+                self.words[target // 8] = _ALL_LANES * word if move.is_uniform and move.is_row else word
 
     def fill(self, slots: np.ndarray, mask: int, words: np.ndarray, start: int, places: np.ndarray) -> None:
         """Fills rows with a fragment of tensor memory, for the lanes in the mask.

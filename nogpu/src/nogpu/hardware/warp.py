@@ -24,8 +24,11 @@ from nogpu.hardware.register_file import Registers
 from nogpu.hardware.tensor.order import TensorUser
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nogpu.hardware.cluster import Cta
     from nogpu.hardware.grid import Grid
+    from nogpu.hardware.register_file import Move
 
 
 class ReconvergencePoint:
@@ -257,6 +260,18 @@ class Warp:
                 point = outer
             self.groups.append(ActiveGroup(self, lanes, pc, outer))
         return bool(found)
+
+    def change_program(self, moves: Sequence[Move]) -> None:
+        """Makes the warp go on with its grid's new program. moves: of its registers. Loads and stores of tensor memory
+        complete: they name registers by the old program.
+        """
+        for pending in self.tensor.queue:
+            pending.complete()
+            self.cta.machine.progress += pending.stores
+        self.tensor.queue.clear()
+        program = self.cta.grid.program
+        program.calls.tell(self.registers.context)
+        self.registers.move(program.registers, moves, self.first_group)
 
     def conclude(self) -> bool:
         """Ends a turn that compiled code has begun. Returns the value of `run`."""

@@ -47,7 +47,8 @@ class WarpRegisters:
     """Uninitialised bits in the registers of one warp."""
 
     def __init__(self, warp: Warp, register_uses: RegisterUses) -> None:
-        self._warp, self._places, self._mentions = warp, register_uses.places, register_uses.mentions
+        self._warp, self._mentions = warp, register_uses.mentions
+        self._widths = {name: width for name, (_, width, _) in register_uses.places.items()}
         self._bits: dict[str, np.ndarray] = {}  # register -> uint64[32], where some are set
         self._origins: dict[str, Origin] = {}
         self._counts = np.zeros(
@@ -56,7 +57,7 @@ class WarpRegisters:
         warp.registers.context.uninitialised = self._counts.ctypes.data
         for name in register_uses.unwritten:
             origin = Origin(f"register {name}, which nothing has written", None, "Register State Space")
-            self.set(name, chosen(warp.live), np.full(LANES, full(self._places[name][1])), origin)
+            self.set(name, chosen(warp.live), np.full(LANES, full(self._widths[name])), origin)
 
     def __contains__(self, name: str) -> bool:
         return name in self._bits
@@ -73,7 +74,7 @@ class WarpRegisters:
 
     def width(self, name: str) -> int:
         """Number of a register's bits."""
-        return self._places[name][1]
+        return self._widths[name]
 
     def value(self, operand: object) -> np.ndarray | None:
         """uint64[32]: the value of a register or a number; None for any other operand."""
@@ -84,8 +85,9 @@ class WarpRegisters:
             operand = operand.register
         if not isinstance(operand, Register):
             return None
-        offset, width, by_lane = self._places[operand.name]
-        registers = self._warp.registers
+        uses, registers = self._warp.cta.grid.program.register_uses, self._warp.registers
+        assert uses is not None
+        offset, width, by_lane = uses.places[operand.name]
         if by_lane and width > 1:
             return registers.rows[offset, width].astype(np.uint64)
         word = np.uint64(registers.words[offset // 8])
