@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.small_kernels import launch
 
-THREADS, CTAS = 64, 3
+THREADS, CTAS = 6, 1
 HEAD = f"""
     mov.u32 %r1, %ctaid.x; mad.lo.u32 %r2, %r1, {THREADS}, %tid; mul.wide.u32 %rd1, %r2, 4; add.s64 %rd1, %a0, %rd1;
     mov.u32 %r10, smem; setp.eq.u32 %p9, %tid, 0; @%p9 st.shared.b32 [%r10], 0; @%p9 st.shared.b32 [%r10+4], 0;
@@ -33,7 +33,7 @@ BODIES = {
     "a loop around the lock": f"""mov.u32 %r3, 0; mov.u32 %r6, 0; C: {A} add.u32 %r3, %r3, 1; {UNLOCK}
         add.u32 %r6, %r6, 1; setp.lt.u32 %p2, %r6, 3; @%p2 bra C; sub.u32 %r3, %r3, 2;""",
     "a load from one address": f"""{A} ld.shared.b32 %r6, [%r10+4]; add.u32 %r7, %r6, 1; st.shared.b32 [%r10+4], %r7;
-        {UNLOCK} bar.sync 0; shl.b32 %r7, %r6, 2; add.u32 %r7, %r7, %r10; atom.shared.add.u32 %r3, [%r7+8], 1;
+        {UNLOCK} shl.b32 %r7, %r6, 2; add.u32 %r7, %r7, %r10; atom.shared.add.u32 %r3, [%r7+8], 1;
         add.u32 %r3, %r3, 1;""",
     "the carry flag": f"""add.cc.u32 %r7, 0, 0; {A} addc.u32 %r6, 0, 0; xor.b32 %r6, %r6, 1;
         add.cc.u32 %r7, %r6, 0xffffffff; {UNLOCK} addc.u32 %r3, 0, 0;""",
