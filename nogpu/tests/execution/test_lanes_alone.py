@@ -1,4 +1,4 @@
-"""Lanes that go on alone behind a loop in which others spin: each has its own registers, also those that were uniform."""
+"""Lanes that go on alone behind a loop in which others spin: each has registers of its own."""
 
 import numpy as np
 import pytest
