@@ -1,11 +1,12 @@
-"""Lanes that go on alone behind a loop in which others spin: each has its own registers, also those that were uniform."""
+"""Lanes that go on alone behind a loop in which others spin: each has registers of its own."""
 
 import numpy as np
 import pytest
 
+from nogpu.sanitizer.observer import Sanitizer
 from tests.support.small_kernels import launch
 
-THREADS, CTAS = 64, 3
+THREADS, CTAS = 6, 1
 HEAD = f"""
     mov.u32 %r1, %ctaid.x; mad.lo.u32 %r2, %r1, {THREADS}, %tid; mul.wide.u32 %rd1, %r2, 4; add.s64 %rd1, %a0, %rd1;
     mov.u32 %r10, smem; setp.eq.u32 %p9, %tid, 0; @%p9 st.shared.b32 [%r10], 0; @%p9 st.shared.b32 [%r10+4], 0;
@@ -19,8 +20,8 @@ BODIES = {
     "a word": f"mov.u32 %r3, 0; {A} add.u32 %r3, %r3, 1; {UNLOCK}",
     "a word of 64 bits": f"mov.b64 %rd2, 0; {A} add.s64 %rd2, %rd2, 1; {UNLOCK} cvt.u32.u64 %r3, %rd2;",
     "a row": f"mov.u32 %r3, %r20; {A} add.u32 %r3, %r3, 1; {UNLOCK}",
-    "arithmetic behind the lock": f"""mov.u32 %r3, 5; mov.u32 %r6, 3; {A} {UNLOCK} add.u32 %r6, %r6, 4; bar.warp.sync -1;
-        add.u32 %r3, %r3, %r6; mul.lo.u32 %r3, %r3, 5; sub.u32 %r3, %r3, 59;""",
+    "arithmetic behind the lock": f"""mov.u32 %r3, 5; mov.u32 %r6, 3; {A} {UNLOCK} add.u32 %r6, %r6, 4;
+        bar.warp.sync -1; add.u32 %r3, %r3, %r6; mul.lo.u32 %r3, %r3, 5; sub.u32 %r3, %r3, 59;""",
     "a second lock": f"mov.u32 %r3, 3; {A} sub.u32 %r3, %r3, 1; {UNLOCK} {B} sub.u32 %r3, %r3, 1; {UNLOCK}",
     "a predicate": f"""setp.eq.u32 %p3, %r1, 999; {A} not.pred %p3, %p3; {UNLOCK} selp.u32 %r3, 1, 2, %p3;""",
     "a predicate of lanes": f"""setp.eq.u32 %p3, %r20, 1; {A} not.pred %p3, %p3; {UNLOCK} selp.u32 %r3, 1, 2, %p3;""",
@@ -33,7 +34,7 @@ BODIES = {
     "a loop around the lock": f"""mov.u32 %r3, 0; mov.u32 %r6, 0; C: {A} add.u32 %r3, %r3, 1; {UNLOCK}
         add.u32 %r6, %r6, 1; setp.lt.u32 %p2, %r6, 3; @%p2 bra C; sub.u32 %r3, %r3, 2;""",
     "a load from one address": f"""{A} ld.shared.b32 %r6, [%r10+4]; add.u32 %r7, %r6, 1; st.shared.b32 [%r10+4], %r7;
-        {UNLOCK} bar.sync 0; shl.b32 %r7, %r6, 2; add.u32 %r7, %r7, %r10; atom.shared.add.u32 %r3, [%r7+8], 1;
+        {UNLOCK} bar.warp.sync -1; shl.b32 %r7, %r6, 2; add.u32 %r7, %r7, %r10; atom.shared.add.u32 %r3, [%r7+8], 1;
         add.u32 %r3, %r3, 1;""",
     "the carry flag": f"""add.cc.u32 %r7, 0, 0; {A} addc.u32 %r6, 0, 0; xor.b32 %r6, %r6, 1;
         add.cc.u32 %r7, %r6, 0xffffffff; {UNLOCK} addc.u32 %r3, 0, 0;""",
@@ -46,4 +47,12 @@ STORE = "st.global.b32 [%rd1], %r3;"
 def test_each_lane_has_its_own_registers(name, schedule):
     out = np.zeros((CTAS, THREADS), np.uint32)
     launch(HEAD + BODIES[name] + STORE, out, grid=CTAS, threads=THREADS, schedule=schedule)
+    assert np.unique(out).tolist() == [1]
+
+
+@pytest.mark.parametrize("options", [{"sanitizer": Sanitizer()}, {"kernels": False}, {"parted": True}], ids=str)
+@pytest.mark.parametrize("name", ["a word", "a predicate"])
+def test_each_lane_has_its_own_registers_in_other_translations(name, options):
+    out = np.zeros((CTAS, THREADS), np.uint32)
+    launch(HEAD + BODIES[name] + STORE, out, grid=CTAS, threads=THREADS, **options)
     assert np.unique(out).tolist() == [1]
