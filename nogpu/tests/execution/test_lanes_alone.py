@@ -50,7 +50,11 @@ def test_each_lane_has_its_own_registers(name, schedule):
     assert np.unique(out).tolist() == [1]
 
 
-@pytest.mark.parametrize("options", [{"sanitizer": Sanitizer()}, {"kernels": False}, {"parted": True}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"sanitizer": Sanitizer()}, {"kernels": False}, {"parted": True}],
+    ids=["sanitizer", "without kernels", "parted"],
+)
 @pytest.mark.parametrize("name", ["a word", "a predicate"])
 def test_each_lane_has_its_own_registers_in_other_translations(name, options):
     out = np.zeros((CTAS, THREADS), np.uint32)

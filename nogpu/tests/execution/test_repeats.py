@@ -252,7 +252,7 @@ def test_guarded_memory_that_nothing_has_written_is_not_compared(guarded, compar
 
 @pytest.mark.parametrize("written", [0, 1])
 def test_a_write_to_guarded_memory_counts(guarded, compared, written):
-    """Of the same bytes, the launch need not run; of others it does."""
+    """The launch runs if the bytes are others than before."""
     kernel, backend = entry(PLUS_ONE), Emulated()
     address = guarded.words[written].ctypes.data
     guarded.launch(kernel, 0, 1, times=3)

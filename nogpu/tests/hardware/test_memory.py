@@ -529,3 +529,20 @@ class TestLiveBarriers:
         assert (shared.gather(lanes, 4)[0] == 5).all()
         with pytest.raises(KeyError):
             shared.remove_barrier(SHARED_BASE)
+
+
+def test_a_release_while_the_live_allocations_are_listed():
+    """As a finalizer makes it: the copy of the dictionary is then of no use."""
+
+    class Spoilt(dict):
+        def copy(self):
+            memory._live = dict(self)
+            memory.release(storage.ctypes.data)
+            raise RuntimeError("dictionary keys changed during iteration")
+
+    memory, storage, other = GlobalMemory(), aligned(256), aligned(256)
+    for each in (storage, other):
+        memory.register(each.ctypes.data, 256)
+    memory._live = Spoilt(memory._live)
+    version, live = memory.snapshot()
+    assert version == memory.version and [each.start for each in live] == [other.ctypes.data]

@@ -131,9 +131,14 @@ class Allocations:
 
     def snapshot(self) -> tuple[int, list[Allocation]]:
         """(version, live allocations in order of their addresses)."""
-        # Finalizers of host tensors release allocations at any moment: the version is taken before the list.
-        version, live = self.version, self._live.copy()
-        return version, [live[start] for start in sorted(live)]
+        # Finalizers of host tensors release allocations at any moment, also while the dictionary is copied: the version
+        # is taken before the list, and a copy that such a release has spoilt raises RuntimeError.
+        while True:
+            version = self.version
+            try:
+                return version, [allocation for _, allocation in sorted(self._live.copy().items())]
+            except RuntimeError:
+                continue
 
     @property
     def writable_bytes(self) -> int:
