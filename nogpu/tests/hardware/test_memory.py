@@ -532,7 +532,7 @@ class TestLiveBarriers:
 
 
 def test_a_release_while_the_live_allocations_are_listed():
-    """As a finalizer makes it: the copy of the dictionary is then of no use."""
+    """A finalizer may release memory while the dictionary is copied, and the copy is of no use then."""
 
     class Spoilt(dict):
         def copy(self):
