@@ -105,7 +105,7 @@ tcgen05.shift.cta_group::1.down is not modelled | tcgen05.shift.cta_group::1.dow
 add.s8 is not modelled | add.s8 %r1, %r2, %r3;
 cvt.rs.satfinite.e2m1x4.f32 is not modelled | cvt.rs.satfinite.e2m1x4.f32 %h1, {%r1, %r2, %r3, %r4}, %r5;
 cvt.rs.satfinite.e4m3x4.f32 is not modelled | cvt.rs.satfinite.e4m3x4.f32 %r6, {%r1, %r2, %r3, %r4}, %r5;
-cvt.rn.satfinite.s2f6x2.f32 is not modelled | cvt.rn.satfinite.s2f6x2.f32 %h1, %r1, %r2;
+cvt.rn.s2f6x2.f32 is not modelled | cvt.rn.s2f6x2.f32 %h1, %r1, %r2;
 max.f32 with 5 operands; it takes 3 or 4 | max.f32 %r1, %r2, %r3, %r4, %r5;
 max.xorsign.abs.f32 with 4 operands; it takes 3 | max.xorsign.abs.f32 %r1, %r2, %r3, %r4;
 lop3.b32 with 6 operands; it takes 5 | lop3.b32 %r1, %r2, %r3, %r4, 1, 2;

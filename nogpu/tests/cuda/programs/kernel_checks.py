@@ -390,8 +390,8 @@ def check_cuda_bindings():
     device = succeeded(cuda_driver.cuDeviceGet(0))
     major = cuda_driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
     assert succeeded(cuda_driver.cuDeviceGetAttribute(major, device)) == 10
-    unknown = cuda_driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT
-    assert "TEXTURE_ALIGNMENT" in str(caught(cuda_driver.cuDeviceGetAttribute, unknown, device))
+    unknown = cuda_driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CAN_TEX2D_GATHER
+    assert "CAN_TEX2D_GATHER" in str(caught(cuda_driver.cuDeviceGetAttribute, unknown, device))
     pointer = succeeded(cuda_driver.cuMemAlloc(256))
     allocation = Device.current().memory.allocation(int(pointer))
     assert (allocation.start, allocation.end) == (int(pointer), int(pointer) + 256) and int(pointer) % 512 == 0
