@@ -33,7 +33,7 @@ class DeviceProperties:
     memory_clock_rate: int = 3_996_000
     clock_rate: int = 1_965_000  # of the SMs, at most
     l2_bytes: int = 253 << 19
-    max_access_policy_window: int = 128 << 20  # of an A100 and an H100
+    max_access_policy_window: int = 128 << 20  # assumed: not read on a B200
     warp_size: int = 32
     max_threads_per_block: int = 1024
     max_threads_per_sm: int = 2048
@@ -53,7 +53,7 @@ class DeviceProperties:
 
     @property
     def persisting_l2_bytes(self) -> int:
-        """Most bytes of the L2 that can be set aside for persisting accesses: 5/8 of it, as of an A100 and an H100."""
+        """Most bytes of the L2 that persisting accesses can be given. 5/8 of it is assumed, not read on a B200."""
         return self.l2_bytes * 5 // 8
 
     @property
