@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nogpu.cuda.programs import builds, connection
+from nogpu.cuda.programs import builds, connection, tensor_headers
 from nogpu.cuda.programs.libraries import LINKED, LINKED_NAME, library
 from nogpu.errors import EmulatorError
 from tests.support.commands import Lazy, clean_environment
@@ -233,3 +233,16 @@ def test_functions_of_tvm_ffis_modules_see_the_device(tmp_path, monkeypatch):
     monkeypatch.setattr(connection, "connect", lambda: None)
     assert load(ours).get_function("run")() == ("run", extensions._mode)
     assert load(str(other)).get_function("run")() == ("run", None)
+
+
+def test_a_torch_with_other_headers_stops_only_what_includes_them(tmp_path, monkeypatch):
+    core = tmp_path / "include" / "ATen" / "core"
+    core.mkdir(parents=True)
+    for name in ("TensorBase.h", "TensorBody.h"):
+        (core / name).write_text("#pragma once\nclass Tensor {};\n")
+    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(tensor_headers.importlib.util, "find_spec", lambda name: spec)
+    found = tensor_headers.patched()
+    assert set(found) == {"TensorBase.h", "TensorBody.h"}
+    for text in found.values():
+        assert text.startswith("#error nogpu: torch's TensorB") and text.count("\n") == 1

@@ -66,17 +66,18 @@ _MOVES = (
 def patched() -> dict[str, str]:
     """{name: new text} of headers of torch's ATen/core; empty without torch, and on a Hopper GPU.
 
-    Raises EmulatorError for a torch whose headers do not have the methods that are replaced here.
+    Those of a torch that does not have the methods which are replaced here stop the compiler with a message.
     """
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.submodule_search_locations or os.environ.get("NOGPU") == "hopper":
         return {}
     folder = Path(spec.submodule_search_locations[0])
     core = folder / "include" / "ATen" / "core"
-    return {
-        "TensorBase.h": _with_accessors((core / "TensorBase.h").read_text()),
-        "TensorBody.h": _with_moves((core / "TensorBody.h").read_text()),
-    }
+    changes = {"TensorBase.h": _with_accessors, "TensorBody.h": _with_moves}
+    try:
+        return {name: change((core / name).read_text()) for name, change in changes.items()}
+    except (EmulatorError, OSError) as error:
+        return dict.fromkeys(changes, f"#error nogpu: {' '.join(str(error).split())}\n")
 
 
 def _with_accessors(text: str) -> str:
@@ -103,4 +104,4 @@ def _with_moves(text: str) -> str:
 
 def _check(header: str, what: str, count: int) -> None:
     if count != 1:
-        raise EmulatorError(f"torch's {header} is not as in torch 2.13: {what} is {count} times there")
+        raise EmulatorError(f"torch's {header} is not as in torch 2.11 and 2.13: {what} is {count} times there")
