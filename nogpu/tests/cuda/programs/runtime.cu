@@ -711,6 +711,7 @@ extern "C" int queries_by_driver() {
     CUDA(cuDeviceCanAccessPeer(&able, 0, 0));
     CHECK(able == 0 && cudaDeviceEnablePeerAccess(0, 0) == cudaErrorInvalidDevice);
     CHECK(cuCtxEnablePeerAccess(nullptr, 0) == CUDA_ERROR_INVALID_CONTEXT);
+    CUDA(cuCtxPopCurrent(nullptr));
     CUDA(cuDeviceGetPCIBusId(bus, sizeof bus, 0));
     CUDA(cuDeviceGetByPCIBusId(&device, bus));
     CHECK(device == 0 && cudaDeviceGetByPCIBusId(&device, "0000:99:00.0") == cudaErrorInvalidDevice);

@@ -194,7 +194,16 @@ def procedure_address(symbol: int, result: int, wanted: int, flags: int, outcome
 ignored("cuInit", UINT)
 ignored("cuCtxSetCurrent cuCtxPushCurrent_v2 cuCtxDestroy_v2", HANDLE)
 ignored("cuDevicePrimaryCtxRelease_v2", INT)
-constant("cuCtxGetCurrent cuCtxPopCurrent_v2", 1, ADDRESS, kind=HANDLE)
+constant("cuCtxGetCurrent", 1, ADDRESS, kind=HANDLE)
+
+
+@entry("cuCtxPopCurrent_v2", ADDRESS)
+def pop_context(result: int) -> None:
+    """The context stays: there is one. A null pointer asks for no handle."""
+    if result:
+        put(result, HANDLE, 1)
+
+
 constant("cuDevicePrimaryCtxRetain", 1, ADDRESS, INT, kind=HANDLE)
 ignored("cuDevicePrimaryCtxSetFlags_v2", INT, UINT)
 constant("cuCtxGetApiVersion", CUDA_VERSION, HANDLE, ADDRESS, kind=UINT, place=1)
