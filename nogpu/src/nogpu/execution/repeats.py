@@ -84,7 +84,7 @@ class _Known:
     reached: tuple[Places, Places] = ([], [])
     """Allocations that it has accessed when it ran last, and the bytes of them."""
     kept: tuple[Places, Places] = ([], [])
-    """The same, for which there are copies."""
+    """Allocations and bytes, as in `reached`, of which there are copies."""
     copies: list[_Copy] | None = None
     """These bytes, which the launch leaves as they are."""
     counters: list[LaunchCounters] = field(default_factory=list)

@@ -87,7 +87,7 @@ class Allocations:
         self._found: tuple[int, dict[int, Allocation]] = (0, {})  # version, and allocations by address
         self._recent = NO_ALLOCATION
         self.reached: Reached = {}
-        """What kernels have accessed since `forget_reached`."""
+        """Bytes that kernels have accessed since `forget_reached`."""
         self._freed: deque[tuple[int, int, str, str]] = deque(maxlen=FREED_LIMIT)  # start, end, text, freeing line
         self._reserved: dict[int, int] = {}  # first address -> end, of addresses that may get memory
 
