@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from nogpu.compiler.python_rows import PythonRows
-from nogpu.compiler.translate import Runner
 from nogpu.errors import EmulatorError
 from nogpu.execution.kept_ctas import KeptCta
 from tests.support.small_kernels import launch
@@ -16,16 +14,6 @@ HEAD = f"""
 """
 MEET = "st.shared.b32 [%r11], %r3; bar.sync 0; ld.shared.b32 %r4, [%r12]; {} bar.sync 0;"
 STORE = "st.global.b32 [%rd1], {};"
-
-
-@pytest.fixture
-def pythons(monkeypatch):
-    """One item for each time that Python has run a part of a turn."""
-    counted = []
-    for owner, name in ((Runner, "run"), (Runner, "conclude"), (PythonRows, "run")):
-        original = getattr(owner, name)
-        monkeypatch.setattr(owner, name, lambda *a, original=original: (counted.append(1), original(*a))[1])
-    return counted
 
 
 def run(body, ctas, **options):

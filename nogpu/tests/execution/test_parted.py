@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from nogpu.compiler.python_rows import PythonRows
-from nogpu.compiler.translate import Runner
 from nogpu.errors import EmulatorError
 from nogpu.sanitizer.observer import Sanitizer
 from tests.support.small_kernels import launch
@@ -37,16 +35,6 @@ BODIES = {
     "Python": LOOP.format(at="A", body=DRAW + "atom.shared.add.f64 %rd5, [%r10+1024], %rd6;", n="%r4") + DRAW,
 }
 IN_PYTHON = {"loops longer than a turn", "a barrier of lanes", "an exit", "Python"}
-
-
-@pytest.fixture
-def pythons(monkeypatch):
-    """One item for each time that Python has run a part of a turn."""
-    counted = []
-    for owner, name in ((Runner, "run"), (Runner, "conclude"), (PythonRows, "run")):
-        original = getattr(owner, name)
-        monkeypatch.setattr(owner, name, lambda *a, original=original: (counted.append(1), original(*a))[1])
-    return counted
 
 
 @pytest.mark.parametrize("schedule", ["late", "eager"])
