@@ -91,8 +91,16 @@ def test_arguments_are_rewritten():
     assert made[5:9] == ["-gencode", "arch=compute_100a,code=compute_100a", "-cudart", "none"]
     assert "-lcudart" not in made and "-lcudart" in nvcc.rewritten(["x.cu"])
     assert nvcc.rewritten(["-cubin", "x.cu"])[:2] == ["-fatbin", "x.cu"]
-    with pytest.raises(nvcc.Usage, match="relocatable device code"):
-        nvcc.rewritten(["-dc", "x.cu"])
+    # The device linker runs where there may be relocatable code, and only then: it takes a tenth of a second.
+    for relocatable in (
+        "-rdc=true x.cu",
+        "-rdc true x.cu",
+        "--relocatable-device-code=true x.cu",
+        "x.o y.o",
+        "x.cu y.a",
+    ):
+        assert "shared" in nvcc.rewritten(relocatable.split()), relocatable
+    assert "-lcudart" not in nvcc.rewritten(["-dc", "x.cu"]) and "-lcudart" not in nvcc.rewritten(["-dlink", "x.o"])
 
 
 @needs_nvcc

@@ -147,6 +147,34 @@ def test_a_program_in_modelled_time():
 
 
 @needs_nvcc
+@pytest.mark.parametrize("way", ["one command", "objects", "archive", "device link"])
+def test_relocatable_device_code(way, tmp_path):
+    def nvcc(*arguments):
+        command = [toolkit.home() / "bin" / "nvcc", "-std=c++17", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+
+    sources = [SOURCES / "relocatable.cu", SOURCES / "relocatable_parts.cu"]
+    if way == "one command":
+        nvcc("-rdc=true", *sources, "-o", "program")
+    else:
+        nvcc("-dc", *sources)
+    if way == "objects":
+        nvcc("relocatable.o", "relocatable_parts.o", "-o", "program")
+    elif way == "archive":
+        nvcc("-lib", "relocatable_parts.o", "-o", "libparts.a")
+        nvcc("relocatable.o", "libparts.a", "-o", "program")
+    elif way == "device link":
+        nvcc("-dlink", "relocatable.o", "relocatable_parts.o", "-o", "linked.o")
+        objects, libraries = ["relocatable.o", "relocatable_parts.o", "linked.o"], toolkit.home() / "lib64" / "program"
+        subprocess.run(
+            ["c++", *objects, f"-L{libraries}", "-lcudadevrt", "-lcudart", "-o", "program"], check=True, cwd=tmp_path
+        )
+    done = run(tmp_path / "program")
+    assert (done.returncode, done.stdout) == (0, "no error\n"), done.stderr
+
+
+@needs_nvcc
 def test_a_library_by_ctypes():
     """The library's first call connects it to the Python that has loaded it."""
     call = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).symbols())"

@@ -7,7 +7,9 @@ share.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from nogpu.errors import EmulatorError
 from nogpu.ptx.body import BodyParser
@@ -25,7 +27,7 @@ _OUTSIDE = re.compile(
     r'|(?P<pragma>\.pragma\s*"[^"\n]*"\s*;)'
     r"|(?P<text>[^;{}][^;]*);"
 )
-_HEAD = re.compile(
+HEAD = re.compile(
     rf"(?:\.(\w+)\s+)?\.(entry|func)\s*(?:\(([^()]*)\)\s*)?({NAME})\s*(?:\(([^()]*)\)\s*)?(\.[^()]*)?", re.S
 )
 _FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"')
@@ -39,6 +41,59 @@ def parse(text: str) -> Module:
     An entry or function that is not understood is refused alone: its body has an `error`.
     """
     return _ModuleParser(text).module
+
+
+class Statement(NamedTuple):
+    """A declaration, function or section of a module."""
+
+    kind: str
+    """"head" of an entry or function, "text" of a variable, "file", "section" or "pragma"."""
+    text: str
+    """What stands ahead of a brace or semicolon."""
+    place: Place
+    """All of it."""
+    inside: Place | None
+    """What stands between its braces."""
+
+
+def statements(text: str, position: int) -> Iterator[Statement]:
+    """What a module's text without comments has from `position` on, outside of braces.
+
+    Raises EmulatorError with the line for unknown syntax.
+    """
+    while (position := _BLANK.match(text, position).end()) < len(text):  # type: ignore[union-attr]
+        match = _OUTSIDE.match(text, position)
+        if match is None or match.lastgroup is None:
+            raise _unread(text, position)
+        start, position = position, match.end()
+        kind = "head" if match["head"] else match.lastgroup
+        inside = None
+        if kind == "section" or match["opens"] == "{":
+            end = _closing_brace(text, match.end() - 1)
+            position, inside = end + 1, Place(match.end(), end)
+        yield Statement(kind, match[kind], Place(start, position), inside)
+
+
+def _failure(text: str, position: int, reason: str, statement: str | None = None) -> EmulatorError:
+    line = text.count("\n", 0, position) + 1
+    return EmulatorError(reason, ptx_line=line, ptx_text=None if statement is None else " ".join(statement.split()))
+
+
+def _unread(text: str, position: int) -> EmulatorError:
+    """The error for text at module level that begins no declaration, function or section."""
+    line = text[position:].partition("\n")[0]
+    if line.startswith("}"):
+        return _failure(text, position, "surplus closing brace: no brace is open", line)
+    return _failure(text, position, "syntax not understood", line)
+
+
+def _closing_brace(text: str, start: int) -> int:
+    depth = 0
+    for match in _BRACE.finditer(text, start):
+        depth += 1 if match.group() == "{" else -1
+        if depth == 0:
+            return match.start()
+    raise _failure(text, start, "unbalanced braces: this one is never closed")
 
 
 class _ModuleParser:
@@ -69,52 +124,27 @@ class _ModuleParser:
         self.module = Module(self.entries, start.target, start.version, self.scope, self.text, start.target_line)
 
     def _fail(self, position: int, reason: str, statement: str | None = None) -> EmulatorError:
-        line = self.text.count("\n", 0, position) + 1
-        return EmulatorError(reason, ptx_line=line, ptx_text=None if statement is None else " ".join(statement.split()))
+        return _failure(self.text, position, reason, statement)
 
     def _outside(self, position: int) -> list[Body]:
         """Read the text outside of braces. Returns the bodies, whose insides are still unread."""
         bodies: list[Body] = []
-        while (position := _BLANK.match(self.text, position).end()) < len(self.text):  # type: ignore[union-attr]
-            match = _OUTSIDE.match(self.text, position)
-            if match is None or match.lastgroup is None:
-                raise self._unread(position)
-            start, position = position, match.end()
-            kind = "head" if match["head"] else match.lastgroup
+        for statement in statements(self.text, position):
             try:
-                if kind == "section":
-                    position = self._closing_brace(match.end() - 1) + 1
-                elif kind == "head":
-                    body = self._head(match["head"], match["opens"] == "{", start)
-                    body.line = self.text.count("\n", 0, start) + 1
-                    if match["opens"] == "{":
-                        end = self._closing_brace(match.end() - 1)
-                        position = end + 1
-                        body.place, body.inside = Place(start, position), Place(match.end(), end)
+                if statement.kind == "head":
+                    body = self._head(statement.text, statement.inside is not None, statement.place.start)
+                    body.line = self.text.count("\n", 0, statement.place.start) + 1
+                    if statement.inside is not None:
+                        body.place, body.inside = statement.place, statement.inside
                         bodies.append(body)
-                elif kind == "text":
-                    self._declaration(match["text"].strip(), start)
+                elif statement.kind == "text":
+                    self._declaration(statement.text.strip(), statement.place.start)
             except ValueError as error:
-                raise self._fail(start, str(error), match[kind]) from None
+                raise self._fail(statement.place.start, str(error), statement.text) from None
         return bodies
 
-    def _unread(self, position: int) -> EmulatorError:
-        """The error for text at module level that begins no declaration, function or section."""
-        line = self.text[position:].partition("\n")[0]
-        if line.startswith("}"):
-            return self._fail(position, "surplus closing brace: no brace is open", line)
-        return self._fail(position, "syntax not understood", line)
-
-    def _closing_brace(self, start: int) -> int:
-        depth = 0
-        for match in _BRACE.finditer(self.text, start):
-            depth += 1 if match.group() == "{" else -1
-            if depth == 0:
-                return match.start()
-        raise self._fail(start, "unbalanced braces: this one is never closed")
-
     def _head(self, text: str, opens: bool, place: int) -> Body:
-        match = _HEAD.fullmatch(text.strip())
+        match = HEAD.fullmatch(text.strip())
         if match is None:
             raise ValueError("header not understood")
         linking, kind, results, name, params, directives = match.groups()

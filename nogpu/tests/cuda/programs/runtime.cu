@@ -670,9 +670,13 @@ extern "C" int linked_by_driver() {
     CHECK(cuLinkComplete(state, &image, &bytes) == CUDA_ERROR_INVALID_VALUE);
     CHECK(cuLinkAddData(state, CU_JIT_INPUT_LIBRARY, log, 1, "", 0, 0, 0) == CUDA_ERROR_NOT_SUPPORTED);
     CUDA(cuLinkAddData(state, CU_JIT_INPUT_PTX, (void *)MODULE, strlen(MODULE) + 1, "put", 0, 0, 0));
-    CHECK(cuLinkAddData(state, CU_JIT_INPUT_PTX, (void *)MODULE, 1, "", 0, 0, 0) == CUDA_ERROR_NOT_SUPPORTED);
+    const char *second = ".version 8.7\n.target sm_100a\n.address_size 64\n.visible .global .align 4 .u32 linked[5];";
+    CUDA(cuLinkAddData(state, CU_JIT_INPUT_PTX, (void *)second, strlen(second) + 1, "", 0, 0, 0));
     CUDA(cuLinkComplete(state, &image, &bytes));
     CUDA(cuModuleLoadData(&module, image));
+    CUdeviceptr variable;
+    CUDA(cuModuleGetGlobal(&variable, &bytes, module, "linked"));
+    CHECK(bytes == 20);
     CUDA(cuModuleGetFunction(&function, module, "put"));
     int grid, block;
     CUDA(cuOccupancyMaxPotentialBlockSize(&grid, &block, function, nullptr, 0, 0));

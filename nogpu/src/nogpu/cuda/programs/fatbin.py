@@ -1,10 +1,11 @@
 """PTX from the fat binaries that nvcc embeds in host code.
 
-The format is not documented. `fatbinary` of CUDA 12 and 13 writes, little endian: a wrapper (u32 magic,
-u32 version, u64 address of the data), whose data is a sequence of blocks (u32 magic, u16 version, u16 header bytes, u64
-bytes behind the header), each with images: u16 kind, u16 version, u32 header bytes, u64 bytes behind the header, u32
+The format is not documented. `fatbinary` of CUDA 12 and 13 writes, little endian: a wrapper (u32 magic, u32 version,
+u64 address of the data, u64), whose data is a sequence of blocks (u32 magic, u16 version, u16 header bytes, u64 bytes
+behind the header), each with images: u16 kind, u16 version, u32 header bytes, u64 bytes behind the header, u32
 bytes of compressed data, 8 bytes that do not matter here, u32 architecture, 8 bytes, u64 flags, 8 bytes, u64 bytes
-when decompressed.
+when decompressed. A wrapper of version 2 stands for objects that the device linker has put together: its last word is
+the address of the addresses of their blocks, up to a null pointer (crt/link.stub).
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from dataclasses import dataclass
 
 from nogpu.errors import EmulatorError
 from nogpu.hardware.properties import of_process
+from nogpu.ptx.joining import joined
 
 WRAPPER_MAGIC, BLOCK_MAGIC = 0x466243B1, 0xBA55ED50
+_LINKED = 2  # version of a wrapper that the device linker makes
 _BLOCK = struct.Struct("<IHHQ")
 _IMAGE = struct.Struct("<HHIQI8xI8xQ8xQ")
 PTX, MACHINE_CODE = 1, 2
@@ -48,10 +51,21 @@ def ptx(wrapper: int) -> str:
 
     Raises EmulatorError where there is none.
     """
-    magic, _, address = struct.unpack("<IIQ", ctypes.string_at(wrapper, 16))
+    magic, version, address, linked = struct.unpack("<IIQQ", ctypes.string_at(wrapper, 24))
     if magic != WRAPPER_MAGIC:
         raise EmulatorError(f"the fat binary's magic number is {magic:#x}, {WRAPPER_MAGIC:#x} expected")
+    if version == _LINKED:
+        objects = [list(images(read(each))) for each in _pointers(linked)]
+        # Functions of a library in machine code alone, as NVIDIA's libcudadevrt, are missing where they are called.
+        return joined([choose(found) for found in objects if _runnable(found) or not _machine_code(found)])
     return choose(list(images(read(address))))
+
+
+def _pointers(address: int) -> Iterator[int]:
+    """The pointers at an address, up to a null pointer."""
+    while pointer := ctypes.c_uint64.from_address(address).value:
+        yield pointer
+        address += ctypes.sizeof(ctypes.c_uint64)
 
 
 def read(address: int) -> bytes:
@@ -80,7 +94,7 @@ def images(block: bytes) -> Iterator[Image]:
 def choose(found: list[Image]) -> str:
     """The PTX for the newest architecture that the device runs. Raises EmulatorError where there is none."""
     properties = of_process()
-    texts = [image for image in found if image.kind == PTX and properties.runs(image.architecture, image.suffix)]
+    texts = _runnable(found)
     if not texts:
         kinds = {PTX: "PTX"}
         held = sorted({f"{kinds.get(i.kind, 'machine code')} for sm_{i.architecture}{i.suffix}" for i in found})
@@ -91,6 +105,17 @@ def choose(found: list[Image]) -> str:
         )
     best = max(texts, key=lambda image: image.architecture)
     return best.data.partition(b"\0")[0].decode()
+
+
+def _runnable(found: list[Image]) -> list[Image]:
+    """The images with PTX that the device runs."""
+    runs = of_process().runs
+    return [image for image in found if image.kind == PTX and runs(image.architecture, image.suffix)]
+
+
+def _machine_code(found: list[Image]) -> bool:
+    """True if one of the images is machine code for the device."""
+    return any(image.kind == MACHINE_CODE and image.architecture == of_process().architecture for image in found)
 
 
 def _decompressed(data: bytes, flags: int, size: int) -> bytes:

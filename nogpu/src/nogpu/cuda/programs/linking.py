@@ -1,4 +1,4 @@
-"""Entry points of the driver's linker (CUDA Driver API, cuLinkCreate), for one module: its PTX is what comes out."""
+"""Entry points of the driver's linker (CUDA Driver API, cuLinkCreate): PTX is what comes out."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import ctypes
 import itertools
 from pathlib import Path
 
-from nogpu.cuda.programs import status
+from nogpu.cuda.programs import fatbin, status
 from nogpu.cuda.programs.driver import empty_logs
 from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, SIZE, UINT, entry, put, text
 from nogpu.errors import UnknownHandle
+from nogpu.ptx.joining import joined
 
 _PTX, _FAT_BINARY = 1, 2  # CUjitInputType
 _handles = itertools.count(1)
@@ -25,9 +26,13 @@ def _state(handle: int) -> list[ctypes.Array]:
 def _add(handle: int, kind: int, image: bytes) -> None:
     if kind not in (_PTX, _FAT_BINARY):
         raise status.Refused(status.NOT_SUPPORTED, f"linking an input of type {kind} is not modelled: PTX is")
-    if _state(handle):
-        raise status.Refused(status.NOT_SUPPORTED, "linking several modules to one is not modelled")
     _state(handle).append(ctypes.create_string_buffer(image))
+
+
+def _text(image: bytes) -> str:
+    if image.startswith(fatbin.BLOCK_MAGIC.to_bytes(4, "little")):
+        return fatbin.choose(list(fatbin.images(image)))
+    return image.partition(b"\0")[0].decode()
 
 
 @entry("cuLinkCreate_v2", UINT, ADDRESS, ADDRESS, ADDRESS)
@@ -56,7 +61,11 @@ def add_file(handle: int, kind: int, path: int, *rest: int) -> None:
 def complete(handle: int, result: int, nbytes: int) -> None:
     if not _state(handle):
         raise status.Refused(status.INVALID_VALUE, "nothing has been added to the linker")
-    image = _state(handle)[0]
+    inputs = _state(handle)
+    if len(inputs) > 1:
+        text = joined([_text(image.raw) for image in inputs])
+        inputs[:] = [ctypes.create_string_buffer(text.encode())]
+    image = inputs[0]
     put(result, ctypes.c_size_t, ctypes.addressof(image))
     if nbytes:
         put(nbytes, ctypes.c_size_t, len(image))

@@ -9,6 +9,7 @@ Object files are kept in the user's cache and found there by what decides them: 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import marshal
 import os
 import re
@@ -36,6 +37,8 @@ _WITH_VALUE = (
     "-cudart",
     "--cudart",
 )
+_DEVICE_LINK = ("-dlink", "--device-link")
+_NO_PROGRAM = ("-c", "--compile", "-dc", "--device-c", *_DEVICE_LINK, "-ptx", "-cubin", "-fatbin", "-E", "-M", "-MM")
 _OPTIONS_FILES = ("-optf", "--options-file")
 # Environment variables that g++ and nvcc read.
 _VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")
@@ -80,18 +83,31 @@ def rewritten(arguments: list[str]) -> list[str]:
             value = value if equals else next(rest, "")
             if "cudart" not in name:
                 architectures.append(value)
-    if any(a in ("-rdc=true", "--relocatable-device-code=true", "-dc", "--device-c", "-dlink") for a in kept):
-        raise Usage("relocatable device code (-rdc=true, -dc) is not modelled: it is linked as machine code")
     target = architecture(architectures)
-    kept += ["-gencode", f"arch=compute_{target},code=compute_{target}", "-cudart", "none"]
+    # nvcc calls the device linker only beside a runtime: without machine code it names what the runtime has to link.
+    runtime = "shared" if _may_be_relocatable(kept) else "none"
+    kept += ["-gencode", f"arch=compute_{target},code=compute_{target}", "-cudart", runtime]
     # torch for CUDA pins the runtime's headers, to a version before the compiler's; they fit.
     kept += ["--compress-mode=none", "-DCCCL_DISABLE_CTK_COMPATIBILITY_CHECK"]
-    if not any(a in ("-c", "--compile", "-ptx", "-cubin", "-fatbin", "-E", "-M", "-MM") for a in arguments):
+    if not any(a in _NO_PROGRAM for a in arguments):
         library = any(a in ("-shared", "--shared", "-lib", "--lib") for a in arguments)
         folder = toolkit.home() / "lib64"
         kept += [f"-L{folder}", f'-Xlinker=-rpath="{folder}"'] if library else [f"-L{folder / 'program'}"]
         kept += ["-lcudart"]
     return kept
+
+
+def _may_be_relocatable(arguments: list[str]) -> bool:
+    """True if nvcc's arguments ask for relocatable device code, or for a link of objects, which may have it."""
+    if any(re.fullmatch(r"-rdc=(true|1)|--relocatable-device-code=(true|1)", a) for a in arguments):
+        return True
+    if any(
+        after == "true" and a in ("-rdc", "--relocatable-device-code") for a, after in itertools.pairwise(arguments)
+    ):
+        return True
+    if any(a in ("-dc", "--device-c", *_DEVICE_LINK) for a in arguments):
+        return True
+    return not any(a in _NO_PROGRAM for a in arguments) and any(a.endswith((".o", ".obj", ".a")) for a in arguments)
 
 
 def expanded(arguments: list[str], options_files: tuple[str, ...] = ()) -> list[str]:

@@ -6,6 +6,7 @@
     lib64                   libcudart.so and libcuda.so for libraries; libc10_cuda.so, libtorch_cuda.so for torch's link
     lib64/program           libcudart.so for executables
     lib64, lib64/program    libcublas.so, libcublasLt.so, libcurand.so, libcufft.so, empty: see cuda_headers
+    lib64, lib64/program    libcudadevrt.a: NVIDIA's, which links of relocatable device code name
     torch                   headers of torch that know the device's tensors
 
 NVIDIA's compiler comes from PyPI (the extra `cuda`) or is the one of CUDA_HOME, CUDA_PATH or PATH.
@@ -136,6 +137,9 @@ def _files(libraries: tuple[Path, Path], include: Path | None, torch: dict[str, 
         files[f"bin/{name}"] = f'#!/bin/sh\nCXX={shlex.quote(_host_compiler())} exec {shlex.join(words)} "$@"\n'
     if include:
         files["include"] = include
+        for folder in ("lib", "lib64"):
+            if (library := include.parent / folder / "libcudadevrt.a").exists():
+                files["lib64/libcudadevrt.a"] = files["lib64/program/libcudadevrt.a"] = library
     files["path/nvcc"] = Path("../bin/nvcc")
     for name in ("libcudart.so", "libcuda.so"):
         files[f"lib64/{name}"], files[f"lib64/program/{name}"] = linked, program
