@@ -117,3 +117,9 @@ def test_strings_are_not_renamed():
         "f$module0",
         "f$module1",
     }
+
+
+def test_kernels_that_launch_kernels_are_refused_by_name():
+    content = ".visible .entry child() { ret; } .visible .entry k() { .reg .b64 %rd<2>; mov.b64 %rd1, child; ret; }"
+    made = parse(joined([module(content), module("")]))
+    assert "the address of kernel child: kernels that launch kernels are not modelled" in str(made.entries["k"].error)

@@ -252,6 +252,8 @@ class BodyParser:
         label, module = self._label(name), self.module
         declared = name in self.known or name in module.variables or name in module.functions
         if label == name and name not in self.label_scopes[0] and not declared:
+            if name in module.kernels:
+                raise ValueError(f"the address of kernel {name}: kernels that launch kernels are not modelled")
             raise ValueError(f"{name!r} is not declared")
         return label
 

@@ -218,6 +218,8 @@ class Scope:
 
     variables: dict[str, Variable] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
+    kernels: set[str] = field(default_factory=set)
+    """Names of entries."""
 
 
 @dataclass

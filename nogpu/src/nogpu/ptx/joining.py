@@ -68,7 +68,7 @@ class _Part:
         return {name for name, linking in self.linkings.items() if linking is None}
 
     def content(self, left_out: set[int], renamed: dict[str, str], files: int) -> str:
-        """What stands behind the header. left_out: places, by their starts; files: what is added to .file numbers."""
+        """The text behind the header. left_out: places, by their starts; files: what is added to .file numbers."""
         text = self.text
         for each in sorted(self.names, key=lambda each: -each.place.start):
             if each.place.start in left_out:

@@ -57,7 +57,7 @@ class Statement(NamedTuple):
 
 
 def statements(text: str, position: int) -> Iterator[Statement]:
-    """What a module's text without comments has from `position` on, outside of braces.
+    """Yields what a module's text without comments has from `position` on, outside of braces.
 
     Raises EmulatorError with the line for unknown syntax.
     """
@@ -169,6 +169,7 @@ class _ModuleParser:
             except ValueError as error:
                 entry.error = entry.error or self._fail(place, str(error), text)
             self.entries[name] = entry
+            self.scope.kernels.add(name)
             return entry
         if linking == "extern" and opens:
             raise ValueError(f"function {name} is .extern: it has no body here")
