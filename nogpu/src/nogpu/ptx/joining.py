@@ -32,8 +32,8 @@ class _Name:
     linking: str | None
     place: Place
     is_definition: bool
-    align: int
-    """Bytes; 0 for functions and entries."""
+    align: int | None
+    """Bytes, at least 0; None for functions and entries."""
 
 
 class _Part:
@@ -49,7 +49,7 @@ class _Part:
             head = HEAD.fullmatch(statement.text.strip()) if statement.kind == "head" else None
             variable = VARIABLE.fullmatch(statement.text.strip()) if statement.kind == "text" else None
             if head is not None:
-                found = _Name(head[4], head[1], statement.place, statement.inside is not None, 0)
+                found = _Name(head[4], head[1], statement.place, statement.inside is not None, None)
             elif variable is not None:
                 is_definition = variable["linking"] != "extern"
                 found = _Name(
@@ -93,10 +93,11 @@ def joined(texts: Sequence[str]) -> str:
     users = Counter(name for part in parts for name in part.linkings)
     files = 0
     for number, part in enumerate(parts):
+        # Prototypes of functions may stand beside the function.
         left_out = {
             each.place.start
             for each in part.names
-            if each.linking is not None and kept.get(each.name, each) is not each and _is_surplus(each, kept[each.name])
+            if each.linking is not None and kept[each.name] is not each and (each.is_definition or each.align is not None)
         }
         renamed = {name: f"{name}$module{number}" for name in part.own if users[name] > 1}
         content.append(part.content(left_out, renamed, files))
@@ -107,11 +108,6 @@ def joined(texts: Sequence[str]) -> str:
 def _architecture(target: str) -> tuple[int, str]:
     number, suffix = _TARGET.findall(target)[0]
     return int(number), suffix
-
-
-def _is_surplus(name: _Name, kept: _Name) -> bool:
-    """True for all but prototypes of functions, which may stand beside the function."""
-    return name.is_definition or name.align > 0 or kept.align > 0
 
 
 def _kept(parts: list[_Part]) -> dict[str, _Name]:
@@ -134,4 +130,4 @@ def _kept(parts: list[_Part]) -> dict[str, _Name]:
 
 def _rank(name: _Name) -> tuple[bool, bool, int]:
     # Of declarations of dynamic shared memory, the strictest alignment holds.
-    return name.is_definition, name.linking == "visible", name.align
+    return name.is_definition, name.linking == "visible", name.align or 0
