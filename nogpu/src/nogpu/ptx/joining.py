@@ -97,7 +97,9 @@ def joined(texts: Sequence[str]) -> str:
         left_out = {
             each.place.start
             for each in part.names
-            if each.linking is not None and kept[each.name] is not each and (each.is_definition or each.align is not None)
+            if each.linking is not None
+            and kept[each.name] is not each
+            and (each.is_definition or each.align is not None)
         }
         renamed = {name: f"{name}$module{number}" for name in part.own if users[name] > 1}
         content.append(part.content(left_out, renamed, files))
