@@ -29,6 +29,20 @@ def test_torch():
     succeed("torch_checks.py", "torch_gradient_checks.py")
 
 
+OLDER = """
+import torch
+listed = torch._C._dispatch_get_registrations_for_dispatch_key
+torch._C._dispatch_get_registrations_for_dispatch_key = lambda key: [n for n in listed(key) if n != "aten::rms_norm"]
+x = torch.ones(2, 4, device="cuda", dtype=torch.float16)
+with torch.autocast("cuda"):
+    print(torch.nn.functional.rms_norm(x, (4,)).dtype, torch.nn.functional.layer_norm(x, (4,)).dtype)
+"""
+
+
+def test_autocast_casts_what_this_version_of_torch_casts():
+    assert run("-c", OLDER).stdout == "torch.float16 torch.float32\n"
+
+
 def test_script_runs_as_python_runs_it(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(

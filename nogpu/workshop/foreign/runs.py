@@ -215,8 +215,9 @@ def execute(
     words = [word.format(**places) for word in shlex.split(program.command)]
     environment = {k: v for k, v in os.environ.items() if k == WORKERS or not k.startswith("NOGPU")}
     own = dict(program.environment)
-    # The contest's runner puts a file's `utils` beside it.
-    paths = str(ROOT), str(program.folder), str(program.file.parent), own.pop("PYTHONPATH", ""), os.getenv("PYTHONPATH")
+    # A list's own folders come first: a contest entry may have a `task` beside it. The runner of the contest puts a
+    # file's `utils` there.
+    paths = str(ROOT), own.pop("PYTHONPATH", ""), str(program.folder), str(program.file.parent), os.getenv("PYTHONPATH")
     environment |= own | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, paths)))} | dict(settings or {})
     return sessions.output([sys.executable, *words], program.folder, environment, limit)
 

@@ -17,7 +17,7 @@ import torch
 Cast = Callable[[list[torch.Tensor]], torch.dtype]
 
 # Operations that CUDA's autocast (ATen/autocast_mode.h) runs in the narrow type, in float32, and in the widest type
-# among their operands. CPU autocast leaves them alone.
+# among their operands, in any version of torch (rms_norm not in 2.11). CPU autocast leaves them alone.
 NARROW = (
     *("_convolution", "convolution", "addmv", "addr", "einsum", "mv", "chain_matmul", "linalg_multi_dot"),
     *("_thnn_fused_lstm_cell", "_thnn_fused_gru_cell", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"),
@@ -96,10 +96,11 @@ def _kernel(name: str, choose: Cast) -> Callable[..., Any]:
 
 @functools.cache
 def _library() -> torch.library.Library:
-    """The kernels of CPU autocast that CUDA's list needs, registered by the first call."""
+    """The kernels of CPU autocast that the CUDA list of this torch needs, registered by the first call."""
     library = torch.library.Library("aten", "IMPL")
+    listed = set(torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCUDA"))
     for names, choose in ((NARROW, _narrow), (WIDE, _wide), (WIDEST, _widest)):
-        for name in names:
+        for name in (name for name in names if f"aten::{name}" in listed):
             library.impl(name, _kernel(name, choose), "AutocastCPU")
     return library
 

@@ -409,7 +409,7 @@ def check_autocast_follows_cudas_lists():
         set(torch._C._dispatch_get_registrations_for_dispatch_key(f"Autocast{name}")) for name in ("CUDA", "CPU")
     )
     ours = (*torch_autocast.NARROW, *torch_autocast.WIDE, *torch_autocast.WIDEST, *torch_autocast.CUDNN)
-    assert cuda - cpu == {f"aten::{name}" for name in ours}
+    assert cuda - cpu <= {f"aten::{name}" for name in ours}  # older versions have fewer
     x, half = torch.rand(4, 4, device="cuda"), torch.rand(4, 4, device="cuda", dtype=torch.bfloat16)
     functional, weight = torch.nn.functional, torch.rand(4, 4, device="cuda", requires_grad=True)
     for dtype in (torch.bfloat16, torch.float16):
