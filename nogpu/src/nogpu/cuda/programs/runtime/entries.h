@@ -49,6 +49,11 @@ ENTRY(2, cuMemGetAllocationPropertiesFromHandle) ENTRY(2, cuMemRetainAllocationH
 // What cuda_headers/cublas_v2.h, curand.h and cufft.h call (blas.py, random_numbers.py, fourier.py)
 ENTRY(2, emulator_blas) ENTRY(2, emulator_random) ENTRY(1, emulator_fft)
 
+// What cuda_headers/nvrtc.h calls (nvrtc.py)
+ENTRY(6, emulator_nvrtc_create) ENTRY(1, emulator_nvrtc_destroy) ENTRY(3, emulator_nvrtc_compile)
+ENTRY(2, emulator_nvrtc_add_name) ENTRY(3, emulator_nvrtc_lowered_name) ENTRY(4, emulator_nvrtc_text)
+ENTRY(2, emulator_nvrtc_version)
+
 // Kernels and launches (launches.py, kernels.py)
 ENTRY(8, cudaLaunchKernel) ENTRY(8, __cudaLaunchKernel) ENTRY(8, cudaLaunchCooperativeKernel)
 ENTRY(3, cudaLaunchKernelExC) ENTRY(3, cudaLaunchHostFunc) ENTRY(4, cudaStreamAddCallback)
@@ -194,6 +199,9 @@ ALIAS(cudaMemcpy2DFromArrayAsync_ptsz, cudaMemcpy2DFromArrayAsync)
 ALIAS(cudaMemcpy2DArrayToArray_ptds, cudaMemcpy2DArrayToArray) ALIAS(cudaMemcpyToArray_ptds, cudaMemcpyToArray)
 ALIAS(cudaMemcpyToArrayAsync_ptsz, cudaMemcpyToArrayAsync) ALIAS(cudaMemcpyFromArray_ptds, cudaMemcpyFromArray)
 ALIAS(cudaMemcpyFromArrayAsync_ptsz, cudaMemcpyFromArrayAsync)
+ALIAS(cuCtxDestroy, cuCtxDestroy_v2) ALIAS(cuCtxPushCurrent, cuCtxPushCurrent_v2)
+ALIAS(cuCtxPopCurrent, cuCtxPopCurrent_v2) ALIAS(cuStreamDestroy, cuStreamDestroy_v2)
+ALIAS(cuEventDestroy, cuEventDestroy_v2)
 
 // Names in CuTe DSL's host code
 ALIAS(_cudaGetDevice, cudaGetDevice) ALIAS(_cudaSetDevice, cudaSetDevice)
