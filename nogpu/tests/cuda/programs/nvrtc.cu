@@ -56,15 +56,26 @@ extern "C" int kernels() {
     OK(nvrtcGetLoweredName(program, "&offset", &lowered));
     CUDA(cuModuleGetGlobal(&offset, &bytes, module, lowered));
     CHECK(bytes == 4);
+    int more = 6;
+    CUDA(cuMemcpyHtoD(offset, &more, sizeof more));  // kernels may not write a constant, the host may
     int values[4] = {1, 2, 3, 4};
     CUDA(cuMemAlloc(&x, sizeof values));
     CUDA(cuMemcpyHtoD(x, values, sizeof values));
     void *arguments[] = {&x};
     CUDA(cuLaunchKernel(add, 1, 1, 1, 4, 1, 1, 0, nullptr, arguments, nullptr));
     CUDA(cuMemcpyDtoH(values, x, sizeof values));
-    CHECK(values[0] == 8 && values[3] == 14);
+    CHECK(values[0] == 9 && values[3] == 15);
     OK(nvrtcDestroyProgram(&program));
     CHECK(!program && nvrtcDestroyProgram(&program) == NVRTC_ERROR_INVALID_PROGRAM);
+    return 0;
+}
+
+extern "C" int beside(const char *name) {
+    nvrtcProgram program;
+    const char *without = "--no-source-include", *text = "#include \"beside.h\"\n__global__ void f(int *x) { *x = BESIDE; }";
+    OK(nvrtcCreateProgram(&program, text, name, 0, nullptr, nullptr));
+    OK(nvrtcCompileProgram(program, 0, nullptr));
+    CHECK(nvrtcCompileProgram(program, 1, &without) == NVRTC_ERROR_COMPILATION);
     return 0;
 }
 

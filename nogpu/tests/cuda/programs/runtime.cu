@@ -122,6 +122,10 @@ extern "C" int symbols() {
     OK(cudaMemcpyFromSymbol(&seen, count, sizeof seen));
     CHECK(seen == 6 && managed == 8);
     OK(cudaGetSymbolAddress(&address, count));
+    float *place;
+    OK(cudaGetSymbolAddress((void **)&place, factors));
+    OK(cudaMemcpy(place, four, sizeof four, cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpy(place + 1, four, sizeof four, cudaMemcpyHostToDevice) == cudaErrorInvalidValue);
     OK(cudaGetSymbolSize(&size, factors));
     CHECK(size == sizeof four);
     OK(cudaMemcpy(&seen, address, sizeof seen, cudaMemcpyDeviceToHost));

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import os
 import re
 from dataclasses import dataclass, field
 
@@ -24,7 +25,9 @@ _WITHOUT_EFFECT = re.compile(
 )
 _RELOCATABLE = re.compile(r"--?(?:dlto|gen-opt-lto|rdc=true|relocatable-device-code=true|dc|device-c)")
 _ARCHITECTURE = re.compile(r"--?(?:gpu-architecture|arch)=.*")
-_INCLUDES = re.compile(r"--?(?:I|include-path|pre-include|include)\b.*|-I.*")
+_FOLDERS = re.compile(r"--?(?:I|include-path|pre-include|include)\b.*|-I.*")
+_WITHOUT_FOLDER = re.compile(r"--?no-source-include")
+_INCLUDED = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 
 @dataclass
@@ -82,13 +85,17 @@ def compile_(handle: int, count: int, options: int) -> int | None:
     if relocatable:
         program.texts = {_LOG: f"relocatable device code ({relocatable[0]}) is not modelled".encode()}
         return _INVALID_OPTION
-    kept = [option for option in given if not _WITHOUT_EFFECT.fullmatch(option)]
+    kept = [option for option in given if not _WITHOUT_EFFECT.fullmatch(option) and not _WITHOUT_FOLDER.fullmatch(option)]
+    if not any(map(_WITHOUT_FOLDER.fullmatch, given)):  # the folder of the name is searched, too
+        kept.append(f"-I{os.path.dirname(program.name) or '.'}")
+    others = set(_INCLUDED.findall(program.source)) - set(program.headers)
+    keep = not others and not any(map(_FOLDERS.match, given))
     if not any(map(_ARCHITECTURE.match, kept)):
         kept.append(f"-arch=sm_{of_process().architecture}a")
     plain = [name.strip().removeprefix("&") for name in program.names]
     try:
         ptx, lowered = device_compiler.compiled(
-            program.source, program.name, kept, plain, program.headers, keep=not any(map(_INCLUDES.match, kept))
+            program.source, program.name, kept, plain, program.headers, keep
         )
     except (device_compiler.Failed, EmulatorError) as failed:
         program.texts = {_LOG: str(failed).encode()}

@@ -201,7 +201,8 @@ ALIAS(cudaMemcpyToArrayAsync_ptsz, cudaMemcpyToArrayAsync) ALIAS(cudaMemcpyFromA
 ALIAS(cudaMemcpyFromArrayAsync_ptsz, cudaMemcpyFromArrayAsync)
 ALIAS(cuCtxDestroy, cuCtxDestroy_v2) ALIAS(cuCtxPushCurrent, cuCtxPushCurrent_v2)
 ALIAS(cuCtxPopCurrent, cuCtxPopCurrent_v2) ALIAS(cuStreamDestroy, cuStreamDestroy_v2)
-ALIAS(cuEventDestroy, cuEventDestroy_v2)
+ALIAS(cuEventDestroy, cuEventDestroy_v2) ALIAS(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2)
+ALIAS(cuMemHostRegister, cuMemHostRegister_v2) ALIAS(cuMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2)
 
 // Names in CuTe DSL's host code
 ALIAS(_cudaGetDevice, cudaGetDevice) ALIAS(_cudaSetDevice, cudaSetDevice)
@@ -213,6 +214,7 @@ ALIAS(_cudaLaunchKernelEx, cudaLaunchKernelExC) ALIAS(_cuTensorMapEncodeTiled, c
 ALIAS(_cuTensorMapEncodeIm2col, cuTensorMapEncodeIm2col)
 
 // Not modelled, and what CUDA 12 had with other structures
+REFUSED(cuGraphicsResourceSetMapFlags) REFUSED(cuGraphicsResourceGetMappedPointer)
 REFUSED(cudaGetDeviceProperties_v2) REFUSED(__cudaGetProcAddress) REFUSED(__cudaRegisterUnifiedTable)
 REFUSED(cudaArrayGetMemoryRequirements) REFUSED(cudaArrayGetPlane) REFUSED(cudaArrayGetSparseProperties)
 REFUSED(cudaDestroyExternalMemory) REFUSED(cudaDestroyExternalSemaphore) REFUSED(cudaDeviceFlushGPUDirectRDMAWrites)
