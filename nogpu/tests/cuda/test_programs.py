@@ -27,6 +27,7 @@ CHECKS = (
     *("device", "memory", "events", "illegal_address", "driver_entry_points", "modules_by_driver"),
     *("graph_by_nodes", "graph_by_driver", "graph_by_capture", "device_heap", "libraries_by_runtime"),
     *("pools", "linked_by_driver", "queries_by_driver", "memory_of_graphs"),
+    *("bytes_of_graphs", "conditional_nodes", "capture_with_added_nodes"),
 )
 
 
@@ -241,6 +242,7 @@ def test_structures_are_as_nvidia_declares_them(tmp_path):
         "cudaLaunchAttribute": (launches.Attribute, ("val",)),
         "cudaKernelNodeParams": (graphs.KernelParameters, ("gridDim", "kernelParams", "extra")),
         "cudaMemAllocNodeParams": (graphs.AllocationParameters, ("accessDescs", "bytesize", "dptr")),
+        "cudaConditionalNodeParams": (graphs.ConditionalParameters, ("type", "size", "phGraph_out")),
         "CUmemAllocationProp": (virtual_memory.Properties, ("location",)),
         "CUmemAccessDesc": (virtual_memory.Access, ("location", "flags")),
         "cudaMemsetParams": (graphs.FillParameters, ("pitch", "value", "elementSize", "width", "height")),
@@ -258,6 +260,7 @@ def test_structures_are_as_nvidia_declares_them(tmp_path):
         **{"dynamicSmemBytes": "shared", "sharedMemBytes": "shared", "attrs": "attributes", "numAttrs": "count"},
         **{"accessDescs": "access", "bytesize": "nbytes", "dptr": "address"},
         **{"gridDim": "grid", "kernelParams": "parameters", "elementSize": "size"},
+        **{"type": "kind", "phGraph_out": "graphs"},
         **{"xsize": "width", "ysize": "height", "f": "kind", "res": "place", "filterMode": "is_filtered"},
         **{"readMode": "is_fraction", "borderColor": "border", "normalizedCoords": "is_normalized"},
         **{"srcPtr": "source", "dstArray": "target_array", "dstPtr": "target"},

@@ -406,6 +406,21 @@ def test_fetches_need_no_python(objects, body, on, monkeypatch):
     assert launched(body, getattr(objects, on)) == (0x3F800000 if on == "line" else 0x40A00000)
 
 
+def test_linear_memory_may_end_ahead_of_the_texture(objects):
+    """Only texels that are fetched need memory."""
+    line = textures.Texture(
+        objects.data.ctypes.data, (14, 1, 1), (4, 0, 0), (BORDER, CLAMP, CLAMP), 1, 1, 32, textures.FLOAT
+    )
+    line.is_linear = 1
+    handle = textures.add(line)
+    fetch = TEX.replace("2d.v4.f32.f32", "1d.v4.f32.s32").replace("{%f0, %f0}", "{%r0}")
+    at = [f"mov.b32 %r0, {index}; {fetch}" for index in (1, 11, 12, 14)]
+    assert [launched(at[i], handle) for i in (0, 1, 3)] == [0x3F800000, 0x41300000, 0]
+    with pytest.raises(EmulatorError, match="the last 4 bytes are past the end of"):
+        launched(at[2], handle)
+    textures.forget(handle)
+
+
 def test_lanes_with_textures_of_their_own(objects):
     other = nogpu.array(np.arange(12, dtype=np.float32) + 100)
     handle = textures.add(

@@ -1,5 +1,7 @@
 """The drivers of programs of others: what nvcc is told, and that a wrong matmul is noticed."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.support.commands import Lazy
@@ -38,6 +40,22 @@ def test_runs_of_one_program_at_once_share_no_file(monkeypatch):
     monkeypatch.setattr(nvcc_run.subprocess, "call", call)
     assert nvcc_run.main(["eager", "a.cu"]) == 0
     assert len(written) == len(set(written)) == 4
+
+
+def test_files_of_kernels_are_compiled_ahead_of_the_run(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    calls = []
+
+    def call(words):
+        calls.append(words)
+        if "-fatbin" in words:
+            Path(words[words.index("-o") + 1]).write_text("made")
+        return 0
+
+    monkeypatch.setattr(nvcc_run.subprocess, "call", call)
+    assert nvcc_run.main(["late", "a.cpp", "own.fatbin=kernels.cu", "-DX=b.ptx=c"]) == 0
+    assert [words[-1] for words in (calls[0], calls[2])] == [str(tmp_path / "a.cpp"), "kernels.cu"] and len(calls) == 4
+    assert [path.name for path in tmp_path.iterdir()] == ["own.fatbin"]
 
 
 @pytest.mark.slow  # imports torch

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from workshop.foreign import __main__ as command
 from workshop.foreign import popcorn
-from workshop.foreign import runs as foreign
+from workshop.foreign import runs as foreign, tables
 from workshop.foreign.tables import foreign_lists, foreign_programs, foreign_runs
 from workshop.foreign.verdicts import judge
 from workshop.processes import Sessions
@@ -509,3 +509,20 @@ def test_a_contests_problem_runs_by_its_own_tests(tmp_path, capfd):
     (folder / "task.yml").write_text("benchmarks:\n")
     with pytest.raises(ValueError, match="has no tests"):
         popcorn.main([str(folder)])
+
+
+def test_a_program_may_have_a_folder_and_options_of_its_own(tmp_path):
+    (tmp_path / "own+er" / "a").mkdir(parents=True)
+    (tmp_path / "list.toml").write_text(
+        '[[group]]\nframework = "ours"\nrepository = "own/er"\ncommand = "{file} {options} -- {arguments}"\n'
+        'programs = [{ folder = "a", file = "b.cu", options = "c.cpp -lx", arguments = "7" }, "d.cu"]\n'
+    )
+    first, second = foreign.programs(tmp_path, set(), tmp_path)
+    assert (first.folder, first.name) == (tmp_path / "own+er" / "a", "a/b.cu 7")
+    assert first.command == "{file} c.cpp -lx -- 7"
+    assert (second.folder, second.command) == (tmp_path / "own+er", "{file}  -- ")
+
+
+def test_names_in_tables_tell_programs_apart():
+    names = ["a/x/main.cpp", "b/x/main.cpp --n 1", "b/x/main.cpp --n 2", "b/y/own.cu"]
+    assert list(tables._short(names).values()) == ["a/x/main.cpp", *(f"b/{name[2:]}" for name in names[1:3]), "own.cu"]

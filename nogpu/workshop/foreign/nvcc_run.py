@@ -2,12 +2,15 @@
 
     python workshop/foreign/nvcc_run.py SCHEDULE NVCC-ARGUMENTS... [-- PROGRAM-ARGUMENTS...]
 
-It serves programs that need compiler options or more than one file, which `python -m nogpu` does not take. The exit
-code is nvcc's if it fails, else the program's.
+It serves programs that need compiler options or more than one file, which `python -m nogpu` does not take. An argument
+NAME.fatbin=SOURCE.cu or NAME.ptx=SOURCE.cu compiles a file of kernels that the program loads from its folder. The
+exit code is nvcc's if it fails, else the program's.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -17,6 +20,7 @@ from pathlib import Path
 OPTIONS = ("-O2", "-lineinfo", "-lcuda")
 STANDARD = "-std=c++17"  # default, since nvcc takes only one
 SOURCES = (".cu", ".cpp", ".cc", ".c")
+_LOADED = re.compile(r"(?P<name>[^-=][^=]*\.(?P<kind>fatbin|ptx))=(?P<source>.*)")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -24,6 +28,8 @@ def main(arguments: Sequence[str]) -> int:
     schedule, *rest = arguments
     split = rest.index("--") if "--" in rest else len(rest)
     compiler, program = rest[:split], rest[split + 1 :]
+    loaded = [found for word in compiler if (found := _LOADED.fullmatch(word))]
+    compiler = [word for word in compiler if not _LOADED.fullmatch(word)]
     sources = [Path(word).resolve() for word in compiler if word.endswith(SOURCES)]
     options = [word for word in compiler if not word.endswith(SOURCES)]
     standard = [] if any(word.startswith("-std=") for word in options) else [STANDARD]
@@ -38,6 +44,11 @@ def main(arguments: Sequence[str]) -> int:
                 return code
         if code := subprocess.call([*nvcc, "-o", result, *objects]):
             return code
+        for each in loaded:
+            made = f"{each['name']}.{os.getpid()}"  # a run beside this one may read the file
+            if code := subprocess.call([*nvcc, f"-{each['kind']}", "-o", made, each["source"]]):
+                return code
+            os.replace(made, each["name"])
         return subprocess.call([sys.executable, "-m", "nogpu", "--schedule", schedule, result, *program])
 
 

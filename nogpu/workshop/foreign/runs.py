@@ -127,7 +127,7 @@ def programs(folder: Path, missing: set[str], lists: Path = LISTS) -> Iterator[P
     `environment` sets variables. In these two {checkout}, {folder}, {lists} (the list's own folder) and {packages} (the
     folder of Python's packages) stand for paths; PYTHONPATH is added to the session's. `verdicts` names a file of the
     repository that says what happened on a B200. Programs are files, or tables with `file` and the entries that differ
-    from the group's.
+    from the group's, `folder` among them, and with `options`, which {options} in the command stands for.
     """
     groups = [(place, group) for place in files_of(lists) for group in tomllib.loads(place.read_text())["group"]]
     for path, group in groups:
@@ -148,7 +148,8 @@ def programs(folder: Path, missing: set[str], lists: Path = LISTS) -> Iterator[P
         verdicts = published(base / group["verdicts"]) if "verdicts" in group else {}
         for entry in group["programs"]:
             item: dict[str, Any] = {**group, **({"file": entry} if isinstance(entry, str) else entry)}
-            file, arguments = base / item["file"], item.get("arguments", "")
+            own = checkout / item.get("folder", "")
+            file, arguments = own / item["file"], item.get("arguments", "")
             yield Program(
                 framework=item["framework"],
                 list=path.stem,
@@ -156,8 +157,8 @@ def programs(folder: Path, missing: set[str], lists: Path = LISTS) -> Iterator[P
                 version=version,
                 name=f"{file.relative_to(checkout)} {arguments}".strip(),
                 file=file,
-                command=item["command"].replace("{arguments}", arguments),
-                folder=base,
+                command=item["command"].replace("{arguments}", arguments).replace("{options}", item.get("options", "")),
+                folder=own,
                 lists=places["lists"],
                 environment={name: value.format(**places) for name, value in item.get("environment", {}).items()},
                 expects=item.get("expects", ""),

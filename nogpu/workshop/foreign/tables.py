@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -57,11 +58,12 @@ def foreign_lists(results: Path, _: str) -> str:
     everything = ["**all**", *_counts([run for runs in lists.values() for run in runs], schedules)]
     refused = []
     for name, runs in lists.items():
+        short = _short([run.name for run in runs])
         for program, own in _by_program(runs).items():
             if any(run.verdict != PASS for run in own.values()):
                 why = next(filter(None, (text for run in own.values() for text in (run.note, run.reason))), "")
                 verdicts = [_verdict(own.get(schedule)) for schedule in schedules]
-                refused.append([_short(program), name, *verdicts, _cell(why)])
+                refused.append([short[program], name, *verdicts, _cell(why)])
     header = ["list", "programs", *schedules, "under each of them", "cases that are right", "cases under each of them"]
     passing = markdown(header, [*counted, everything])
     return f"{passing}\n\n{markdown(['program', 'list', *schedules, 'why'], refused)}"
@@ -80,10 +82,11 @@ def foreign_runs(results: Path, _: str) -> str:
     schedules = list(dict.fromkeys(run.schedule for runs in lists.values() for run in runs))
     rows = []
     for name, runs in lists.items():
+        short = _short([run.name for run in runs])
         for program, own in _by_program(runs).items():
             versions = dict.fromkeys(run.version for run in own.values() if run.version)
             timed = [f"{_verdict(own.get(each))}{_seconds(own.get(each))}" for each in schedules]
-            rows.append([_short(program), name, ", ".join(versions) or "not recorded", *timed])
+            rows.append([short[program], name, ", ".join(versions) or "not recorded", *timed])
     return markdown(["program", "list", "commit", *schedules], rows)
 
 
@@ -96,9 +99,10 @@ def foreign_sanitizer(results: Path, _: str) -> str:
         return missing(f"python -m workshop.foreign FOLDER --sanitize --save ../docs/results/{SANITIZER}")
     runs = sanitized.load(results / SANITIZER)
     frameworks = list(dict.fromkeys(run.framework for run in runs))
+    short = _short([run.name for run in runs])
     counted = [[name, *_verdicts([run for run in runs if run.framework == name])] for name in frameworks]
     rows = [
-        [_short(run.name), report.rule, _place(report.text), report.verdict or "not judged", report.reason]
+        [short[run.name], report.rule, _place(report.text), report.verdict or "not judged", report.reason]
         for run in runs
         for report in run.reports
     ]
@@ -161,7 +165,14 @@ def _seconds(run: Run | None) -> str:
     return f", {run.seconds:.0f} s" if run else ""
 
 
-def _short(program: str) -> str:
-    """A program's name without its folders."""
-    file, space, arguments = program.partition(" ")
-    return f"{Path(file).name}{space}{arguments}"
+def _short(programs: Sequence[str]) -> dict[str, str]:
+    """Program -> its name without folders, but for those that tell its file from other programs'."""
+    files = {Path(program.partition(" ")[0]) for program in programs}
+    tails = Counter("/".join(file.parts[-count:]) for file in files for count in range(1, len(file.parts) + 1))
+    found = {}
+    for program in programs:
+        name, space, arguments = program.partition(" ")
+        parts = Path(name).parts
+        own = ("/".join(parts[-count:]) for count in range(1, len(parts) + 1))
+        found[program] = f"{next((tail for tail in own if tails[tail] == 1), name)}{space}{arguments}"
+    return found

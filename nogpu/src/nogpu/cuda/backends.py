@@ -20,7 +20,7 @@ from nogpu.errors import EmulatorError, Fault
 from nogpu.execution.device import Device, run_pending, wait_for_all
 from nogpu.hardware.allocations import NULL_PAGE
 from nogpu.hardware.properties import DeviceProperties, LaunchConfig
-from nogpu.hardware.variables import module_memory
+from nogpu.hardware.variables import is_constant, module_memory
 from nogpu.hardware.words import misaligned
 from nogpu.ptx.ir import Entry, Module
 
@@ -219,7 +219,9 @@ class Emulated:
         sides = ((integer(source, "source"), "load"), (integer(target, "destination"), "store"))
         for (address, access), on_device in zip(sides, _COPY_KINDS[number]):
             if nbytes and on_device:
-                memory.at(address, nbytes, access)
+                found = memory.at(address, nbytes, "load")
+                if access == "store" and not is_constant(found.start):
+                    memory.at(address, nbytes, access)
             elif nbytes and address < NULL_PAGE:
                 raise Fault(f"{access} of {nbytes} bytes at {address:#x}: null pointer")
         of = queues.LEGACY if queue is None else queue

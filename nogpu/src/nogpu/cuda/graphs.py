@@ -18,7 +18,7 @@ from nogpu.execution.device import queue_order
 
 Pool = tuple[int, int]
 KERNEL, COPY, FILL, HOST, GRAPH, EMPTY = range(6)  # cudaGraphNodeType
-ALLOCATION, RELEASE = 10, 11
+ALLOCATION, RELEASE, CONDITIONAL = 10, 11, 13
 
 
 class Work(NamedTuple):

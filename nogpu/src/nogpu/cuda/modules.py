@@ -15,6 +15,7 @@ from nogpu.compiler.linking import link
 from nogpu.compiler.translate import translate
 from nogpu.cuda import arguments, backends, graphs, queues
 from nogpu.cuda.device_heap import with_heap
+from nogpu.cuda.graph_conditions import with_conditions
 from nogpu.errors import EmulatorError, Fault
 from nogpu.execution.device import Device, wait_for_all
 from nogpu.hardware.properties import WARP_THREADS, DeviceProperties, LaunchConfig, static_shared_bytes
@@ -47,7 +48,7 @@ class Module:
 
     @functools.cached_property
     def parsed(self) -> ir.Module:
-        return stored.module(with_heap(self.text))
+        return stored.module(with_conditions(with_heap(self.text)))
 
     def kernel(self, name: str) -> Kernel:
         """A kernel, which may turn out to be missing when its entry is first needed: the text is not read here."""
@@ -72,7 +73,7 @@ class Module:
 
 @functools.cache
 def _parsed_once(text: str) -> ir.Module:
-    return stored.module(with_heap(text))
+    return stored.module(with_conditions(with_heap(text)))
 
 
 def of_compilation(text: str) -> Module:

@@ -92,3 +92,13 @@ def module_memory(scope: Scope) -> ModuleMemory:
     if memory is None:
         memory = _memories[scope] = ModuleMemory(scope)
     return memory
+
+
+def is_constant(address: int) -> bool:
+    """True for the address of a .const variable, which kernels may not write, and the host's copies may."""
+    memories = list(_memories.values())
+    return any(
+        own.addresses[name] == address and variable.space == "const"
+        for own in memories
+        for name, variable in own.variables.items()
+    )

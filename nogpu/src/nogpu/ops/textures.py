@@ -18,6 +18,7 @@ from nogpu.hardware.textures import CHANNELS, FACES, Surface, Texture, fetched, 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from nogpu.hardware.memory import GlobalMemory
     from nogpu.hardware.textures import Object
     from nogpu.hardware.warp import ActiveGroup, Issuer
     from nogpu.ops.active_lanes import Operand
@@ -73,6 +74,26 @@ def _check(texture: Texture, form: TextureForm) -> None:
         raise Fault(f"a fetch of .{type_name}; the texture returns .{texture.reads}")
 
 
+def _readable(memory: GlobalMemory, texture: Texture, mask: int, coordinates: np.ndarray) -> Texture:
+    """The texture, one of linear memory cut where its allocation ends: only texels that are fetched need memory.
+
+    coordinates: uint32[axes, 32]. Raises Fault for memory that cannot be loaded.
+    """
+    if not texture.is_linear:
+        memory.at(texture.address, texture.nbytes, "load")
+        return texture
+    count = (memory.at(texture.address, texture.texel_bytes, "load").end - texture.address) // texture.texel_bytes
+    if count >= texture.sizes[0]:
+        return texture
+    index = coordinates[0][lanes(mask)]
+    beyond = index[(index >= count) & (index < texture.sizes[0])]
+    if len(beyond):
+        memory.at(texture.address, (int(beyond[0]) + 1) * texture.texel_bytes, "load")
+    cut = Texture.from_buffer_copy(texture)
+    cut.sizes[0] = count
+    return cut
+
+
 def fetch(
     g: ActiveGroup,
     mask: int,
@@ -91,7 +112,7 @@ def fetch(
             raise Fault("tld4 from a texture whose array has been allocated without cudaArrayTextureGather")
         at = _on_faces(texture, coordinates) if texture.has_faces else coordinates
         for among, one in _by_layer(part, texture, at[0]) if texture.layers else [(part, texture)]:
-            memory.at(one.address, one.nbytes, "load")
+            one = _readable(memory, one, among, at)
             found, touched = fetched(one, among, at[1:] if texture.layers else at, form[2], channel)
             result = np.where(lanes(among), found, result)
             if memory.observer is not None:

@@ -122,6 +122,10 @@ extern "C" int symbols() {
     OK(cudaMemcpyFromSymbol(&seen, count, sizeof seen));
     CHECK(seen == 6 && managed == 8);
     OK(cudaGetSymbolAddress(&address, count));
+    float *place;
+    OK(cudaGetSymbolAddress((void **)&place, factors));
+    OK(cudaMemcpy(place, four, sizeof four, cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpy(place + 1, four, sizeof four, cudaMemcpyHostToDevice) == cudaErrorInvalidValue);
     OK(cudaGetSymbolSize(&size, factors));
     CHECK(size == sizeof four);
     OK(cudaMemcpy(&seen, address, sizeof seen, cudaMemcpyDeviceToHost));
@@ -764,5 +768,136 @@ extern "C" int memory_of_graphs() {
     CHECK(wanted.dptr && cudaMemset(wanted.dptr, 0, 64) == cudaSuccess);
     CHECK(cudaMemset(wanted.dptr, 0, 65) == cudaErrorInvalidValue);
     OK(cudaGraphAddMemFreeNode(&gone, graph, &made, 1, wanted.dptr));
+    return 0;
+}
+
+extern "C" int bytes_of_graphs() {
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    cudaGraphNode_t made;
+    size_t bytes = 1, zero = 0;
+    auto now = [&](cudaGraphMemAttributeType which) {
+        size_t found = 1;
+        return cudaDeviceGetGraphMemAttribute(0, which, &found) == cudaSuccess ? found : 1;
+    };
+    cudaMemAllocNodeParams wanted = {};
+    wanted.poolProps.allocType = cudaMemAllocationTypePinned;
+    wanted.poolProps.location.type = cudaMemLocationTypeDevice;
+    wanted.bytesize = 4096;
+    OK(cudaDeviceGraphMemTrim(0));
+    OK(cudaGraphCreate(&graph, 0));
+    OK(cudaGraphAddMemAllocNode(&made, graph, nullptr, 0, &wanted));
+    OK(cudaGraphInstantiate(&executable, graph, 0));
+    CHECK(now(cudaGraphMemAttrUsedMemCurrent) == 0);
+    OK(cudaGraphLaunch(executable, 0));
+    OK(cudaDeviceGraphMemTrim(0));
+    CHECK(now(cudaGraphMemAttrUsedMemCurrent) == 4096 && now(cudaGraphMemAttrReservedMemCurrent) == 4096);
+    OK(cudaFree(wanted.dptr));
+    CHECK(now(cudaGraphMemAttrUsedMemCurrent) == 4096);
+    OK(cudaGraphLaunch(executable, 0));
+    CHECK(now(cudaGraphMemAttrUsedMemCurrent) == 4096);
+    OK(cudaFree(wanted.dptr));
+    OK(cudaDeviceGraphMemTrim(0));
+    CHECK(now(cudaGraphMemAttrUsedMemCurrent) == 0 && now(cudaGraphMemAttrUsedMemHigh) >= 4096);
+    OK(cudaDeviceSetGraphMemAttribute(0, cudaGraphMemAttrUsedMemHigh, &zero));
+    CHECK(now(cudaGraphMemAttrUsedMemHigh) == 0);
+    CHECK(cudaDeviceSetGraphMemAttribute(0, cudaGraphMemAttrUsedMemHigh, &bytes) == cudaErrorInvalidValue);
+    return 0;
+}
+
+__global__ void countdown(int *x, cudaGraphConditionalHandle going) {
+    *x -= 1;
+    x[1] += 1;
+    cudaGraphSetConditional(going, *x > 0);
+}
+
+__global__ void mark(int *x, int value) { x[2] = value; }
+
+extern "C" int conditional_nodes() {
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    cudaGraphConditionalHandle going, chosen;
+    cudaGraphNode_t loop, pick, node;
+    int *x, host[3] = {3, 0, 0};
+    OK(cudaMalloc(&x, sizeof host));
+    OK(cudaGraphCreate(&graph, 0));
+    OK(cudaGraphConditionalHandleCreate(&going, graph, 1, cudaGraphCondAssignDefault));
+    OK(cudaGraphConditionalHandleCreate(&chosen, graph, 1));
+    cudaGraphNodeParams wanted = {cudaGraphNodeTypeConditional};
+    wanted.conditional.handle = going;
+    wanted.conditional.type = cudaGraphCondTypeWhile;
+    wanted.conditional.size = 2;
+    CHECK(cudaGraphAddNode(&loop, graph, nullptr, nullptr, 0, &wanted) == cudaErrorInvalidValue);
+    wanted.conditional.size = 1;
+    OK(cudaGraphAddNode(&loop, graph, nullptr, nullptr, 0, &wanted));
+    void *arguments[] = {&x, &going};
+    cudaGraphNodeParams launched = {cudaGraphNodeTypeKernel};
+    launched.kernel.func = (void *)countdown;
+    launched.kernel.gridDim = launched.kernel.blockDim = dim3(1);
+    launched.kernel.kernelParams = arguments;
+    OK(cudaGraphAddNode(&node, wanted.conditional.phGraph_out[0], nullptr, nullptr, 0, &launched));
+    // The bodies of the second node: of one branch a kernel, of the other a captured one
+    wanted.conditional.handle = chosen;
+    wanted.conditional.type = cudaGraphCondTypeIf;
+    wanted.conditional.size = 2;
+    OK(cudaGraphAddNode(&pick, graph, &loop, nullptr, 1, &wanted));
+    cudaStream_t queue;
+    OK(cudaStreamCreate(&queue));
+    for (int i = 0; i < 2; i++) {
+        cudaGraph_t body = wanted.conditional.phGraph_out[i];
+        OK(cudaStreamBeginCaptureToGraph(queue, body, nullptr, nullptr, 0, cudaStreamCaptureModeGlobal));
+        mark<<<1, 1, 0, queue>>>(x, 10 + i);
+        OK(cudaStreamEndCapture(queue, nullptr));
+    }
+    OK(cudaGraphInstantiate(&executable, graph, 0));
+    for (int i = 0; i < 2; i++) {
+        OK(cudaMemcpy(x, host, sizeof host, cudaMemcpyHostToDevice));
+        OK(cudaGraphLaunch(executable, queue));
+        OK(cudaStreamSynchronize(queue));
+        int found[3];
+        OK(cudaMemcpy(found, x, sizeof found, cudaMemcpyDeviceToHost));
+        CHECK(found[0] == 0 && found[1] == 3 && found[2] == 10);
+    }
+    wanted.conditional.handle = 16;
+    CHECK(cudaGraphAddNode(&node, graph, nullptr, nullptr, 0, &wanted) == cudaErrorInvalidValue);
+    wanted.type = cudaGraphNodeTypeExtSemaphoreWait;
+    CHECK(cudaGraphAddNode(&node, graph, nullptr, nullptr, 0, &wanted) == cudaErrorNotSupported);
+    return 0;
+}
+
+extern "C" int capture_with_added_nodes() {
+    cudaStream_t queue;
+    cudaGraph_t graph, ended;
+    cudaGraphExec_t executable;
+    cudaStreamCaptureStatus state;
+    const cudaGraphNode_t *needed;
+    cudaGraphNode_t node;
+    size_t count;
+    int *x, host[3];
+    OK(cudaMalloc(&x, sizeof host));
+    OK(cudaStreamCreate(&queue));
+    OK(cudaStreamGetCaptureInfo(queue, &state));
+    CHECK(state == cudaStreamCaptureStatusNone);
+    OK(cudaStreamBeginCapture(queue, cudaStreamCaptureModeGlobal));
+    OK(cudaMemsetAsync(x, 0, sizeof host, queue));
+    OK(cudaStreamGetCaptureInfo(queue, &state, nullptr, &graph, &needed, nullptr, &count));
+    CHECK(state == cudaStreamCaptureStatusActive && count == 1);
+    int value = 7;
+    void *arguments[] = {&x, &value};
+    cudaGraphNodeParams wanted = {cudaGraphNodeTypeKernel};
+    wanted.kernel.func = (void *)mark;
+    wanted.kernel.gridDim = wanted.kernel.blockDim = dim3(1);
+    wanted.kernel.kernelParams = arguments;
+    OK(cudaGraphAddNode(&node, graph, needed, nullptr, count, &wanted));
+    OK(cudaStreamUpdateCaptureDependencies(queue, &node, nullptr, 1, cudaStreamSetCaptureDependencies));
+    OK(cudaMemcpyAsync(host, x, sizeof host, cudaMemcpyDeviceToHost, queue));
+    OK(cudaStreamEndCapture(queue, &ended));
+    CHECK(ended == graph);
+    OK(cudaGraphGetNodes(graph, nullptr, &count));
+    CHECK(count == 3);
+    OK(cudaGraphInstantiate(&executable, graph, 0));
+    OK(cudaGraphLaunch(executable, queue));
+    OK(cudaStreamSynchronize(queue));
+    CHECK(host[0] == 0 && host[2] == 7);
     return 0;
 }

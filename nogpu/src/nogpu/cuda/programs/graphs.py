@@ -2,6 +2,7 @@
 
 The nodes of a graph run one after the other in the queue of its launch, each behind those that it depends on. The
 sanitizer is told the order among the queues of a captured graph; nodes that were added one by one are all ordered.
+A graph that is being captured is a list of the queue's work (cuda/graphs.py); what asks for its nodes makes them of it.
 """
 
 from __future__ import annotations
@@ -12,11 +13,23 @@ import itertools
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from nogpu.cuda import graphs
+from nogpu.cuda import graph_conditions, graphs
 from nogpu.cuda.backends import current
-from nogpu.cuda.graphs import ALLOCATION, COPY, EMPTY, FILL, GRAPH, HOST, KERNEL, RELEASE, CUDAGraph, Work
-from nogpu.cuda.programs import arrays, driver_arrays, launches, memory, modules, status
-from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, U64, copied, entry, put
+from nogpu.cuda.graphs import (
+    ALLOCATION,
+    CONDITIONAL,
+    COPY,
+    EMPTY,
+    FILL,
+    GRAPH,
+    HOST,
+    KERNEL,
+    RELEASE,
+    CUDAGraph,
+    Work,
+)
+from nogpu.cuda.programs import arrays, driver_arrays, graph_memory, launches, memory, modules, status
+from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, U64, UINT, copied, entry, put
 
 if TYPE_CHECKING:
     from nogpu.cuda.modules import Kernel
@@ -70,6 +83,8 @@ class Graph:
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
+        self.conditions: list[tuple[int, int]] = []
+        """(handle, value) of the conditions that a launch sets."""
 
     def ordered(self) -> list[Node]:
         """The nodes, each behind those that it depends on. Raises Refused for a cycle."""
@@ -93,8 +108,10 @@ class Executable:
 
     def update(self, graph: Graph) -> None:
         self.steps = [(node.handle, node.run) for node in graph.ordered()]
+        self.conditions = list(graph.conditions)
 
     def launch(self, queue: int) -> None:
+        _set_conditions(self.conditions, queue)
         self.replayed.work = [Work(functools.partial(run, queue), None) for _, run in self.steps]
         self.replayed.replay(queue)
 
@@ -117,39 +134,96 @@ def _executable(handle: int) -> Executable:
     return _found(handle, _executables, "executable graph")
 
 
-def _added(result: int, graph: Graph) -> None:
+def _new(graph: Graph) -> int:
+    """A graph's handle."""
     handle = next(_handles)
     _graphs[handle] = graph
-    put(result, ctypes.c_size_t, handle)
+    return handle
 
 
 # Capture
 
+_captured = 0
+"""The handle of the graph that is captured; 0 before the end of a capture of which nobody has asked for it."""
+_numbers = itertools.count(1)  # of captures
+_number = 0
+
 
 @entry("cudaStreamBeginCapture cuStreamBeginCapture_v2", QUEUE, INT)
 def begin_capture(queue: int, mode: int) -> None:
+    global _captured, _number
     if queue == 0:
         raise status.Refused(status.CAPTURE_UNSUPPORTED, "the legacy default queue cannot be captured")
     try:
         graphs.begin(queue)
     except RuntimeError as error:
         raise status.Refused(status.CAPTURE_UNSUPPORTED, str(error)) from None
+    _captured, _number = 0, next(_numbers)
+
+
+@entry("cudaStreamBeginCaptureToGraph cuStreamBeginCaptureToGraph", QUEUE, HANDLE, ADDRESS, ADDRESS, SIZE, INT)
+def begin_capture_to_graph(queue: int, graph: int, needed: int, edges: int, count: int, mode: int) -> None:
+    """What is captured comes behind all nodes that the graph has."""
+    global _captured
+    _graph(graph)
+    begin_capture(queue, mode)
+    _captured = graph
 
 
 def _in_own_queue(work: Work) -> Run:
     return lambda queue: work.run()
 
 
+def _read_capture() -> Graph:
+    """The graph that is captured, with a node for what has been captured since the last call."""
+    global _captured
+    _captured = _captured or _new(Graph())
+    graph, captured = _graph(_captured), graphs.captured()
+    for work in captured:
+        # A wait between queues, which is no node of the program's, becomes an empty one.
+        kind = EMPTY if work.kind is None else work.kind
+        graph.nodes.append(Node(kind, _in_own_queue(work), graph.nodes[-1:]))
+    captured.clear()
+    return graph
+
+
 @entry("cudaStreamEndCapture cuStreamEndCapture", QUEUE, ADDRESS)
 def end_capture(queue: int, result: int) -> None:
+    global _captured
     if not graphs.capturing(queue):
         raise status.Refused(status.CAPTURE_UNMATCHED, f"queue {queue:#x} is not captured")
-    graph = Graph()
-    for work in graphs.end():
-        # A wait between queues, which is no node of the program's, becomes an empty one.
-        node = Node(EMPTY if work.kind is None else work.kind, _in_own_queue(work), graph.nodes[-1:])
-        graph.nodes.append(node)
-    _added(result, graph)
+    _read_capture()
+    graphs.end()
+    handle, _captured = _captured, 0
+    if result:
+        put(result, ctypes.c_size_t, handle)
+
+
+_last_node = ctypes.c_size_t()  # where capture_info says what the next node depends on
+
+
+@entry(
+    "cudaStreamGetCaptureInfo cuStreamGetCaptureInfo_v3", QUEUE, ADDRESS, ADDRESS, ADDRESS, ADDRESS, ADDRESS, ADDRESS
+)
+def capture_info(queue: int, state: int, number: int, graph: int, needed: int, edges: int, count: int) -> None:
+    """Stores what the program asks for, which null pointers leave out. Edges have no data."""
+    active = graphs.capturing(queue)
+    put(state, ctypes.c_int32, int(active))
+    if not active:
+        return
+    nodes = _read_capture().nodes
+    _last_node.value = nodes[-1].handle if nodes else 0
+    values = (number, _number), (graph, _captured), (needed, ctypes.addressof(_last_node) if nodes else 0), (edges, 0)
+    for place, value in (*values, (count, len(nodes[-1:]))):
+        if place:
+            put(place, ctypes.c_uint64, value)
+
+
+@entry("cudaStreamUpdateCaptureDependencies cuStreamUpdateCaptureDependencies_v2", QUEUE, ADDRESS, ADDRESS, SIZE, UINT)
+def update_capture(queue: int, needed: int, edges: int, count: int, flags: int) -> None:
+    """Checks the nodes: what is captured comes behind all nodes that the graph has."""
+    for handle in (ctypes.c_size_t * count).from_address(needed) if count else ():
+        _node(handle)
 
 
 @entry("cudaStreamIsCapturing cuStreamIsCapturing", QUEUE, ADDRESS)
@@ -167,7 +241,7 @@ def exchange_mode(mode: int) -> None:
 
 @entry("cudaGraphCreate cuGraphCreate", ADDRESS, INT)
 def create(result: int, flags: int) -> None:
-    _added(result, Graph())
+    put(result, ctypes.c_size_t, _new(Graph()))
 
 
 @entry("cudaGraphDestroy cuGraphDestroy", HANDLE)
@@ -183,7 +257,8 @@ def clone(result: int, handle: int) -> None:
     for node in _graph(handle).ordered():
         twins[node] = Node(node.kind, node.run, [twins[needed] for needed in node.needs])
         copy.nodes.append(twins[node])
-    _added(result, copy)
+    copy.conditions = list(_graph(handle).conditions)
+    put(result, ctypes.c_size_t, _new(copy))
 
 
 def _adds(names: str, kind: int, *types: Any) -> Callable[[Callable[..., Run]], Callable[..., Run]]:
@@ -192,14 +267,21 @@ def _adds(names: str, kind: int, *types: Any) -> Callable[[Callable[..., Run]], 
     def register(work: Callable[..., Run]) -> Callable[..., Run]:
         @entry(names, ADDRESS, HANDLE, ADDRESS, SIZE, *types)
         def add(result: int, graph: int, needed: int, count: int, *parameters: int) -> None:
-            handles = (ctypes.c_size_t * count).from_address(needed) if count else ()
-            node = Node(kind, work(*parameters), map(_node, handles))
-            _graph(graph).nodes.append(node)
-            put(result, ctypes.c_size_t, node.handle)
+            _add(result, graph, needed, count, kind, work(*parameters))
 
         return work
 
     return register
+
+
+def _add(result: int, graph: int, needed: int, count: int, kind: int, run: Run) -> None:
+    """Add a node with this work behind `count` nodes, whose handles are at `needed`, and store its handle."""
+    if graph == _captured:
+        _read_capture()
+    handles = (ctypes.c_size_t * count).from_address(needed) if count else ()
+    node = Node(kind, run, map(_node, handles))
+    _graph(graph).nodes.append(node)
+    put(result, ctypes.c_size_t, node.handle)
 
 
 def _launch(kernel: Kernel, config: launches.Config, values: list[bytes], queue: int) -> None:
@@ -280,13 +362,13 @@ class AllocationParameters(ctypes.Structure):
 @_adds("cudaGraphAddMemAllocNode cuGraphAddMemAllocNode", ALLOCATION, ADDRESS)
 def _allocation(parameters: int) -> Run:
     given = AllocationParameters.from_address(parameters)
-    given.address = memory.allocate_for_graph(given.nbytes)
-    return lambda queue: None
+    address = given.address = graph_memory.allocate(given.nbytes)
+    return lambda queue: graph_memory.made(address)
 
 
 @_adds("cudaGraphAddMemFreeNode cuGraphAddMemFreeNode", RELEASE, ADDRESS)
 def _release(pointer: int) -> Run:
-    return lambda queue: None
+    return lambda queue: graph_memory.released(pointer)
 
 
 @_adds("cudaGraphAddChildGraphNode cuGraphAddChildGraphNode", GRAPH, HANDLE)
@@ -298,6 +380,115 @@ def _child_run(child: int) -> Run:
             each(queue)
 
     return run
+
+
+class ConditionalParameters(ctypes.Structure):
+    """cudaConditionalNodeParams, and the first fields of CUDA_CONDITIONAL_NODE_PARAMS: a condition, and its graphs."""
+
+    _fields_ = [
+        ("handle", ctypes.c_uint64),
+        ("kind", ctypes.c_int32),
+        ("size", ctypes.c_uint32),
+        ("graphs", ctypes.c_size_t),
+    ]
+
+
+_IF, _WHILE, _SWITCH = range(3)  # cudaGraphConditionalNodeType
+_conditions: set[int] = set()  # handles
+_bodies: list[ctypes.Array] = []  # arrays of the handles of nodes' graphs, which programs may read at any time
+
+
+@entry("cudaGraphConditionalHandleCreate", ADDRESS, HANDLE, UINT, UINT)
+def create_condition(result: int, graph: int, value: int, flags: int) -> None:
+    """flags: 1 if each launch of the graph sets the condition to `value`."""
+    owner = _graph(graph)
+    handle = current().allocate(graph_conditions.NBYTES)
+    _conditions.add(handle)
+    _set_conditions([(handle, value)], 0)
+    if flags & 1:
+        owner.conditions.append((handle, value))
+    put(result, ctypes.c_uint64, handle)
+
+
+@entry("cuGraphConditionalHandleCreate", ADDRESS, HANDLE, HANDLE, UINT, UINT)
+def create_condition_by_driver(result: int, graph: int, context: int, value: int, flags: int) -> None:
+    create_condition(result, graph, value, flags)
+
+
+def _set_conditions(values: list[tuple[int, int]], queue: int) -> None:
+    for handle, value in values:
+        current().fill(handle, value, 1, graph_conditions.NBYTES, queue)
+
+
+def _conditional(parameters: int) -> Run:
+    given = ConditionalParameters.from_address(parameters)
+    handle, kind, size = given.handle, given.kind, given.size
+    if handle not in _conditions:
+        raise status.Refused(status.INVALID_VALUE, f"{handle:#x} is no handle of a condition")
+    if not {_IF: 1 <= size <= 2, _WHILE: size == 1, _SWITCH: size >= 1}.get(kind, False):
+        raise status.Refused(status.INVALID_VALUE, f"a conditional node of type {kind} with {size} graphs")
+    bodies = [Graph() for _ in range(size)]
+    _bodies.append((ctypes.c_size_t * size)(*map(_new, bodies)))
+    given.graphs = ctypes.addressof(_bodies[-1])
+
+    def condition(queue: int) -> int:
+        value = ctypes.c_uint32()
+        current().copy(ctypes.addressof(value), handle, graph_conditions.NBYTES, memory.TO_HOST, queue)
+        return value.value
+
+    def body(number: int, queue: int) -> None:
+        if number < size:
+            _set_conditions(bodies[number].conditions, queue)
+            for node in bodies[number].ordered():
+                node.run(queue)
+
+    def run(queue: int) -> None:
+        value = condition(queue)
+        if kind == _WHILE:
+            while condition(queue):
+                body(0, queue)
+        else:
+            body(value if kind == _SWITCH else int(not value), queue)
+
+    return run
+
+
+_PARAMETERS = 16  # offset of a node's own parameters in cudaGraphNodeParams and CUgraphNodeParams
+_WORK: dict[int, Callable[[int], Run]] = {
+    KERNEL: _kernel_run,
+    FILL: _fill_run,
+    HOST: _host_run,
+    GRAPH: lambda parameters: _child_run(ctypes.c_size_t.from_address(parameters).value),
+    EMPTY: lambda parameters: _empty_run(),
+    ALLOCATION: _allocation,
+    RELEASE: lambda parameters: _release(ctypes.c_size_t.from_address(parameters).value),
+    CONDITIONAL: _conditional,
+}
+"""Type of a node -> its work, from the address of its parameters. Copies are described in two ways."""
+
+
+@entry("cudaGraphAddNode", ADDRESS, HANDLE, ADDRESS, ADDRESS, SIZE, ADDRESS)
+def add_node(result: int, graph: int, needed: int, edges: int, count: int, parameters: int) -> None:
+    _add_by_type(result, graph, needed, count, parameters, lambda address: _copy_run(address + _PARAMETERS))
+
+
+@entry("cuGraphAddNode_v2", ADDRESS, HANDLE, ADDRESS, ADDRESS, SIZE, ADDRESS)
+def add_node_by_driver(result: int, graph: int, needed: int, edges: int, count: int, parameters: int) -> None:
+    _add_by_type(
+        result, graph, needed, count, parameters, lambda address: _copy_run_by_driver(address + _PARAMETERS, 0)
+    )
+
+
+def _add_by_type(
+    result: int, graph: int, needed: int, count: int, parameters: int, copy: Callable[[int], Run]
+) -> None:
+    if not parameters:
+        raise status.Refused(status.INVALID_VALUE, "a null pointer for a node's parameters")
+    kind = ctypes.c_int32.from_address(parameters).value
+    work = {**_WORK, COPY: copy}.get(kind)
+    if work is None:
+        raise status.Refused(status.NOT_SUPPORTED, f"nodes of type {kind} (cudaGraphNodeType) are not modelled")
+    _add(result, graph, needed, count, kind, work(parameters + _PARAMETERS))
 
 
 @entry("cudaGraphAddDependencies cuGraphAddDependencies_v2", HANDLE, ADDRESS, ADDRESS, ADDRESS, SIZE)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from nogpu.cuda import graphs, queues
 from nogpu.cuda.backends import WITHIN_DEVICE, current
-from nogpu.cuda.programs import modules, pages, pools, status
+from nogpu.cuda.programs import graph_memory, modules, pages, pools, status
 from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, UINT, constant, entry, ignored, put, store
 from nogpu.errors import Fault
 
@@ -29,22 +29,10 @@ exported: dict[int, tuple[int, int]] = {}
 _managed: set[int] = set()
 
 
-_of_graphs: set[int] = set()
-
-
-def allocate_for_graph(nbytes: int) -> int:
-    """Memory of a node of a graph. It lives as long as the process, since every launch of the graph has it anew, at the
-    same address.
-    """
-    address = current().allocate(nbytes)
-    _of_graphs.add(address)
-    return address
-
-
 def _allocate(pointer: int, nbytes: int, host: bool = False, queue: int | None = None) -> int:
     if queue is not None and graphs.capturing(queue):
-        graphs.submit(lambda: None, queue, graphs.ALLOCATION)
-        address = allocate_for_graph(nbytes)
+        address = graph_memory.allocate(nbytes)
+        graphs.submit(functools.partial(graph_memory.made, address), queue, graphs.ALLOCATION)
         put(pointer, ctypes.c_size_t, address)
         return address
     try:
@@ -60,7 +48,7 @@ def _allocate(pointer: int, nbytes: int, host: bool = False, queue: int | None =
 @entry("cudaMalloc cuMemAlloc_v2", ADDRESS, SIZE, queued="cudaMallocAsync cuMemAllocAsync")
 def allocate(pointer: int, nbytes: int, queue: int | None = None) -> None:
     address = _allocate(pointer, nbytes, queue=queue)
-    if queue is not None and address not in _of_graphs:
+    if queue is not None and not graph_memory.is_graphs(address):
         pools.took(address, nbytes)
 
 
@@ -68,7 +56,7 @@ def allocate(pointer: int, nbytes: int, queue: int | None = None) -> None:
 def allocate_from_pool(pointer: int, nbytes: int, pool: int, queue: int) -> None:
     pools.check(pool)
     address = _allocate(pointer, nbytes, queue=queue)
-    if address not in _of_graphs:
+    if not graph_memory.is_graphs(address):
         pools.took(address, nbytes, pool)
 
 
@@ -93,9 +81,9 @@ def allocate_rows(pointer: int, pitch: int, width: int, height: int, element: in
 
 @entry("cudaFree cudaFreeHost cuMemFree_v2 cuMemFreeHost", ADDRESS, queued="cudaFreeAsync cuMemFreeAsync")
 def free(pointer: int, *queue: int) -> None:
-    if pointer in _of_graphs:
-        if queue and graphs.capturing(*queue):
-            graphs.submit(lambda: None, queue[0], graphs.RELEASE)
+    if graph_memory.is_graphs(pointer):
+        release = functools.partial(graph_memory.released, pointer)
+        graphs.submit(release, *queue, kind=graphs.RELEASE) if queue else release()
         return
     if pointer in exported:
         current().synchronize()

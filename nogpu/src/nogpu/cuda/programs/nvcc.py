@@ -23,7 +23,7 @@ if __name__ == "__main__":  # run as a file, to start fast: the package has to b
     sys.path[0] = str(Path(__file__).resolve().parents[3])
 
 from nogpu import store
-from nogpu.cuda.programs import toolkit
+from nogpu.cuda.programs import missing_libraries, toolkit
 from nogpu.errors import EmulatorError
 from nogpu.hardware.properties import of_process
 
@@ -83,6 +83,9 @@ def rewritten(arguments: list[str]) -> list[str]:
             value = value if equals else next(rest, "")
             if "cudart" not in name:
                 architectures.append(value)
+    missing = missing_libraries.of_options(kept)
+    if missing:
+        raise Usage(missing)
     target = architecture(architectures)
     # nvcc calls the device linker only beside a runtime: without machine code it names what the runtime has to link.
     runtime = "shared" if _may_be_relocatable(kept) else "none"
@@ -175,7 +178,9 @@ def run(command: list[str]) -> int:
     """Run a compiler, or take the object from the cache. Returns the exit code."""
     output = _output(command)
     if output is None:
-        return subprocess.run(command, check=False).returncode
+        done = subprocess.run(command, stderr=subprocess.PIPE, check=False)
+        _tell(command, done.returncode, done.stderr.decode(errors="replace"))
+        return done.returncode
     folder = store.root() / "compiled_objects" / _identity(command, output)
     for entry in sorted(folder.glob("*.sealed")):
         kept = store.read(entry)
@@ -191,6 +196,14 @@ def run(command: list[str]) -> int:
     return _compile(command, output, folder)
 
 
+def _tell(command: list[str], code: int, messages: str) -> None:
+    """Print what a compiler has printed, and which of NVIDIA's libraries it has missed."""
+    sys.stderr.write(messages)
+    missing = missing_libraries.of_messages(messages) if code else None
+    if missing:
+        print(f"{Path(command[0]).name}: {missing}", file=sys.stderr)
+
+
 def _compile(command: list[str], output: Path, folder: Path) -> int:
     """Run a compiler and keep the object it makes, with the contents of the headers that may change."""
     rule = Path(f"{output}.d")
@@ -199,7 +212,7 @@ def _compile(command: list[str], output: Path, folder: Path) -> int:
         command if asked else [*command, "-MD", "-MF", str(rule)], stderr=subprocess.PIPE, check=False
     )
     messages = done.stderr.decode(errors="replace")
-    sys.stderr.write(messages)
+    _tell(command, done.returncode, messages)
     if done.returncode or not rule.exists():
         return done.returncode
     # Headers in these folders are of a version, which the identity has.

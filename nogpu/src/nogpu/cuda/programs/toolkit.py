@@ -5,7 +5,7 @@
     include                 NVIDIA's
     lib64                   libcudart.so and libcuda.so for libraries; libc10_cuda.so, libtorch_cuda.so for torch's link
     lib64/program           libcudart.so for executables
-    lib64, lib64/program    libcublas.so, libcublasLt.so, libcurand.so, libcufft.so, empty: see cuda_headers
+    lib64, lib64/program    libcublas.so, libcublasLt.so, libcurand.so, libcufft.so, libnvrtc.so, empty: see cuda_headers
     lib64, lib64/program    libcudadevrt.a: NVIDIA's, which links of relocatable device code name
     torch                   headers of torch that know the device's tensors
 
@@ -145,7 +145,7 @@ def _files(libraries: tuple[Path, Path], include: Path | None, torch: dict[str, 
         files[f"lib64/{name}"], files[f"lib64/program/{name}"] = linked, program
     for name in ("libc10_cuda.so", "libtorch_cuda.so"):  # linker scripts
         files[f"lib64/{name}"] = "INPUT(-lcudart)\n"
-    for name in ("libcublas.so", "libcublasLt.so", "libcurand.so", "libcufft.so"):
+    for name in ("libcublas.so", "libcublasLt.so", "libcurand.so", "libcufft.so", "libnvrtc.so"):
         files[f"lib64/{name}"] = files[f"lib64/program/{name}"] = "INPUT(-lcudart)\n"
     return files | {f"torch/ATen/core/{name}": text for name, text in torch.items()}
 

@@ -127,6 +127,10 @@ EMULATOR_FUNCTION curandSetPseudoRandomGeneratorSeed(curandGenerator_t generator
     generator->seed = seed, generator->offset = 0;
     return CURAND_STATUS_SUCCESS;
 }
+EMULATOR_FUNCTION curandSetQuasiRandomGeneratorDimensions(curandGenerator_t generator, unsigned int dimensions) {
+    if (!generator) return CURAND_STATUS_NOT_INITIALIZED;
+    return generator->type < CURAND_RNG_QUASI_DEFAULT ? CURAND_STATUS_TYPE_ERROR : CURAND_STATUS_SUCCESS;
+}
 EMULATOR_FUNCTION curandSetGeneratorOffset(curandGenerator_t generator, unsigned long long offset) {
     if (!generator) return CURAND_STATUS_NOT_INITIALIZED;
     generator->offset = offset;
