@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from nogpu.bootstrap.sitecustomize import uncollected
-from nogpu.compiler.python_rows import PythonRows
 from nogpu.errors import EmulatorError
 from nogpu.hardware.store_marks import STORES
 from nogpu.ops import cp_async
@@ -26,20 +25,6 @@ COPY = """
 DONE:
 """
 REFUSED = "reads shared offset 0x400 through the async proxy, which warp 0 of .* has stored"
-
-
-@pytest.fixture
-def rows(monkeypatch):
-    """The opcodes of the Python rows that have run."""
-    called, original = [], PythonRows.run
-
-    def run(self, index, group, mask):
-        if index >= 0:
-            called.append(group.cta.grid.program.entry.instructions[index].opcode)
-        return original(self, index, group, mask)
-
-    monkeypatch.setattr(PythonRows, "run", run)
-    return called
 
 
 @pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])

@@ -13,7 +13,7 @@ from nogpu.hardware.events import Events
 from nogpu.hardware.grid import Grid, cta_index, unravel
 from nogpu.hardware.mbarriers import MBarrier
 from nogpu.hardware.memory import RANK_SHIFT, SHARED_BASE
-from nogpu.hardware.native import Context
+from nogpu.hardware.native import HEARD, TOLD, Context
 from nogpu.hardware.properties import WARP_THREADS
 from nogpu.hardware.setmaxnreg import check_requests
 from nogpu.hardware.shared_memory import SharedMemory
@@ -110,7 +110,7 @@ class Cta:
         context.rank, context.known, context.synced = self.rank, 1 << self.rank, -1
         calls.tell(context)
         context.windows, context.cluster_size = ctypes.addressof(self.cluster.windows), self.cluster.size
-        context.observed = bool(self.grid.observers) or self.cluster.size > 1
+        context.observed = (HEARD if self.grid.observers else 0) | (TOLD if self.cluster.size > 1 else 0)
         return context
 
     def mbarrier(self, offset: int) -> MBarrier:

@@ -147,7 +147,7 @@ struct Context {
     s32 blocked;         // nonzero if the group waits
     s32 queued;          // nonzero if the warp is in the ring
     s32 moved;           // nonzero if Python does not know yet where the group is
-    s32 observed;        // nonzero if somebody hears of the cluster's events, or follows what its warps tell each other
+    s32 observed;        // HEARD if somebody hears of the cluster's events, TOLD if what its warps tell each other counts
     Context *next;       // next warp in the list of the mbarrier `listed`
     Barrier *listed;
     struct Trace *trace; // records of the warp (trace.c), NULL: it is not recorded
@@ -164,6 +164,8 @@ struct Context {
     const struct LaneCopies *copies;  // the cp.async whose Python row runs, if compiled code has found it legal; else NULL
     Parted *parted;      // the warp's groups while compiled code has several, else NULL
 };
+
+enum { HEARD = 1, TOLD = 2 };
 
 // Log of accesses to global or shared memory (sanitizer/access_log.py): each has 2 words, then the lanes' addresses, but
 // only the first of them where the others follow from it.

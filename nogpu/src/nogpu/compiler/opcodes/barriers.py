@@ -40,6 +40,11 @@ def _sync_kernels(code: Assembler, instruction: Instruction, match: re.Match) ->
     code.emit("bar_sync", a=literal_bits(number, "u32"))
 
 
+def _warp_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    members = code.source(instruction.operands[0], "b32")
+    code.emit("bar_warp", a=members.offset, b=int(members.row))
+
+
 BARRIERS = [
     called(
         r"(?P<bar>bar|barrier)(?:\.cta)?\.sync(?P<aligned>\.aligned)?",
@@ -69,7 +74,14 @@ BARRIERS = [
         flow="wait",
         takes="p u32 . .?",
     ),
-    called(r"bar\.warp\.sync", "barriers.wait_warp(g, {m}, {0:v}, {issuer})", writes=0, flow="wait", takes="b32"),
+    called(
+        r"bar\.warp\.sync",
+        "barriers.wait_warp(g, {m}, {0:v}, {issuer})",
+        writes=0,
+        flow="wait",
+        takes="b32",
+        kernels=_warp_kernels,
+    ),
     called(
         r"barrier\.cluster\.arrive(?:\.release|(?P<relaxed>\.relaxed))?(?P<aligned>\.aligned)?",
         "barriers.arrive_cluster(g, {m}, {aligned:b}, {relaxed:b}, {issuer})",
