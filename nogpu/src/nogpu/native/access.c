@@ -569,8 +569,8 @@ static u64 modified(const Access *access, u64 old, u64 b, u64 c, int is_global) 
     }
 }
 
-// atom and red of words in one allocation, or in the CTA's own shared memory, lane after lane. The Python row does those
-// that somebody follows, and those that change nothing.
+// atom and red of words in one allocation, or in the CTA's own shared memory, lane after lane. One that changes nothing
+// has no effect: it may be that of a loop which waits. The Python row does those that somebody follows.
 KERNEL(atomic) {
     const Access *access = (const Access *)op->x;
     const Item *result = &access->items[0];
@@ -602,9 +602,8 @@ KERNEL(atomic) {
         changes |= new != old[l];
         memcpy((u8 *)at[l], &new, width);
     }
-    if (!changes) return to_python(ctx, op);
     if (is_global) global_is_plain(ctx, access, at, mask, low, high, width, 0);  // marks the bytes
-    ctx->progress++;
+    ctx->progress += changes;
     for (int l = 0; l < LANES && result->kind == ROW; l++)
         if (mask >> l & 1) memcpy(ctx->file + result->place + (u64)l * width, &old[l], width);
     return op + 1;

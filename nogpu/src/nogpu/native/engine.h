@@ -66,6 +66,7 @@ typedef struct {
     s64 room;               // places in it, a power of two
     s64 head, count;        // place of the first; warps
     const Op *const *starts;  // by instruction: the first Op of the segment that starts there
+    const u8 *open_points;  // by instruction: nonzero for a reconvergence point at which lanes do not wait; NULL: none
     s64 progress, quiet;    // fields of the same names of Python's machine
     s64 quantum;            // segments of a turn
     s64 ticks, limit;       // turns so far; their number at which compiled code ends
