@@ -372,3 +372,40 @@ def test_the_async_proxy_and_cp_async(kernels):
         launch(body.format("fence.proxy.async;"), aligned(128), aligned(128), kernels=kernels)
         with pytest.raises(EmulatorError, match=rf"reads shared offset {1024 + offset:#x} through the async proxy"):
             launch(body.format(""), aligned(128), aligned(128), kernels=kernels)
+
+
+# Atomics and fences
+
+
+@pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
+@pytest.mark.parametrize("memory", ["global.cas.b32 %r2, [%a0], 7, 1", "shared.max.u32 %r2, [%r10], 0"])
+def test_atomics_that_change_nothing(memory, schedule, rows):
+    out = np.zeros(32, np.uint32)
+    body = "mov.u32 %r10, smem; mov.u32 %r1, 3; st.shared.b32 [%r10], 3;" + f"atom.{memory};" * 5
+    launch(body + store("%r2"), out, schedule=schedule)
+    assert not [opcode for opcode in rows if opcode.startswith("atom")] and np.unique(out).tolist() in ([0], [3])
+
+
+FENCES = ["membar.gl", "membar.cta", "membar.sys", "fence.acq_rel.gpu", "fence.sc.cta"]
+
+
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_fences(cluster, rows):
+    launch("".join(f"{fence};" for fence in FENCES), grid=2, cluster=cluster)
+    assert not rows
+
+
+@pytest.mark.parametrize("fence", ["", *FENCES])
+def test_a_fence_that_makes_an_mbarrier_visible(fence, rows):
+    """Python does those of more than the CTA while there are such mbarriers, so that the others' arrivals are legal."""
+    body = "mov.u32 %r10, smem; mapa.shared::cluster.u32 %r12, %r10, 1; setp.ne.u32 %p1, %tid, 0; @%p1 bra OUT;"
+    body += f"mbarrier.init.shared.b64 [%r10], 1; {fence}; {fence}; OUT:".replace(" ;", "")
+    body += (
+        MEET.replace("arrive", "arrive.relaxed") + "@%p1 bra DONE; mbarrier.arrive.shared::cluster.b64 _, [%r12]; DONE:"
+    )
+    is_wide = fence and not fence.endswith("cta")
+    try:
+        launch(body + MEET, grid=2, cluster=2)
+    except EmulatorError:
+        assert not is_wide
+    assert rows.count(fence) == (4 if is_wide else 0)

@@ -84,7 +84,7 @@ class Cta:
         self.mbarriers: dict[int, MBarrier] = {}  # by offset
         self.register_requests: dict[int, list[int]] = {}  # warp -> counts of its setmaxnreg
         self.register_increases: set[int] = set()  # warps that have executed setmaxnreg.inc
-        self.hidden_barriers: list[MBarrier] = []  # mbarriers with `hidden` set
+        self._hidden_barriers: list[MBarrier] = []
         self._named: dict[int, NamedBarrier] = {}
         self._cta_group: int | None = None  # .cta_group of the tcgen05 instructions so far
         self.allows_dependents = False
@@ -100,6 +100,16 @@ class Cta:
     def label(self) -> str:
         """Name in messages."""
         return f"CTA {self.index}" + (f" of {self.grid.title}" if self.grid.title else "")
+
+    @property
+    def hidden_barriers(self) -> list[MBarrier]:
+        """mbarriers with `hidden` set, which is replaced as a whole."""
+        return self._hidden_barriers
+
+    @hidden_barriers.setter
+    def hidden_barriers(self, barriers: list[MBarrier]) -> None:
+        self._hidden_barriers = barriers
+        self.shared.tell_hidden(bool(barriers))
 
     def _shared_context(self) -> Context:
         """Context with the fields that all warps of the CTA share."""

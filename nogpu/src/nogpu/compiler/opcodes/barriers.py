@@ -45,6 +45,10 @@ def _warp_kernels(code: Assembler, instruction: Instruction, match: re.Match) ->
     code.emit("bar_warp", a=members.offset, b=int(members.row))
 
 
+def _fence_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    code.emit("fence", b=int("cta" not in match.groups()))
+
+
 BARRIERS = [
     called(
         r"(?P<bar>bar|barrier)(?:\.cta)?\.sync(?P<aligned>\.aligned)?",
@@ -99,6 +103,7 @@ BARRIERS = [
         rf"fence{_SEM}?\.(?P<scope>cta|cluster|gpu|sys)|membar\.(?P<level>cta|gl|sys)",
         "fences.thread(g, {scope} or {level})",
         writes=0,
+        kernels=_fence_kernels,
     ),
     ignored(r"fence\.(?:acquire|release)\.sync_restrict::shared::(?:cta|cluster)\.cluster"),
     called(r"fence\.mbarrier_init\.release\.cluster", "fences.mbarrier_init(g)", writes=0),
