@@ -409,3 +409,58 @@ def test_a_fence_that_makes_an_mbarrier_visible(fence, rows):
     except EmulatorError:
         assert not is_wide
     assert rows.count(fence) == (4 if is_wide else 0)
+
+
+# Local memory, and accesses with an order
+
+LOCAL = ".local .align 16 .b8 stack[48]; mov.u32 %r8, stack; and.b32 %r9, %tid, 7; mad.lo.u32 %r9, %r9, 4, %r8;"
+GENERIC = "cvt.u64.u32 %rd5, %r9; cvta.local.u64 %rd5, %rd5;"
+SUM = "add.u32 %r1, %r1, %r2;"
+LOCAL_ACCESSES = {
+    "lanes have their own": "st.local.u32 [%r9], %tid; ld.local.u32 %r2, [%r9];" + SUM,
+    "others read what is their own": "st.local.u32 [%r8+16], %tid; ld.local.u32 %r2, [%r9];" + SUM,
+    "one value": "st.local.u32 [stack+4], 9; ld.local.u32 %r2, [%r9];" + SUM,
+    "a vector": "st.local.v2.u32 [stack+16], {%tid, %r9}; ld.local.v4.u32 {%r2, %r3, %r4, %r5}, [stack+16];" + SUM * 2,
+    "bytes": "st.local.u8 [%r9+3], %tid; ld.local.s16 %r2, [%r9+2];" + SUM,
+    "some lanes": "setp.lt.u32 %p1, %tid, 9; @%p1 st.local.u32 [%r9+4], %tid; @%p1 ld.local.u32 %r2, [%r9+4];" + SUM,
+    "generic": GENERIC + "st.u32 [%rd5], %tid; ld.u32 %r2, [%rd5];" + SUM,
+}
+
+
+@pytest.mark.parametrize("name", LOCAL_ACCESSES)
+def test_local_memory(name, rows):
+    """Each CTA finds its local memory as no CTA has left it. Python's rows have the same results."""
+    body = (
+        LOCAL
+        + "mov.u32 %r1, 0; mov.u32 %r2, 5; ld.local.u32 %r1, [stack+28];"
+        + LOCAL_ACCESSES[name]
+        + "mov.u32 %r3, %ctaid.x;"
+    )
+    body += (
+        "mad.lo.u32 %r3, %r3, 32, %tid; mul.wide.u32 %rd1, %r3, 4; add.s64 %rd1, %a0, %rd1; st.global.u32 [%rd1], %r1;"
+    )
+    found = []
+    for kernels in (True, False):
+        found.append(np.zeros((64, 32), np.uint32))
+        launch(body, found[-1], grid=64, kernels=kernels)
+        assert any(".local" in opcode for opcode in rows) != kernels
+    assert found[0].tolist() == found[1].tolist() and np.unique(found[0], axis=0).shape[0] == 1
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize(
+    "access", ["ld.local.u32 %r1, [%r9+44]", "st.local.u32 [%r9+2], %r1", "st.local.u32 [48], %r1"]
+)
+def test_local_accesses_that_are_refused(access, kernels):
+    with pytest.raises(EmulatorError, match="misaligned, or past 0x30"):
+        launch(LOCAL + f"mov.u32 %r1, 0; {access};", kernels=kernels)
+
+
+@pytest.mark.parametrize("schedule", ["late", "random:1"])
+@pytest.mark.parametrize("order", ["volatile", "relaxed.gpu", "relaxed.sys"])
+def test_ordered_accesses(order, schedule, rows):
+    words = np.arange(32, dtype=np.uint32)
+    body = "mov.u32 %r10, smem; mad.lo.u32 %r14, %tid, 4, %r10; mad.wide.u32 %rd2, %tid, 4, %a0;"
+    body += f"ld.{order}.global.u32 %r1, [%rd2]; st.{order}.shared.u32 [%r14], %r1; ld.{order}.shared.u32 %r2, [%r14];"
+    launch(body + f"add.u32 %r2, %r2, 5; st.{order}.global.u32 [%rd2], %r2;", words, schedule=schedule)
+    assert not rows and words.tolist() == list(range(5, 37))

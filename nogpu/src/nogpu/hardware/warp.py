@@ -174,6 +174,7 @@ class Warp:
         self.local: LocalMemory = LocalMemory(cta.grid.program.local_bytes)
         self.first_group: ActiveGroup = self.groups[0]  # group that stands for the warp in messages
         self.registers: Registers = Registers(cta.grid.program.registers, self.first_group)
+        self.local.tell(self.registers.context)
         self.tensor: TensorUser = TensorUser(self.registers.context)
         self._barriers: dict[int, NamedBarrier] = {}
         self._running: ActiveGroup | None = None  # group that compiled code runs, of several

@@ -164,6 +164,9 @@ struct Context {
     s64 met;             // nonzero if the named barrier for which the group waits is complete
     const struct LaneCopies *copies;  // the cp.async whose Python row runs, if compiled code has found it legal; else NULL
     Parted *parted;      // the warp's groups while compiled code has several, else NULL
+    u8 *local;           // local memory of its lanes, one after another
+    s64 local_bytes;     // of a lane
+    s64 local_is_written;  // nonzero if compiled code has stored to it
 };
 
 enum { HEARD = 1, TOLD = 2 };
