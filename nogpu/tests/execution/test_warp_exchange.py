@@ -8,9 +8,11 @@ from tests.support.small_kernels import launch, store
 
 # Lanes of odd and of even numbers have membermasks of their own in %r10, those of 8 lanes in a row theirs in %r11.
 HEAD = """
-    mul.lo.u32 %r1, %tid, 0x9e3779b1; shr.u32 %r2, %r1, 7; and.b32 %r3, %r2, 3; setp.eq.u32 %p1, %r3, 1; mov.u32 %r30, 7;
+    mul.lo.u32 %r1, %tid, 0x9e3779b1; shr.u32 %r2, %r1, 7; and.b32 %r3, %r2, 3; setp.eq.u32 %p1, %r3, 1;
+    mov.u32 %r30, 7;
     and.b32 %r4, %tid, 1; shl.b32 %r10, 0x55555555, %r4; and.b32 %r4, %tid, 24; shl.b32 %r11, 0xff, %r4;
-    activemask.b32 %r12; setp.ne.u32 %p9, %r30, 7; @%p9 mov.u32 %r12, 1; mov.u32 %r13, 0x1f; mov.u32 %r14, 0x1f; @%p1 mov.u32 %r14, 0x181f; mov.u32 %r20, 0;
+    activemask.b32 %r12; setp.ne.u32 %p9, %r30, 7; @%p9 mov.u32 %r12, 1; mov.u32 %r13, 0x1f;
+    mov.u32 %r14, 0x1f; @%p1 mov.u32 %r14, 0x181f; mov.u32 %r20, 0;
     mul.wide.u32 %rd4, %r3, 65537; setp.lt.u32 %p2, %tid, 8; setp.eq.u32 %p4, %r30, 7; setp.eq.u32 %p5, %tid, 0;
 """
 INSTRUCTIONS = {

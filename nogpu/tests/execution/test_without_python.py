@@ -464,3 +464,22 @@ def test_ordered_accesses(order, schedule, rows):
     body += f"ld.{order}.global.u32 %r1, [%rd2]; st.{order}.shared.u32 [%r14], %r1; ld.{order}.shared.u32 %r2, [%r14];"
     launch(body + f"add.u32 %r2, %r2, 5; st.{order}.global.u32 [%rd2], %r2;", words, schedule=schedule)
     assert not rows and words.tolist() == list(range(5, 37))
+
+
+@pytest.mark.parametrize("stride", [0, 4, 8, 12, -4])
+@pytest.mark.parametrize("value", ["tid", "0x12", "r30"])
+@pytest.mark.parametrize("width", [8, 16, 32, 64])
+def test_stores_of_all_lanes(width, value, stride, rows):
+    """Of a value for each lane or one for all, to places in a row or not; the highest lane is the last to store."""
+    body = f""".reg .b64 %rdtid; mov.u32 %r30, 77; cvt.u64.u32 %rd30, %r30; cvt.u64.u32 %rdtid, %tid;
+        mul.lo.s32 %r9, %tid, {stride * width // 32}; add.s32 %r9, %r9, 1024; cvt.s64.s32 %rd2, %r9;
+        add.s64 %rd2, %a0, %rd2; st.global.b{width} [%rd2], """
+    wide = {"tid": "%rdtid", "r30": "%rd30"} if width == 64 else {"tid": "%tid", "r30": "%r30"}
+    body += wide.get(value, value) + ";"
+    found = []
+    for kernels in (True, False):
+        rows.clear()
+        found.append(np.zeros(2048, np.uint8))
+        launch(body, found[-1], kernels=kernels)
+        assert (len(rows) > 0) != kernels
+    assert found[0].tolist() == found[1].tolist() and found[0].any()

@@ -340,7 +340,14 @@ static int reads_unwritten(const Context *ctx, const Access *access, const u64 *
     return 0;
 }
 
-// Does an access of global memory by all lanes, one row of whole words: a load, or a store to words in a row. Returns 0,
+// A row of 32 words of the one value that a store has for all lanes.
+static void splat(const Context *ctx, const Item *item, u8 *row, int nbytes) {
+    const u8 *from = item->kind == CONSTANT ? (const u8 *)&item->place : ctx->file + item->place;
+    memcpy(row, from, (size_t)nbytes);
+    for (int size = nbytes; size < nbytes * LANES; size *= 2) memcpy(row + size, row, (size_t)size);
+}
+
+// Does an access of global memory by all lanes, a load of one row of whole words or a store of one word each. Returns 0,
 // with nothing done, if it is none or not plain.
 static int full_row(Context *ctx, const Access *access) {
     const u64 *bases = (const u64 *)(ctx->file + access->address);
@@ -355,11 +362,15 @@ static int full_row(Context *ctx, const Access *access) {
         differs |= bases[l] ^ (bases[0] + (u64)l * width);
     }
     if (bits & (width - 1) || low < 0 || high >> TAG_SHIFT) return 0;
-    if (access->is_store && differs) return 0;
     if (!global_is_plain(ctx, access, at, FULL, (u64)low, (u64)high, width, !differs)) return 0;
-    u8 *row = ctx->file + access->items[0].place;
+    u8 *row = ctx->file + access->items[0].place, words[8 * LANES];
     if (access->is_store) {
         ctx->progress++;
+        if (differs) {
+            store_items(ctx, access, at, FULL);
+            return 1;
+        }
+        if (access->items[0].kind != ROW) splat(ctx, &access->items[0], row = words, access->nbytes);
         copy_row((u8 *)low, row, access->nbytes);
     } else if (!differs) {
         copy_row(row, (const u8 *)low, access->nbytes);
@@ -384,7 +395,10 @@ static int is_done(Context *ctx, const Access *access) {
     if (access->space != GLOBAL && access->space != GENERIC) return 0;
     if (access->address_bits != 64 || access->count != 1) return 0;
     if (ctx->log || ctx->uninitialised) return 0;
-    if (access->by_lane) return ctx->mask == FULL && is_plain_row(access) && full_row(ctx, access);
+    if (access->by_lane) {
+        int is_one_row = is_plain_row(access) || (access->is_store && access->items[0].kind != ROW);
+        return ctx->mask == FULL && is_one_row && full_row(ctx, access);
+    }
     return !access->is_store && access->items[0].kind == ONE && one_word(ctx, access);
 }
 
