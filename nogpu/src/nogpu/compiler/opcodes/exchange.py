@@ -127,7 +127,9 @@ def _match_any_kernels(code: Assembler, instruction: Instruction, match: re.Matc
 def _match_all_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
     """Emits the predicate's operation and the mask's, which may replace the value."""
     destination, value, membermask = instruction.operands
-    width, lanes, same = match.group("width"), destination, SINK
+    width = match.group("width")
+    lanes: object = destination
+    same: object = SINK
     if isinstance(destination, Pair):
         lanes, same = destination.first, destination.second
     source = code.source(value, f"b{width}")
