@@ -77,14 +77,10 @@ def test_the_results_are_those_of_python(name, members, clamp, rows):
     found = _run(body, True)
     used = [opcode for opcode in rows if not opcode.startswith("vote.sync.ballot")]
     assert found == _run(body, False)
-    assert (
-        isinstance(found, list) or "does not take part" in found or "must be the same" in found or "diverged" in found
-    )
-    one = text.replace("mov.u32 %r20, %r3; ", "").partition(".")[0] in ONE_MEMBERMASK and members[:4] in (
-        "%r10",
-        "%r11",
-    )
-    assert not used or one or isinstance(found, str) or members == "-1 "  # the last waits for the other lanes
+    refusals = ("does not take part", "must be the same", "diverged", "hangs")
+    assert isinstance(found, list) or any(refusal in found for refusal in refusals)
+    is_one = any(f"{opcode}." in text for opcode in ONE_MEMBERMASK) and members.strip() in ("%r10", "%r11")
+    assert not used or isinstance(found, str) or is_one
     assert rows, "kernels=False has Python execute it"
 
 
