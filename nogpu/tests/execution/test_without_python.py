@@ -470,7 +470,7 @@ def test_ordered_accesses(order, schedule, rows):
 @pytest.mark.parametrize("value", ["tid", "0x12", "r30"])
 @pytest.mark.parametrize("width", [8, 16, 32, 64])
 def test_stores_of_all_lanes(width, value, stride, rows):
-    """Of a value for each lane or one for all, to places in a row or not; the highest lane is the last to store."""
+    """The value may be each lane's own or one for all, the places in a row or not; the highest lane stores last."""
     body = f""".reg .b64 %rdtid; mov.u32 %r30, 77; cvt.u64.u32 %rd30, %r30; cvt.u64.u32 %rdtid, %tid;
         mul.lo.s32 %r9, %tid, {stride * width // 32}; add.s32 %r9, %r9, 1024; cvt.s64.s32 %rd2, %r9;
         add.s64 %rd2, %a0, %rd2; st.global.b{width} [%rd2], """
