@@ -14,3 +14,17 @@ def pythons(monkeypatch):
         original = getattr(owner, name)
         monkeypatch.setattr(owner, name, lambda *a, original=original: (counted.append(1), original(*a))[1])
     return counted
+
+
+@pytest.fixture
+def rows(monkeypatch):
+    """The opcodes of the Python rows that have run."""
+    called, original = [], PythonRows.run
+
+    def run(self, index, group, mask):
+        if index >= 0:
+            called.append(group.cta.grid.program.entry.instructions[index].opcode)
+        return original(self, index, group, mask)
+
+    monkeypatch.setattr(PythonRows, "run", run)
+    return called

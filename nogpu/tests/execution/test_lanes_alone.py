@@ -60,3 +60,27 @@ def test_each_lane_has_its_own_registers_in_other_translations(name, options):
     out = np.zeros((CTAS, THREADS), np.uint32)
     launch(HEAD + BODIES[name] + STORE, out, grid=CTAS, threads=THREADS, **options)
     assert np.unique(out).tolist() == [1]
+
+
+SPIN = "{at}: atom.global.cas.b32 %r4, [%a0], 0, 1; setp.ne.u32 %p1, %r4, 0; @%p1 bra {at};"
+COUNT = """membar.gl; ld.volatile.global.u32 %r5, [%a0+4]; add.u32 %r5, %r5, 1; st.volatile.global.u32 [%a0+4], %r5;
+    membar.gl; atom.global.exch.b32 %r6, [%a0], 0;"""
+LOCKS = {
+    "a loop until the lock is taken": SPIN.format(at="A") + COUNT,
+    "a branch around what the lock guards": f"""A: atom.global.cas.b32 %r4, [%a0], 0, 1; setp.ne.u32 %p1, %r4, 0;
+        @%p1 bra B; {COUNT} bra C; B: bra.uni A; C:""",
+    "a loop until all are done": f"""mov.u32 %r7, 0; A: atom.global.cas.b32 %r4, [%a0], 0, 1; setp.ne.u32 %p1, %r4, 0;
+        @%p1 bra B; {COUNT} mov.u32 %r7, 1; B: setp.eq.u32 %p2, %r7, 0; @%p2 bra A;""",
+    "two locks in turn": SPIN.format(at="A") + COUNT + SPIN.format(at="B") + "atom.global.exch.b32 %r6, [%a0], 0;",
+}
+
+
+@pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
+@pytest.mark.parametrize("ctas,threads", [(1, 64), (3, 64), (1, 1024), (50, 64)])
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_lock_of_many_warps_soon_changes_hands(name, ctas, threads, schedule):
+    """Each thread costs some hundred warp instructions, those that spin meanwhile included."""
+    words = np.zeros(4, np.uint32)
+    limit = 1000 * ctas * threads + 20000
+    launch(LOCKS[name], words, grid=ctas, threads=threads, schedule=schedule, max_instructions=limit)
+    assert words[:2].tolist() == [0, ctas * threads]

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from nogpu.bootstrap.sitecustomize import uncollected
-from nogpu.compiler.python_rows import PythonRows
 from nogpu.errors import EmulatorError
 from nogpu.hardware.store_marks import STORES
 from nogpu.ops import cp_async
@@ -26,20 +25,6 @@ COPY = """
 DONE:
 """
 REFUSED = "reads shared offset 0x400 through the async proxy, which warp 0 of .* has stored"
-
-
-@pytest.fixture
-def rows(monkeypatch):
-    """The opcodes of the Python rows that have run."""
-    called, original = [], PythonRows.run
-
-    def run(self, index, group, mask):
-        if index >= 0:
-            called.append(group.cta.grid.program.entry.instructions[index].opcode)
-        return original(self, index, group, mask)
-
-    monkeypatch.setattr(PythonRows, "run", run)
-    return called
 
 
 @pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
@@ -387,3 +372,114 @@ def test_the_async_proxy_and_cp_async(kernels):
         launch(body.format("fence.proxy.async;"), aligned(128), aligned(128), kernels=kernels)
         with pytest.raises(EmulatorError, match=rf"reads shared offset {1024 + offset:#x} through the async proxy"):
             launch(body.format(""), aligned(128), aligned(128), kernels=kernels)
+
+
+# Atomics and fences
+
+
+@pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
+@pytest.mark.parametrize("memory", ["global.cas.b32 %r2, [%a0], 7, 1", "shared.max.u32 %r2, [%r10], 0"])
+def test_atomics_that_change_nothing(memory, schedule, rows):
+    out = np.zeros(32, np.uint32)
+    body = "mov.u32 %r10, smem; mov.u32 %r1, 3; st.shared.b32 [%r10], 3;" + f"atom.{memory};" * 5
+    launch(body + store("%r2"), out, schedule=schedule)
+    assert not [opcode for opcode in rows if opcode.startswith("atom")] and np.unique(out).tolist() in ([0], [3])
+
+
+FENCES = ["membar.gl", "membar.cta", "membar.sys", "fence.acq_rel.gpu", "fence.sc.cta"]
+
+
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_fences(cluster, rows):
+    launch("".join(f"{fence};" for fence in FENCES), grid=2, cluster=cluster)
+    assert not rows
+
+
+@pytest.mark.parametrize("fence", ["", *FENCES])
+def test_a_fence_that_makes_an_mbarrier_visible(fence, rows):
+    """Python does those of more than the CTA while there are such mbarriers, so that the others' arrivals are legal."""
+    body = "mov.u32 %r10, smem; mapa.shared::cluster.u32 %r12, %r10, 1; setp.ne.u32 %p1, %tid, 0; @%p1 bra OUT;"
+    body += f"mbarrier.init.shared.b64 [%r10], 1; {fence}; {fence}; OUT:".replace(" ;", "")
+    body += (
+        MEET.replace("arrive", "arrive.relaxed") + "@%p1 bra DONE; mbarrier.arrive.shared::cluster.b64 _, [%r12]; DONE:"
+    )
+    is_wide = fence and not fence.endswith("cta")
+    try:
+        launch(body + MEET, grid=2, cluster=2)
+    except EmulatorError:
+        assert not is_wide
+    assert rows.count(fence) == (4 if is_wide else 0)
+
+
+# Local memory, and accesses with an order
+
+LOCAL = ".local .align 16 .b8 stack[48]; mov.u32 %r8, stack; and.b32 %r9, %tid, 7; mad.lo.u32 %r9, %r9, 4, %r8;"
+GENERIC = "cvt.u64.u32 %rd5, %r9; cvta.local.u64 %rd5, %rd5;"
+SUM = "add.u32 %r1, %r1, %r2;"
+LOCAL_ACCESSES = {
+    "lanes have their own": "st.local.u32 [%r9], %tid; ld.local.u32 %r2, [%r9];" + SUM,
+    "others read what is their own": "st.local.u32 [%r8+16], %tid; ld.local.u32 %r2, [%r9];" + SUM,
+    "one value": "st.local.u32 [stack+4], 9; ld.local.u32 %r2, [%r9];" + SUM,
+    "a vector": "st.local.v2.u32 [stack+16], {%tid, %r9}; ld.local.v4.u32 {%r2, %r3, %r4, %r5}, [stack+16];" + SUM * 2,
+    "bytes": "st.local.u8 [%r9+3], %tid; ld.local.s16 %r2, [%r9+2];" + SUM,
+    "some lanes": "setp.lt.u32 %p1, %tid, 9; @%p1 st.local.u32 [%r9+4], %tid; @%p1 ld.local.u32 %r2, [%r9+4];" + SUM,
+    "generic": GENERIC + "st.u32 [%rd5], %tid; ld.u32 %r2, [%rd5];" + SUM,
+}
+
+
+@pytest.mark.parametrize("name", LOCAL_ACCESSES)
+def test_local_memory(name, rows):
+    """Each CTA finds its local memory as no CTA has left it. Python's rows have the same results."""
+    body = (
+        LOCAL
+        + "mov.u32 %r1, 0; mov.u32 %r2, 5; ld.local.u32 %r1, [stack+28];"
+        + LOCAL_ACCESSES[name]
+        + "mov.u32 %r3, %ctaid.x;"
+    )
+    body += (
+        "mad.lo.u32 %r3, %r3, 32, %tid; mul.wide.u32 %rd1, %r3, 4; add.s64 %rd1, %a0, %rd1; st.global.u32 [%rd1], %r1;"
+    )
+    found = []
+    for kernels in (True, False):
+        found.append(np.zeros((64, 32), np.uint32))
+        launch(body, found[-1], grid=64, kernels=kernels)
+        assert any(".local" in opcode for opcode in rows) != kernels
+    assert found[0].tolist() == found[1].tolist() and np.unique(found[0], axis=0).shape[0] == 1
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize(
+    "access", ["ld.local.u32 %r1, [%r9+44]", "st.local.u32 [%r9+2], %r1", "st.local.u32 [48], %r1"]
+)
+def test_local_accesses_that_are_refused(access, kernels):
+    with pytest.raises(EmulatorError, match="misaligned, or past 0x30"):
+        launch(LOCAL + f"mov.u32 %r1, 0; {access};", kernels=kernels)
+
+
+@pytest.mark.parametrize("schedule", ["late", "random:1"])
+@pytest.mark.parametrize("order", ["volatile", "relaxed.gpu", "relaxed.sys"])
+def test_ordered_accesses(order, schedule, rows):
+    words = np.arange(32, dtype=np.uint32)
+    body = "mov.u32 %r10, smem; mad.lo.u32 %r14, %tid, 4, %r10; mad.wide.u32 %rd2, %tid, 4, %a0;"
+    body += f"ld.{order}.global.u32 %r1, [%rd2]; st.{order}.shared.u32 [%r14], %r1; ld.{order}.shared.u32 %r2, [%r14];"
+    launch(body + f"add.u32 %r2, %r2, 5; st.{order}.global.u32 [%rd2], %r2;", words, schedule=schedule)
+    assert not rows and words.tolist() == list(range(5, 37))
+
+
+@pytest.mark.parametrize("stride", [0, 4, 8, 12, -4])
+@pytest.mark.parametrize("value", ["tid", "0x12", "r30"])
+@pytest.mark.parametrize("width", [8, 16, 32, 64])
+def test_stores_of_all_lanes(width, value, stride, rows):
+    """The value may be each lane's own or one for all, the places in a row or not; the highest lane stores last."""
+    body = f""".reg .b64 %rdtid; mov.u32 %r30, 77; cvt.u64.u32 %rd30, %r30; cvt.u64.u32 %rdtid, %tid;
+        mul.lo.s32 %r9, %tid, {stride * width // 32}; add.s32 %r9, %r9, 1024; cvt.s64.s32 %rd2, %r9;
+        add.s64 %rd2, %a0, %rd2; st.global.b{width} [%rd2], """
+    wide = {"tid": "%rdtid", "r30": "%rd30"} if width == 64 else {"tid": "%tid", "r30": "%r30"}
+    body += wide.get(value, value) + ";"
+    found = []
+    for kernels in (True, False):
+        rows.clear()
+        found.append(np.zeros(2048, np.uint8))
+        launch(body, found[-1], kernels=kernels)
+        assert (len(rows) > 0) != kernels
+    assert found[0].tolist() == found[1].tolist() and found[0].any()

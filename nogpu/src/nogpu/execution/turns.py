@@ -56,14 +56,18 @@ class Turns:
 
     def change_program(self, grid: Grid) -> None:
         """Makes the warps go on with their grid's new program."""
-        self._state.starts = grid.program.starts.ctypes.data
+        self._use(grid)
         for warp in self._warps.values():
             if warp.groups:
                 warp.offer()
 
+    def _use(self, grid: Grid) -> None:
+        self._state.starts = grid.program.starts.ctypes.data
+        self._state.open_points = None if grid.open_points is None else grid.open_points.ctypes.data
+
     def join(self, cluster: Cluster, keep: Callable[[], KeptCta | None] | None) -> None:
         """Adds the warps of a new cluster, which can all run. keep: lets compiled code keep the cluster's one CTA."""
-        self._state.starts = cluster.grid.program.starts.ctypes.data
+        self._use(cluster.grid)
         for warp in cluster.warps:
             self._warps[warp.registers.context_address] = warp
             warp.registers.context.turns = self.address

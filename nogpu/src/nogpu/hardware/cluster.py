@@ -13,7 +13,7 @@ from nogpu.hardware.events import Events
 from nogpu.hardware.grid import Grid, cta_index, unravel
 from nogpu.hardware.mbarriers import MBarrier
 from nogpu.hardware.memory import RANK_SHIFT, SHARED_BASE
-from nogpu.hardware.native import Context
+from nogpu.hardware.native import HEARD, TOLD, Context
 from nogpu.hardware.properties import WARP_THREADS
 from nogpu.hardware.setmaxnreg import check_requests
 from nogpu.hardware.shared_memory import SharedMemory
@@ -84,7 +84,7 @@ class Cta:
         self.mbarriers: dict[int, MBarrier] = {}  # by offset
         self.register_requests: dict[int, list[int]] = {}  # warp -> counts of its setmaxnreg
         self.register_increases: set[int] = set()  # warps that have executed setmaxnreg.inc
-        self.hidden_barriers: list[MBarrier] = []  # mbarriers with `hidden` set
+        self._hidden_barriers: list[MBarrier] = []
         self._named: dict[int, NamedBarrier] = {}
         self._cta_group: int | None = None  # .cta_group of the tcgen05 instructions so far
         self.allows_dependents = False
@@ -101,6 +101,16 @@ class Cta:
         """Name in messages."""
         return f"CTA {self.index}" + (f" of {self.grid.title}" if self.grid.title else "")
 
+    @property
+    def hidden_barriers(self) -> list[MBarrier]:
+        """mbarriers with `hidden` set, which is replaced as a whole."""
+        return self._hidden_barriers
+
+    @hidden_barriers.setter
+    def hidden_barriers(self, barriers: list[MBarrier]) -> None:
+        self._hidden_barriers = barriers
+        self.shared.tell_hidden(bool(barriers))
+
     def _shared_context(self) -> Context:
         """Context with the fields that all warps of the CTA share."""
         shared, calls, context = self.shared, self.grid.program.calls, Context()
@@ -110,7 +120,7 @@ class Cta:
         context.rank, context.known, context.synced = self.rank, 1 << self.rank, -1
         calls.tell(context)
         context.windows, context.cluster_size = ctypes.addressof(self.cluster.windows), self.cluster.size
-        context.observed = bool(self.grid.observers) or self.cluster.size > 1
+        context.observed = (HEARD if self.grid.observers else 0) | (TOLD if self.cluster.size > 1 else 0)
         return context
 
     def mbarrier(self, offset: int) -> MBarrier:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from nogpu.hardware.barriers import wake
 from nogpu.hardware.mbarriers import MBarrier
 from nogpu.hardware.native import AllocationTable
@@ -12,8 +14,6 @@ from nogpu.hardware.warp import ActiveGroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    import numpy as np
 
     from nogpu.hardware.cluster import Cluster
     from nogpu.hardware.counters import LaunchCounters
@@ -50,6 +50,8 @@ class Grid:
         self.multiplies = True  # False if accumulators of tcgen05.mma stay as they are
         self.shares_work = False  # clusters that take over others' work get equal turns: all that fit are resident
         self.allocation_table: AllocationTable | None = None  # for compiled code
+        # uint8 by instruction: 1 for reconvergence points at which lanes do not wait; None while the grid has none.
+        self.open_points: np.ndarray | None = None
         self.clusters: Dim3 = (
             config.grid[0] // config.cluster[0],
             config.grid[1] // config.cluster[1],
@@ -96,6 +98,7 @@ class Grid:
         if old.by_lane is None:
             return
         self.program, moves = old.by_lane()
+        self.open_points = np.zeros(len(self.program.starts), np.uint8)
         self.program.printing_schedule = old.printing_schedule
         for cluster in clusters:
             if cluster.grid is self:

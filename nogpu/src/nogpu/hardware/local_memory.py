@@ -8,6 +8,7 @@ import numpy as np
 
 from nogpu.arithmetic.lanes import UINTS, lane_list
 from nogpu.errors import Fault
+from nogpu.hardware.native import Context
 
 Observer = Callable[[str, list[tuple[int, int]], int], None]
 """observer(kind, places, nbytes): lanes are about to load or store `nbytes` bytes each. places: (lane, offset)."""
@@ -23,6 +24,10 @@ class LocalMemory:
     def __init__(self, size: int):
         self.data = np.full((32, size), 0xFF, np.uint8)
         self.observer: Observer | None = None
+
+    def tell(self, context: Context) -> None:
+        """Gives compiled code the memory."""
+        context.local, context.local_bytes = self.data.ctypes.data, self.data.shape[1]
 
     def _places(self, mask: int, address: np.ndarray, width: int) -> list[tuple[int, int]]:
         places = []

@@ -17,6 +17,7 @@ ALIGNMENT = 64  # bytes, of a register file and of the rows in it
 LANES, WARPS = headers.constants("native/engine.h", "LANES", "WARPS")
 FAULT, WAITS = headers.constants("native/engine.h", "FAULT", "WAITS")  # results of a turn
 LEAVE, LEAVE_SOME, SPLIT = headers.constants("native/engine.h", "LEAVE", "LEAVE_SOME", "SPLIT")  # Context.action
+HEARD, TOLD = headers.constants("native/engine.h", "HEARD", "TOLD")  # bits of Context.observed
 (UNINITIALISED,) = headers.constants("native/engine.h", "UNINITIALISED")
 ANYTHING = 1  # Context.waited of a group that waits for no mbarrier
 PARITIES = ("parity 0", "parity 1")  # texts of the phase that a group waits for

@@ -111,6 +111,9 @@ class ActiveGroup:
             if point.parent is not None and point.parent.pc == point.pc:
                 merged.reconverge()
             return
+        opened = self.grid.open_points
+        if point is not None and point.arrived and opened is not None and opened[point.pc]:
+            self.warp.let_go(point)
 
     def leave(self, lanes: int) -> int:
         """Handles the exit of lanes. Returns DONE: the group ends, or `leave_some` lets its other lanes continue."""
@@ -171,6 +174,7 @@ class Warp:
         self.local: LocalMemory = LocalMemory(cta.grid.program.local_bytes)
         self.first_group: ActiveGroup = self.groups[0]  # group that stands for the warp in messages
         self.registers: Registers = Registers(cta.grid.program.registers, self.first_group)
+        self.local.tell(self.registers.context)
         self.tensor: TensorUser = TensorUser(self.registers.context)
         self._barriers: dict[int, NamedBarrier] = {}
         self._running: ActiveGroup | None = None  # group that compiled code runs, of several
@@ -250,16 +254,26 @@ class Warp:
         return [point for point in points if point.arrived]
 
     def part(self) -> bool:
-        """Lets lanes that wait for others at a reconvergence point go on alone. Returns False if there are none."""
-        found = self.waited_at()
+        """Lets lanes that wait for others at a reconvergence point go on alone. Returns False if there are none.
+
+        If the others can run, they spin: no lane waits there any more, since they may spin again, for lanes that wait.
+        """
+        found, opened = self.waited_at(), self.cta.grid.open_points
         for point in found:
-            lanes, point.arrived, pc = point.arrived, 0, point.pc
-            point.expected &= ~lanes
-            while (outer := point.parent) is not None and outer.pc == pc:
-                outer.expected &= ~lanes
-                point = outer
-            self.groups.append(ActiveGroup(self, lanes, pc, outer))
+            if opened is not None and any(not group.blocked for group in self.groups):
+                opened[point.pc] = 1
+            self.let_go(point)
         return bool(found)
+
+    def let_go(self, point: ReconvergencePoint) -> None:
+        """Lets lanes that wait at a reconvergence point go on alone, ahead of the others."""
+        lanes, point.arrived, pc = point.arrived, 0, point.pc
+        point.expected &= ~lanes
+        while (outer := point.parent) is not None and outer.pc == pc:
+            outer.expected &= ~lanes
+            point = outer
+        self._preferred = ActiveGroup(self, lanes, pc, outer)
+        self.groups.append(self._preferred)
 
     def change_program(self, moves: Sequence[Move]) -> None:
         """Makes the warp go on with its grid's new program. moves: of its registers. Loads and stores of tensor memory

@@ -1,4 +1,4 @@
-// Loads, stores and atomics of global and shared memory, with their checks.
+// Loads, stores and atomics of global and shared memory, and loads and stores of local memory, with their checks.
 //
 // An access that is plain and proven legal is done here: all lanes in one live allocation or in the shared memory of one
 // CTA, their own or one that the warp knows to have started, aligned, clear of live mbarriers, watched by nobody. For any
@@ -7,11 +7,11 @@
 #include "copies.h"
 #include "numbers.h"
 
-enum { GLOBAL, SHARED, CLUSTER, GENERIC };
+enum { GLOBAL, SHARED, CLUSTER, GENERIC, LOCAL };
 #define UNWRITTEN 0x7fb1a5edu  // value of hardware/memory.py
 enum { NOTHING, ROW, ONE, CONSTANT };  // kinds of items
 enum { MOST_ITEMS = 8 };
-enum { ADD = 1, ADD_F32, MIN, MAX, AND, OR, XOR, EXCH, CAS, INC, DEC };  // operations
+enum { ORDERED = -1, ADD = 1, ADD_F32, MIN, MAX, AND, OR, XOR, EXCH, CAS, INC, DEC };  // operations
 
 typedef struct {
     s32 kind, width;     // width: bits of the register
@@ -25,7 +25,7 @@ typedef struct {
     s32 uniform;         // nonzero for one access by the whole warp
     s32 address_bits, nbytes, count, is_signed;
     s32 address;         // slot; -1: the displacement is the address
-    s32 operation;       // of atom or red
+    s32 operation;       // of atom or red; ORDERED for a volatile ld or st, or one with an order
     s64 displacement;
     Item items[MOST_ITEMS];
 } Access;
@@ -340,7 +340,14 @@ static int reads_unwritten(const Context *ctx, const Access *access, const u64 *
     return 0;
 }
 
-// Does an access of global memory by all lanes, one row of whole words: a load, or a store to words in a row. Returns 0,
+// A row of 32 words of the one value that a store has for all lanes.
+static void splat(const Context *ctx, const Item *item, u8 *row, int nbytes) {
+    const u8 *from = item->kind == CONSTANT ? (const u8 *)&item->place : ctx->file + item->place;
+    memcpy(row, from, (size_t)nbytes);
+    for (int size = nbytes; size < nbytes * LANES; size *= 2) memcpy(row + size, row, (size_t)size);
+}
+
+// Does an access of global memory by all lanes, a load of one row of whole words or a store of one word each. Returns 0,
 // with nothing done, if it is none or not plain.
 static int full_row(Context *ctx, const Access *access) {
     const u64 *bases = (const u64 *)(ctx->file + access->address);
@@ -355,11 +362,15 @@ static int full_row(Context *ctx, const Access *access) {
         differs |= bases[l] ^ (bases[0] + (u64)l * width);
     }
     if (bits & (width - 1) || low < 0 || high >> TAG_SHIFT) return 0;
-    if (access->is_store && differs) return 0;
     if (!global_is_plain(ctx, access, at, FULL, (u64)low, (u64)high, width, !differs)) return 0;
-    u8 *row = ctx->file + access->items[0].place;
+    u8 *row = ctx->file + access->items[0].place, words[8 * LANES];
     if (access->is_store) {
         ctx->progress++;
+        if (differs) {
+            store_items(ctx, access, at, FULL);
+            return 1;
+        }
+        if (access->items[0].kind != ROW) splat(ctx, &access->items[0], row = words, access->nbytes);
         copy_row((u8 *)low, row, access->nbytes);
     } else if (!differs) {
         copy_row(row, (const u8 *)low, access->nbytes);
@@ -381,22 +392,49 @@ static int one_word(Context *ctx, const Access *access) {
 
 // Does one of the most frequent accesses, which nobody follows. Returns 0, with nothing done, if it is none of them.
 static int is_done(Context *ctx, const Access *access) {
-    if (access->space == SHARED || access->space == CLUSTER || access->address_bits != 64 || access->count != 1) return 0;
+    if (access->space != GLOBAL && access->space != GENERIC) return 0;
+    if (access->address_bits != 64 || access->count != 1) return 0;
     if (ctx->log || ctx->uninitialised) return 0;
-    if (access->by_lane) return ctx->mask == FULL && is_plain_row(access) && full_row(ctx, access);
+    if (access->by_lane) {
+        int is_one_row = is_plain_row(access) || (access->is_store && access->items[0].kind != ROW);
+        return ctx->mask == FULL && is_one_row && full_row(ctx, access);
+    }
     return !access->is_store && access->items[0].kind == ONE && one_word(ctx, access);
+}
+
+// Does a load or store of local memory, at offsets, unless its Python row has to.
+static const Op *access_local(Context *ctx, const Op *op, u64 *at, u64 width) {
+    const Access *access = (const Access *)op->x;
+    u64 refused = ctx->observed & HEARD, size = (u64)ctx->local_bytes;
+    for (int l = 0; l < LANES; l++) {
+        u64 offset = (u32)at[l];
+        refused |= (offset & (width - 1) || offset + width > size) & (ctx->mask >> l & 1);
+        at[l] = (u64)ctx->local + (u64)l * size + offset;
+    }
+    if (refused) return to_python(ctx, op);
+    if (access->is_store) {
+        ctx->local_is_written = 1;
+        store_items(ctx, access, at, ctx->mask);
+    } else {
+        load_items(ctx, access, at, ctx->mask);
+    }
+    return op + 1;
 }
 
 KERNEL(access) {
     const Access *access = (const Access *)op->x;
+    if (access->operation == ORDERED && ctx->observed) return to_python(ctx, op);
     if (is_done(ctx, access)) return op + 1;
     u32 mask = ctx->mask;
     u64 at[LANES], width = (u64)(access->nbytes * access->count), low, high, bits;
     addresses(ctx, access, at);
+    if (access->space == LOCAL) return access_local(ctx, op, at, width);
     u64 run = is_run(ctx, access, at, width);
     if (run) low = bits = at[0], high = at[LANES - 1];
     else span(at, access->by_lane ? mask : 1, &low, &high, &bits);
     int is_global = access->space == GLOBAL || (access->space == GENERIC && !(high >> TAG_SHIFT));
+    if (access->space == GENERIC && low >> TAG_SHIFT == LOCAL_TAG && high >> TAG_SHIFT == LOCAL_TAG)
+        return access_local(ctx, op, at, width);
     if (access->space == GENERIC && low >> TAG_SHIFT == SHARED_TAG && high >> TAG_SHIFT == SHARED_TAG) {
         low = (u32)low, high = (u32)high;
         for (int l = 0; l < LANES; l++) at[l] = (u32)at[l];
@@ -569,8 +607,8 @@ static u64 modified(const Access *access, u64 old, u64 b, u64 c, int is_global) 
     }
 }
 
-// atom and red of words in one allocation, or in the CTA's own shared memory, lane after lane. The Python row does those
-// that somebody follows, and those that change nothing.
+// atom and red of words in one allocation, or in the CTA's own shared memory, lane after lane. One that changes nothing
+// has no effect: it may be that of a loop which waits. The Python row does those that somebody follows.
 KERNEL(atomic) {
     const Access *access = (const Access *)op->x;
     const Item *result = &access->items[0];
@@ -602,9 +640,8 @@ KERNEL(atomic) {
         changes |= new != old[l];
         memcpy((u8 *)at[l], &new, width);
     }
-    if (!changes) return to_python(ctx, op);
     if (is_global) global_is_plain(ctx, access, at, mask, low, high, width, 0);  // marks the bytes
-    ctx->progress++;
+    ctx->progress += changes;
     for (int l = 0; l < LANES && result->kind == ROW; l++)
         if (mask >> l & 1) memcpy(ctx->file + result->place + (u64)l * width, &old[l], width);
     return op + 1;

@@ -2,7 +2,13 @@
 //
 // For another CTA's barrier or a broken rule the instruction's Python row is called.
 
-#include "engine.h"
+#include "copies.h"
+
+// A fence of threads, with b of more than the CTA: it makes mbarriers visible to others.
+KERNEL(fence) {
+    if (ctx->observed & HEARD || (op->b && ctx->windows[ctx->rank]->hides)) return to_python(ctx, op);
+    return op + 1;
+}
 
 enum { COUNT_LIMIT = (1 << 20) - 1 };
 

@@ -34,6 +34,7 @@ typedef struct Window {
     s64 closed;          // nonzero if the CTA has exited
     s64 watched;         // nonzero if threads' accesses are reported, so that Python performs them
     StoreMarks *marked;  // marks of threads' stores, NULL: none
+    s64 hides;           // nonzero if the CTA has mbarriers whose initialisation somebody may not see
 } Window;
 
 // An allocation of global memory, and the traffic to or from it.

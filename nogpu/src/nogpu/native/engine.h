@@ -66,6 +66,7 @@ typedef struct {
     s64 room;               // places in it, a power of two
     s64 head, count;        // place of the first; warps
     const Op *const *starts;  // by instruction: the first Op of the segment that starts there
+    const u8 *open_points;  // by instruction: nonzero for a reconvergence point at which lanes do not wait; NULL: none
     s64 progress, quiet;    // fields of the same names of Python's machine
     s64 quantum;            // segments of a turn
     s64 ticks, limit;       // turns so far; their number at which compiled code ends
@@ -147,7 +148,7 @@ struct Context {
     s32 blocked;         // nonzero if the group waits
     s32 queued;          // nonzero if the warp is in the ring
     s32 moved;           // nonzero if Python does not know yet where the group is
-    s32 observed;        // nonzero if somebody hears of the cluster's events, or follows what its warps tell each other
+    s32 observed;        // HEARD if somebody hears of the cluster's events, TOLD if what its warps tell each other counts
     Context *next;       // next warp in the list of the mbarrier `listed`
     Barrier *listed;
     struct Trace *trace; // records of the warp (trace.c), NULL: it is not recorded
@@ -163,7 +164,12 @@ struct Context {
     s64 met;             // nonzero if the named barrier for which the group waits is complete
     const struct LaneCopies *copies;  // the cp.async whose Python row runs, if compiled code has found it legal; else NULL
     Parted *parted;      // the warp's groups while compiled code has several, else NULL
+    u8 *local;           // local memory of its lanes, one after another
+    s64 local_bytes;     // of a lane
+    s64 local_is_written;  // nonzero if compiled code has stored to it
 };
+
+enum { HEARD = 1, TOLD = 2 };
 
 // Log of accesses to global or shared memory (sanitizer/access_log.py): each has 2 words, then the lanes' addresses, but
 // only the first of them where the others follow from it.

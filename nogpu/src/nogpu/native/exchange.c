@@ -4,36 +4,107 @@
 
 enum { UP, DOWN, BUTTERFLY, INDEX };
 
-// shfl.sync of a row; opcodes/exchange.py packs it.
-typedef struct {
-    s32 mode, source, target, holds;  // mode; slots; `holds`: slot of the predicate, or -1
-    s32 by_lane, clamp;               // by_lane: every lane names a lane of its own
+// The active lanes among `left` that name the same membermask as the first of them, which becomes `members`. row: the
+// membermasks, or the one of all lanes.
+static u32 next_party(u32 left, const u32 *row, int by_lane, u32 *members) {
+    u32 party = 0;
+    *members = row[by_lane ? __builtin_ctz(left) : 0];
+    if (!by_lane) return left;
+    for (int l = 0; l < LANES; l++) party |= (u32)(row[l] == *members) << l;
+    return party & left;
+}
+
+// Returns 1 if the active lanes of each membermask are its live ones.
+static int are_parties(const Context *ctx, const u32 *row, int by_lane) {
     u32 members;
-    s32 lane;                         // slot
+    for (u32 left = ctx->mask, party; left; left &= ~party) {
+        party = next_party(left, row, by_lane, &members);
+        if (party & ~members || members & ctx->live & ~party) return 0;
+    }
+    return 1;
+}
+
+// bar.warp.sync of membermask a, with b a row, where nobody has to wait.
+KERNEL(bar_warp) {
+    if (ctx->waited || ctx->observed & HEARD || !are_parties(ctx, AT(u32, a), op->b)) return to_python(ctx, op);
+    return op + 1;
+}
+
+// Has the next operation, whose membermask is x, executed by the lanes of each membermask a, with b a row, one party after
+// another.
+KERNEL(by_membermask) {
+    u32 all = ctx->mask, members;
+    const u32 *row = AT(u32, a);
+    if (!are_parties(ctx, row, op->b)) {
+        s32 answer = answer_of(ctx, op->pc);
+        return answer ? ends(ctx, op, answer) : op + 2;
+    }
+    Op one = op[1];
+    if (op->b) one.flags |= KEEPS;
+    for (u32 left = all; left; left &= ~ctx->mask) {
+        ctx->mask = next_party(left, row, op->b, &members);
+        one.x = members;
+        one.run(ctx, &one);
+    }
+    ctx->mask = all;
+    return op + 2;
+}
+
+enum { BY_LANE_A = 1, BY_LANE_B = 2, BY_LANE_C = 4, BY_LANE_MEMBERS = 8 };
+
+// shfl.sync; opcodes/exchange.py packs it.
+typedef struct {
+    s32 mode, target, holds;          // mode; slots of the results, or -1
+    s32 a, b, c, members;             // slots
+    u32 rows;                         // bits BY_LANE_A to BY_LANE_MEMBERS, set if the operand is a row, not one value
 } Shuffle;
+
+// The lane that a lane reads. Returns whether it is in range.
+static inline u32 source_lane(s32 mode, s32 l, s32 b, s32 c, s32 *source) {
+    s32 clamp = c & 31, segment = c >> 8 & 31, lowest = l & segment, highest = lowest | (clamp & ~segment);
+    s32 from = mode == UP          ? l - b
+               : mode == DOWN      ? l + b
+               : mode == BUTTERFLY ? (l ^ b)
+                                   : (lowest | (b & ~segment));
+    int in_range = mode == UP ? from >= highest : from <= highest;
+    *source = in_range ? from & 31 : l;
+    return (u32)in_range;
+}
+
+// Returns 1 if each active lane reads an active lane of its own membermask.
+static int reads_members(const Context *ctx, const Shuffle *shuffle, const s32 *lanes) {
+    const u32 *row = (const u32 *)(ctx->file + shuffle->members);
+    int by_lane = (shuffle->rows & BY_LANE_MEMBERS) != 0;
+    if (!are_parties(ctx, row, by_lane)) return 0;
+    for (int l = 0; l < LANES; l++)
+        if (ctx->mask >> l & 1 && (!(ctx->mask >> lanes[l] & 1) || (by_lane && row[lanes[l]] != row[l]))) return 0;
+    return 1;
+}
 
 KERNEL(shuffle) {
     const Shuffle *shuffle = (const Shuffle *)op->x;
-    if (ctx->mask != FULL || shuffle->members != FULL) return to_python(ctx, op);
-    s32 lanes[LANES], in_range[LANES];
-    s32 clamp = shuffle->clamp & 31, segment = shuffle->clamp >> 8 & 31;
-    const u32 *row = (const u32 *)(ctx->file + shuffle->lane);
-    for (int l = 0; l < LANES; l++) {
-        s32 b = (s32)row[shuffle->by_lane ? l : 0] & 31;
-        s32 lowest = l & segment, highest = lowest | (clamp & ~segment);
-        s32 from = shuffle->mode == UP          ? l - b
-                   : shuffle->mode == DOWN      ? l + b
-                   : shuffle->mode == BUTTERFLY ? (l ^ b)
-                                                : (lowest | (b & ~segment));
-        in_range[l] = shuffle->mode == UP ? from >= highest : from <= highest;
-        lanes[l] = in_range[l] ? from : l;
+    const u32 *a = (const u32 *)(ctx->file + shuffle->a), *b = (const u32 *)(ctx->file + shuffle->b);
+    const u32 *c = (const u32 *)(ctx->file + shuffle->c);
+    u32 rows = shuffle->rows, mask = ctx->mask, result[LANES], holds = 0, in_range[LANES];
+    s32 lanes[LANES];
+    for (int l = 0; l < LANES; l++)
+        in_range[l] = source_lane(
+            shuffle->mode, l, (s32)b[rows & BY_LANE_B ? l : 0] & 31, (s32)c[rows & BY_LANE_C ? l : 0], &lanes[l]
+        );
+    int is_whole = mask == FULL && !(rows & BY_LANE_MEMBERS) && *(const u32 *)(ctx->file + shuffle->members) == FULL;
+    if (!is_whole && !reads_members(ctx, shuffle, lanes)) return to_python(ctx, op);
+    for (int l = 0; l < LANES; l++) result[l] = a[rows & BY_LANE_A ? lanes[l] : 0];
+    for (int l = 0; l < LANES; l++) holds |= in_range[l] << l;
+    if (shuffle->target >= 0) {
+        u32 *target = (u32 *)(ctx->file + shuffle->target);
+        if (mask == FULL) memcpy(target, result, sizeof result);
+        else
+            for (int l = 0; l < LANES; l++) target[l] = mask >> l & 1 ? result[l] : target[l];
     }
-    const u32 *source = (const u32 *)(ctx->file + shuffle->source);
-    u32 result[LANES], holds = 0;
-    for (int l = 0; l < LANES; l++) result[l] = source[lanes[l] & 31];
-    for (int l = 0; l < LANES; l++) holds |= (u32)in_range[l] << l;
-    memcpy(ctx->file + shuffle->target, result, sizeof result);
-    if (shuffle->holds >= 0) memcpy(ctx->file + shuffle->holds, &holds, 4);
+    if (shuffle->holds >= 0) {
+        u32 *bits = (u32 *)(ctx->file + shuffle->holds);
+        *bits = (holds & mask) | (*bits & ~mask);
+    }
     return op + 1;
 }
 
@@ -86,6 +157,40 @@ REDUCTION(max_s32, s32, INT32_MIN, x > y ? x : y)
 REDUCTION(and_u32, u32, FULL, x & y)
 REDUCTION(or_u32, u32, 0, x | y)
 REDUCTION(xor_u32, u32, 0, x ^ y)
+
+// match.sync; x: membermask. any: the lanes that hold the same value; all and same: those of all, and whether they do.
+#define MATCH(T, BITS)                                                                                             \
+    KERNEL(match_any_##BITS) {                                                                                     \
+        if (!are_members(ctx, (u32)op->x)) return to_python(ctx, op);                                              \
+        SOURCE(T, a, 0, LANES)                                                                                     \
+        u32 r[LANES];                                                                                              \
+        for (int l = 0; l < LANES; l++) {                                                                          \
+            u32 same = 0;                                                                                          \
+            for (int k = 0; k < LANES; k++) same |= (u32)(a[k] == a[l]) << k;                                      \
+            r[l] = same & ctx->mask;                                                                               \
+        }                                                                                                          \
+        COMMIT_ROW(r);                                                                                             \
+        return op + 1;                                                                                             \
+    }                                                                                                              \
+    static int all_match_##BITS(const Context *ctx, const Op *op) {                                                \
+        SOURCE(T, a, 0, LANES)                                                                                     \
+        T first = a[__builtin_ctz(ctx->mask)];                                                                     \
+        u32 differs = 0;                                                                                           \
+        for (int l = 0; l < LANES; l++) differs |= (u32)(a[l] != first) << l;                                      \
+        return !(differs & ctx->mask);                                                                             \
+    }                                                                                                              \
+    KERNEL(match_all_##BITS) {                                                                                     \
+        if (!are_members(ctx, (u32)op->x)) return to_python(ctx, op);                                              \
+        write_word(ctx, op, all_match_##BITS(ctx, op) ? ctx->mask : 0);                                            \
+        return op + 1;                                                                                             \
+    }                                                                                                              \
+    KERNEL(match_same_##BITS) {                                                                                    \
+        if (!are_members(ctx, (u32)op->x)) return to_python(ctx, op);                                              \
+        write_truth(ctx, op, all_match_##BITS(ctx, op));                                                           \
+        return op + 1;                                                                                             \
+    }
+MATCH(u32, 32)
+MATCH(u64, 64)
 
 KERNEL(activemask) { write_word(ctx, op, ctx->mask); return op + 1; }
 

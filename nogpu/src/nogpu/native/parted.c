@@ -2,10 +2,16 @@
 
 #include "engine.h"
 
+// Returns 1 if the group has ended its turn at a branch whose sides wait for each other.
+static int parts(const Context *ctx) {
+    const u8 *opened = ctx->turns->open_points;
+    return ctx->result == DONE && ctx->action == SPLIT && !(opened && ctx->join >= 0 && opened[ctx->join]);
+}
+
 // Returns 1 if compiled code parts the group of the warp at the branch that has ended its turn. Python does where somebody
 // follows the warp, or where the group has not come from the warp's start together.
 int can_part(const Context *ctx) {
-    if (ctx->result != DONE || ctx->action != SPLIT || ctx->quantum <= 0) return 0;
+    if (!parts(ctx) || ctx->quantum <= 0) return 0;
     return ctx->stop < 0 && !ctx->waited && !ctx->observed && !ctx->log && !ctx->shared_log && !ctx->trace;
 }
 
@@ -79,7 +85,7 @@ s32 run_parted(Context *ctx) {
         s32 result = run_ops(ctx, ctx->turns->starts[parted->pcs[group]]);
         if (!ctx->parted || ctx->waited || ctx->quantum <= 0) return -1;
         if (result == ctx->stop) reconverge(parted, group);
-        else if (result == DONE && ctx->action == SPLIT) part(parted, ctx);
+        else if (parts(ctx)) part(parted, ctx);
         else return -1;
     }
     ctx->parted = 0;

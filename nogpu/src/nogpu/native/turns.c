@@ -124,6 +124,7 @@ static int starts_next(Turns *turns, KeptCta *cta) {
     for (s64 w = 0; w < cta->warps; w++) {
         Context *ctx = cta->all[w], fresh = cta->contexts[w];
         cta->issued += ctx->issued;
+        if (ctx->local_is_written) memset(ctx->local, 0xff, (size_t)(LANES * ctx->local_bytes));
         fresh.allocations = ctx->allocations;
         fresh.allocation_count = ctx->allocation_count;
         fresh.recent = ctx->recent;

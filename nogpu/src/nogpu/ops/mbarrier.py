@@ -85,7 +85,7 @@ def init(g: ActiveGroup, mask: int, address: Operand, count: Operand, issuer: Is
                 existing = None
         barrier = existing or MBarrier(f"mbarrier at shared offset {offset:#x} of {cta.label}", expected, cta, issuer)
         if barrier.hidden is None:
-            cta.hidden_barriers.append(barrier)
+            cta.hidden_barriers = [*cta.hidden_barriers, barrier]
         barrier.hidden, barrier.time = "all", g.cta.machine.progress
         cta.cluster.events.initialised(barrier, g.warp, lanes)
         if existing is None:
@@ -109,7 +109,7 @@ def _remove(cta: Cta, offset: int) -> None:
     barrier, loads = cta.mbarriers.pop(offset), cta.machine.loads
     cta.shared.remove_barrier(offset, loads is not None and loads.forget_barrier(barrier))
     if barrier.hidden is not None:
-        cta.hidden_barriers.remove(barrier)
+        cta.hidden_barriers = [other for other in cta.hidden_barriers if other is not barrier]
 
 
 def _targets(g: ActiveGroup, mask: int, space: str | None, address: Operand) -> list[tuple[MBarrier, int]]:

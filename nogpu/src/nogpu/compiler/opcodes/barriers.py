@@ -40,6 +40,15 @@ def _sync_kernels(code: Assembler, instruction: Instruction, match: re.Match) ->
     code.emit("bar_sync", a=literal_bits(number, "u32"))
 
 
+def _warp_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    members = code.source(instruction.operands[0], "b32")
+    code.emit("bar_warp", a=members.offset, b=int(members.row))
+
+
+def _fence_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    code.emit("fence", b=int("cta" not in match.groups()))
+
+
 BARRIERS = [
     called(
         r"(?P<bar>bar|barrier)(?:\.cta)?\.sync(?P<aligned>\.aligned)?",
@@ -69,7 +78,14 @@ BARRIERS = [
         flow="wait",
         takes="p u32 . .?",
     ),
-    called(r"bar\.warp\.sync", "barriers.wait_warp(g, {m}, {0:v}, {issuer})", writes=0, flow="wait", takes="b32"),
+    called(
+        r"bar\.warp\.sync",
+        "barriers.wait_warp(g, {m}, {0:v}, {issuer})",
+        writes=0,
+        flow="wait",
+        takes="b32",
+        kernels=_warp_kernels,
+    ),
     called(
         r"barrier\.cluster\.arrive(?:\.release|(?P<relaxed>\.relaxed))?(?P<aligned>\.aligned)?",
         "barriers.arrive_cluster(g, {m}, {aligned:b}, {relaxed:b}, {issuer})",
@@ -87,6 +103,7 @@ BARRIERS = [
         rf"fence{_SEM}?\.(?P<scope>cta|cluster|gpu|sys)|membar\.(?P<level>cta|gl|sys)",
         "fences.thread(g, {scope} or {level})",
         writes=0,
+        kernels=_fence_kernels,
     ),
     ignored(r"fence\.(?:acquire|release)\.sync_restrict::shared::(?:cta|cluster)\.cluster"),
     called(r"fence\.mbarrier_init\.release\.cluster", "fences.mbarrier_init(g)", writes=0),

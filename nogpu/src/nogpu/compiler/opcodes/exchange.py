@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 
 from nogpu import headers
 from nogpu.compiler.code import Code
@@ -68,31 +70,36 @@ def _shuffle(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 
 def _shuffle_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
-    destination, a, b, c, membermask = instruction.operands
+    destination, *operands = instruction.operands
     target, holds = (destination.first, destination.second) if isinstance(destination, Pair) else (destination, SINK)
-    if not isinstance(c, Immediate) or not isinstance(membermask, Immediate) or code.guarded:
-        raise Unsupported
     if code.kind == "uniform":
-        source, lane = code.source(a, "b32"), code.source(b, "b32")
-        members = literal_bits(membermask, "b32")
-        code.shared_result("broadcast", destination, source, lane.offset, x=members)
+        source, lane = code.source(operands[0], "b32"), code.source(operands[1], "b32")
+        _by_members(code, operands[3], lambda x: code.shared_result("broadcast", destination, source, lane.offset, x=x))
         return
-    places = [code.slots[x.name].offset for x in (a, target, holds) if isinstance(x, Register) and code.is_row(x)]
-    if len(places) < 3 - (holds == SINK):
-        raise Unsupported
-    if holds == SINK:
-        places.append(-1)
-    lane = code.source(b, "b32")
-    members, mode = literal_bits(membermask, "b32"), _MODES.index(match.group("mode"))
-    clamp = literal_bits(c, "b32") & 0x1F1F
-    code.emit_described("shuffle", _SHUFFLE.pack(mode, *places, lane.row, clamp, members, lane.offset))
+    results = []
+    for result in (target, holds):
+        if result != SINK and not code.is_row(result):
+            raise Unsupported
+        results.append(code.slots[result.name].offset if isinstance(result, Register) else -1)
+    sources = [code.source(operand, "b32") for operand in operands]
+    rows = sum(source.row << i for i, source in enumerate(sources))
+    places = *results, *(source.offset for source in sources)
+    code.emit_described("shuffle", _SHUFFLE.pack(_MODES.index(match.group("mode")), *places, rows))
 
 
-def _members(membermask: object) -> int:
-    """The value of a membermask. Raises Unsupported unless it is a literal."""
-    if not isinstance(membermask, Immediate):
+def _by_members(code: Assembler, membermask: object, emit: Callable[[int], None], of_lanes: bool = True) -> None:
+    """Emits an operation whose x is the membermask, by a function of x.
+
+    of_lanes: whether lanes may have membermasks of their own. Raises Unsupported where they may not and do.
+    """
+    if isinstance(membermask, Immediate):
+        emit(literal_bits(membermask, "b32"))
+        return
+    members = code.source(membermask, "b32")
+    if members.row and not of_lanes:
         raise Unsupported
-    return literal_bits(membermask, "b32")
+    code.emit("by_membermask", a=members.offset, b=int(members.row))
+    emit(0)
 
 
 def _elect_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
@@ -102,22 +109,41 @@ def _elect_kernels(code: Assembler, instruction: Instruction, match: re.Match) -
     keeps, slot = code.guarded, code.temporary(1, row=True).offset
     if isinstance(holds, Register):
         keeps, slot = keeps or holds.name in code.flow.merged, code.slots[holds.name].offset
-    code.shared_result("elect", leader, b=int(keeps), c=slot, x=_members(membermask))
+    _by_members(code, membermask, lambda x: code.shared_result("elect", leader, b=int(keeps), c=slot, x=x), False)
 
 
 def _vote_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
     destination, predicate, membermask = instruction.operands
-    held, members = code.source(predicate, "pred"), _members(membermask)
-    code.shared_result(f"vote_{match.group('mode')}", destination, held, x=members)
+    held, kernel = code.source(predicate, "pred"), f"vote_{match.group('mode')}"
+    _by_members(code, membermask, lambda x: code.shared_result(kernel, destination, held, x=x))
+
+
+def _match_any_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    destination, value, membermask = instruction.operands
+    kernel, source = f"match_any_{match.group('width')}", code.source(value, f"b{match.group('width')}")
+    _by_members(code, membermask, lambda x: code.operation(kernel, destination, [source], x), False)
+
+
+def _match_all_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    """Emits the predicate's operation and the mask's, which may replace the value."""
+    destination, value, membermask = instruction.operands
+    width = match.group("width")
+    lanes: object = destination
+    same: object = SINK
+    if isinstance(destination, Pair):
+        lanes, same = destination.first, destination.second
+    source = code.source(value, f"b{width}")
+    for name, result in (("same", same), ("all", lanes)):
+        kernel = f"match_{name}_{width}"
+        _by_members(code, membermask, partial(code.shared_result, kernel, result, source, 0, 0), False)
 
 
 def _reduce_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
     destination, value, membermask = instruction.operands
     operation, type_name = match.group("op"), match.group("type")
     signed = type_name == "s32" and operation in ("min", "max")
-    source, members = code.source(value, type_name), _members(membermask)
-    kernel = f"redux_{operation}_{'s32' if signed else 'u32'}"
-    code.shared_result(kernel, destination, source, x=members)
+    source, kernel = code.source(value, type_name), f"redux_{operation}_{'s32' if signed else 'u32'}"
+    _by_members(code, membermask, lambda x: code.shared_result(kernel, destination, source, x=x))
 
 
 def _active_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
@@ -147,6 +173,7 @@ ROWS: list[Row] = [
         r"match\.any\.sync\.b(?P<width>32|64)",
         "exchange.match_any(g, {m}, {1:v}, {width}, {2:i})",
         kind=always_lanes,
+        kernels=_match_any_kernels,
         takes="b32 b{width} b32",
     ),
     called(
@@ -154,6 +181,7 @@ ROWS: list[Row] = [
         "exchange.match_all(g, {m}, {1:v}, {width}, {2:i})",
         parts=True,
         kind=always_uniform,
+        kernels=_match_all_kernels,
         takes="b32|p b{width} b32",
     ),
     called(

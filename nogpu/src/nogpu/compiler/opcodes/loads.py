@@ -173,16 +173,17 @@ def _load(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 
 def _kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
-    """Emits the kernel of a weak access. Its modifiers are legal: the call, written before, has checked them."""
+    """Emits the kernel of an access. Its modifiers are legal: the call, written before, has checked them."""
     store = match.group("name") == "st"
     parts = match.group("modifiers")[1:].split(".")
     found = {kind: part for part in parts for kind, names in _CLASSES[match.group("name")].items() if part in names}
     address, items = instruction.operands[0 if store else 1], instruction.operands[1 if store else 0]
     items = items_of(items)
     declared = found.get("space", "generic")
-    if found.get("order", "weak") != "weak" or (store and SINK in items):
+    if store and SINK in items:
         raise Unsupported
-    access(code, store, _SPACES.get(declared, declared), address, items, found["type"])
+    ordered = found.get("order", "weak") != "weak"
+    access(code, store, _SPACES.get(declared, declared), address, items, found["type"], ordered)
 
 
 def _load_kind(instruction: Instruction, writes: int, kind_of: KindOf) -> str:

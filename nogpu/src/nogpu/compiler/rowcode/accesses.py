@@ -10,7 +10,10 @@ from nogpu.ptx.ir import SINK, Address, Immediate, Register
 from nogpu.ptx.literals import literal_bits
 from nogpu.ptx.types import type_width
 
-SPACES = {"global": 0, "shared": 1, "shared::cluster": 2, "generic": 3}  # in the order of native/access.c
+# In the order of native/access.c. Local memory has no atomics.
+_PLACES = {"global": 0, "shared": 1, "shared::cluster": 2, "generic": 3, "local": 4}
+SPACES = {space: number for space, number in _PLACES.items() if space != "local"}
+(_ORDERED,) = headers.constants("native/access.c", "ORDERED")
 (_MOST_ITEMS,) = headers.constants("native/access.c", "MOST_ITEMS")
 NOTHING, ROW, ONE, CONSTANT = headers.constants("native/access.c", "NOTHING", "ROW", "ONE", "CONSTANT")
 _OPERATIONS = dict(
@@ -25,9 +28,13 @@ _ACCESS, _MATRICES, _CP_ASYNC = (headers.packer("native/access.c", name) for nam
 _NO_ITEM = NOTHING, 0, 0
 
 
-def access(code: Assembler, store: bool, space: str, address: Address, items: tuple, type_name: str) -> None:
-    """Emits ld or st of items to or from `space`. Raises Unsupported for spaces without a kernel."""
-    if space not in SPACES:
+def access(
+    code: Assembler, store: bool, space: str, address: Address, items: tuple, type_name: str, ordered: bool
+) -> None:
+    """Emits ld or st of items to or from `space`. ordered: whether it is volatile or has an order. Raises Unsupported
+    for spaces without a kernel.
+    """
+    if space not in _PLACES:
         raise Unsupported
     slot, displacement, by_lane = code.address(address)
     width = type_width(type_name)
@@ -36,9 +43,10 @@ def access(code: Assembler, store: bool, space: str, address: Address, items: tu
         raise Unsupported
     base = address.base
     bits = base.width if isinstance(base, Register) else 64
-    uniform = space != "generic" and not by_lane and all(kind != ROW for kind, *_ in described)
+    uniform = space not in ("generic", "local") and not by_lane and all(kind != ROW for kind, *_ in described)
     signed = type_name[0] == "s"
-    head = (SPACES[space], store, by_lane, uniform, bits, width // 8, len(items), signed, slot, 0)
+    kind = _ORDERED if ordered else 0
+    head = (_PLACES[space], store, by_lane, uniform, bits, width // 8, len(items), signed, slot, kind)
     described += [_NO_ITEM] * (_MOST_ITEMS - len(items))
     code.emit_described("access", _ACCESS.pack(*map(int, head), displacement, *chain.from_iterable(described)))
 
