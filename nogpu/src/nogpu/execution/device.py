@@ -27,6 +27,7 @@ from nogpu import notes
 from nogpu.compiler import translate
 from nogpu.errors import EmulatorError, readable
 from nogpu.execution import settings, status
+from nogpu.execution.kept_ctas import Seats
 from nogpu.execution.launch import Launch, Recording, Sanitizer
 from nogpu.execution.meter import MAX_INSTRUCTIONS
 from nogpu.execution.repeats import Repeats
@@ -118,6 +119,7 @@ class Device:
         """Launches that are known to change nothing, which do not run again. None: every launch runs."""
         self._counters: list[LaunchCounters] = []
         self._cluster_seconds: dict[int, float] = {}
+        self._seats = Seats()
         self._chain: list[Launch] = []
         self._kept: list[object] = []
         self._workspace = np.zeros(WORKSPACE_BYTES, np.uint8)
@@ -246,6 +248,7 @@ class Device:
                 self.max_instructions,
                 self.progress or shown,
                 self._cluster_seconds,
+                self._seats,
             )
             for launch in chain:
                 launch.program.printing_schedule = chain[0].schedules[0]
