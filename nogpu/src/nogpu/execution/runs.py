@@ -144,6 +144,7 @@ class Runner:
             ran = self.execute(chain, schedule, Meter(tally, 0, self._reporter(chain, [tally])))
             for launch, run in zip(chain, ran):
                 self._end(launch, [run], [run])
+                run.traffic.give_back()
             return [run.counters for run in ran]
         runs = self._run_apart(chain, shares)
         found = []
