@@ -544,8 +544,7 @@ def test_marks_of_stores_are_of_one_launch(monkeypatch):
     monkeypatch.setattr(runs, "SPLIT_SECONDS", 0.0)
     device, kernel, out = Device(), entry(ADD), np.zeros(4 * 64, np.uint32)
     device.memory.register(out.ctypes.data, out.nbytes)
-    for workers, bias in ((1, 0), (1, 7), (2, 9), (1, 3), (2, 5)):
-        device.workers = workers
+    for device.workers, bias in ((1, 0), (1, 7), (2, 9), (1, 3), (2, 5)):
         device.launch(kernel, config(4, 64), [u64(out.ctypes.data), bias.to_bytes(4, "little")])
         assert np.array_equal(out, np.arange(4 * 64) + bias)
     assert {each.stored_bytes for each in device.counters()} == {out.nbytes}

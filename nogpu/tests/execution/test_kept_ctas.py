@@ -244,7 +244,10 @@ def test_a_launch_in_the_place_of_another_sees_the_live_allocations(launches):
 
 def test_a_run_in_the_place_of_another_can_be_stopped(launches):
     kernel = entry(
-        HEAD + "cvt.u32.u64 %r5, %a1; L: sub.u32 %r5, %r5, 1; setp.ne.u32 %p1, %r5, 0; @%p1 bra L;" + STORE.format("%r3"), 2
+        HEAD
+        + "cvt.u32.u64 %r5, %a1; L: sub.u32 %r5, %r5, 1; setp.ne.u32 %p1, %r5, 0; @%p1 bra L;"
+        + STORE.format("%r3"),
+        2,
     )
     launches.device.max_instructions = 1_000_000
     for word in (5, 5, 10**7, 5):
