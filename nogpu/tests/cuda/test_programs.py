@@ -319,6 +319,7 @@ def test_which_threads_reach_device_memory(tmp_path):
     assert done.stdout == f"6\nhost memory again\n{'key' if has_keys else 'no key'}\n"
     assert "byte 4 of the device memory cudaMalloc(1048576)" in done.stderr and done.returncode == -signal.SIGSEGV
 
+
 SEVEN = """
 #include <cstdio>
 __global__ void seven(int *p) { *p = 7; }

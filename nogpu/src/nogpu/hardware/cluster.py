@@ -263,7 +263,7 @@ class Cluster:
         cta.sm = self.sms[0].index = self._sm(0)
 
     def move(self, machine: Machine, grid: Grid, number: int) -> None:
-        """Makes a cluster of one CTA, to which nothing has happened yet, one of a grid of the same program and shape."""
+        """Makes a cluster of one CTA, to which nothing has happened yet, one of a grid of equal program and shape."""
         self.machine = self.barrier.machine = machine
         self.grid = grid
         (cta,) = self.ctas
