@@ -308,6 +308,49 @@ def test_the_host_cannot_reach_device_memory(tmp_path):
     assert done.returncode == -signal.SIGSEGV and "SIGSEGV" in done.stderr.splitlines()[-1]
 
 
+THREADS = r"""
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+__global__ void twice(float *p) { p[threadIdx.x] *= 2; }
+int main() {
+    float *a, found[32] = {1, 2, 3};
+    cudaMalloc(&a, 1 << 20);
+    cudaMemcpy(a, found, sizeof found, cudaMemcpyHostToDevice);
+    std::thread([&] { twice<<<1, 32>>>(a); cudaDeviceSynchronize(); }).join();
+    cudaMemcpy(found, a, sizeof found, cudaMemcpyDeviceToHost);
+    printf("%g\n", found[2]);
+    void *places[64];
+    for (auto &place : places) cudaMalloc(&place, 4096);
+    for (auto &place : places) cudaFree(place);
+    for (auto &place : places) memset(place = malloc(8192), 1, 8192);
+    puts("host memory again");
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    char line[400];
+    size_t first, end, key = 0;
+    for (bool is_here = false; fgets(line, sizeof line, maps);) {
+        if (sscanf(line, "%zx-%zx ", &first, &end) == 2) is_here = first <= (size_t)a && (size_t)a < end;
+        if (is_here) sscanf(line, "ProtectionKey: %zu", &key);
+    }
+    puts(key ? "key" : "no key");
+    fflush(stdout);
+    std::thread([&] { found[0] = a[1]; }).join();
+}
+"""
+
+
+@needs_nvcc
+def test_which_threads_reach_device_memory(tmp_path):
+    """Those inside of entry points do; host memory in the place of device memory is no one's."""
+    source = tmp_path / "threads.cu"
+    source.write_text(THREADS)
+    done = run("check", source)
+    has_keys = " pku " in Path("/proc/cpuinfo").read_text()
+    assert done.stdout == f"6\nhost memory again\n{'key' if has_keys else 'no key'}\n"
+    assert "byte 4 of the device memory cudaMalloc(1048576)" in done.stderr and done.returncode == -signal.SIGSEGV
+
+
 SEVEN = """
 #include <cstdio>
 __global__ void seven(int *p) { *p = 7; }

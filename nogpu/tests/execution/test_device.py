@@ -537,3 +537,14 @@ def test_atomics_of_compiled_code_count_as_stores():
     device.memory.register(words.ctypes.data, words.nbytes)
     device.launch(entry(COUNT), config(3, 32), [u64(words.ctypes.data)])
     assert words.tolist() == [96, 0] and device.counters()[0].stored_bytes == 4 * 96
+
+
+def test_marks_of_stores_are_of_one_launch(monkeypatch):
+    """Two workers each give back what their CTAs have stored, not what an earlier launch has."""
+    monkeypatch.setattr(runs, "SPLIT_SECONDS", 0.0)
+    device, kernel, out = Device(), entry(ADD), np.zeros(4 * 64, np.uint32)
+    device.memory.register(out.ctypes.data, out.nbytes)
+    for device.workers, bias in ((1, 0), (1, 7), (2, 9), (1, 3), (2, 5)):
+        device.launch(kernel, config(4, 64), [u64(out.ctypes.data), bias.to_bytes(4, "little")])
+        assert np.array_equal(out, np.arange(4 * 64) + bias)
+    assert {each.stored_bytes for each in device.counters()} == {out.nbytes}

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 from nogpu.errors import EmulatorError
-from nogpu.execution.kept_ctas import KeptCta
-from tests.support.small_kernels import launch
+from nogpu.execution.device import Device
+from nogpu.execution.kept_ctas import SEATS, KeptCta
+from nogpu.hardware.cluster import Cluster
+from nogpu.hardware.properties import LaunchConfig
+from tests.support.small_kernels import entry, launch
 
 THREADS = 64
 HEAD = f"""
@@ -121,8 +124,142 @@ def test_what_compiled_code_kept_is_forgotten(monkeypatch):
 
     def spied(self):
         take_over(self)
-        taken.extend(warp.registers.context.cta for warp in self._cluster.warps)
+        taken.extend(warp.registers.context.cta for warp in self.cluster.warps)
 
     monkeypatch.setattr(KeptCta, "take_over", spied)
     run("atom.shared.add.f64 %rd5, [%r10+1024], %rd6;" + STORE.format("%r3"), 4)
     assert len(taken) >= 4 and not any(taken)
+
+
+class Launches:
+    """A device with results, on which kernels are launched, and how many clusters have been made for them."""
+
+    def __init__(self, monkeypatch, schedule="late"):
+        self.device, self.out = Device((schedule,)), np.zeros((2, 300, THREADS), np.uint32)
+        for out in self.out:
+            self.device.memory.register(out.ctypes.data, out.nbytes)
+        self.made, made = 0, Cluster.__init__
+
+        def counted(*arguments):
+            self.made += 1
+            made(*arguments)
+
+        monkeypatch.setattr(Cluster, "__init__", counted)
+
+    def __call__(self, kernel, grid, place=0, word=0, threads=THREADS, shared=4096):
+        """uint32[grid, THREADS]: the results of a launch, into a place of `out` that was zero. word: parameter a1."""
+        out = self.out[place]
+        out[:] = 0
+        config = LaunchConfig((grid, 1, 1), (threads, 1, 1), dynamic_shared_bytes=shared)
+        values = [out.ctypes.data.to_bytes(8, "little"), word.to_bytes(8, "little")]
+        self.device.launch(kernel, config, values)
+        return out[:grid]
+
+
+@pytest.fixture
+def launches(monkeypatch):
+    return Launches(monkeypatch)
+
+
+def expected(grid, word=0):
+    return np.arange(grid * THREADS).reshape(grid, THREADS) + word
+
+
+@pytest.mark.parametrize("schedule", ["late", "eager"])
+def test_a_launch_in_the_place_of_another_starts_anew(monkeypatch, schedule, pythons):
+    """Shared memory, registers and predicates are unwritten again; the parameters, and CTAs, are the launch's own."""
+    launches = Launches(monkeypatch, schedule)
+    kernel = entry(
+        HEAD
+        + "ld.shared.b32 %r4, [%r11]; and.b32 %r4, %r4, %r30; mov.u32 %r30, 5; not.b32 %r4, %r4;"  # unwritten: 0
+        + "@%p1 add.u32 %r4, %r4, 7; setp.eq.u32 %p1, %r1, %r1; bar.sync 0; st.shared.b32 [%r11], %r1;"
+        + "cvt.u32.u64 %r5, %a1; add.u32 %r3, %r3, %r5; add.u32 %r3, %r3, %r4; bar.sync 0;"
+        + STORE.format("%r3"),
+        2,
+    )
+    for grid in (1, 3, 200, 1, 3, 200):
+        for word in (5, 6, 7):
+            assert np.array_equal(launches(kernel, grid, word % 2, word), expected(grid, word)), (grid, word)
+    few = 1 + 1 + 7  # clusters for one, three and, at first, for two hundred CTAs
+    assert launches.made <= few and len(pythons) < 30
+    counters = launches.device.counters()
+    assert [each.ctas for each in counters] == [1] * 3 + [3] * 3 + [200] * 3 + [1] * 3 + [3] * 3 + [200] * 3
+    assert len({each.warp_instructions / each.ctas for each in counters}) == 1
+    assert {each.stored_bytes // each.ctas for each in counters} == {4 * THREADS}
+
+
+def test_shapes_have_places_of_their_own(launches):
+    kernel = entry(HEAD + "mov.u32 %r5, %ntid.x; add.u32 %r3, %r3, %r5;" + STORE.format("%r3"), 2)
+    for threads in (64, 32, 64, 32):
+        found = launches(kernel, 2, threads=threads)
+        assert np.array_equal(found[:, :32], expected(2, threads)[:, :32])
+        assert np.array_equal(found[:, 32:], expected(2, threads)[:, 32:] * (threads > 32))
+    far = entry("ld.shared.b32 %r5, [smem+4092];" + HEAD + STORE.format("%r3"), 2)
+    launches(far, 2)
+    launches(far, 2)
+    with pytest.raises(EmulatorError, match="shared"):
+        launches(far, 2, shared=2048)
+
+
+def test_python_takes_over_in_the_place_of_another(launches):
+    """In one launch, Python does something for CTA 2, whose second warp has then exited or waits."""
+    kernel = entry(
+        HEAD
+        + "cvt.u32.u64 %r5, %a1; setp.eq.u32 %p1, %r5, %r1; setp.lt.and.u32 %p1, %tid, 32, %p1;"
+        + "@%p1 atom.shared.add.f64 %rd5, [%r10+1024], %rd6;"
+        + MEET.format("")
+        + STORE.format("%r4"),
+        2,
+    )
+    for word in (9, 9, 2, 9, 2, 2, 9):
+        assert np.array_equal(launches(kernel, 4, word=word), expected(4) ^ 32)
+
+
+def test_an_error_in_the_place_of_another(launches):
+    """It names the CTA; the launches that follow are as before."""
+    kernel = entry(
+        HEAD + "cvt.u32.u64 %r5, %a1; setp.eq.u32 %p1, %r5, %r1; @%p1 mov.b64 %rd1, 64;" + STORE.format("%r3"), 2
+    )
+    for word in (9, 9, 2, 9, 9):
+        if word == 2:
+            with pytest.raises(EmulatorError, match="store of 4 bytes at 0x40") as error:
+                launches(kernel, 4, word=word)
+            assert error.value.cta == (2, 0, 0)
+        else:
+            assert np.array_equal(launches(kernel, 4, word=word), expected(4))
+
+
+def test_a_launch_in_the_place_of_another_sees_the_live_allocations(launches):
+    kernel = entry(HEAD + STORE.format("%r3"), 2)
+    memory, out = launches.device.memory, launches.out[0]
+    launches(kernel, 4)
+    launches(kernel, 4)
+    memory.release(out.ctypes.data)
+    with pytest.raises(EmulatorError, match="outside every live allocation"):
+        launches(kernel, 4)
+    memory.register(out.ctypes.data, out.nbytes)
+    assert np.array_equal(launches(kernel, 4), expected(4))
+    assert np.array_equal(launches(kernel, 4, 1), expected(4))
+
+
+def test_a_run_in_the_place_of_another_can_be_stopped(launches):
+    kernel = entry(
+        HEAD
+        + "cvt.u32.u64 %r5, %a1; L: sub.u32 %r5, %r5, 1; setp.ne.u32 %p1, %r5, 0; @%p1 bra L;"
+        + STORE.format("%r3"),
+        2,
+    )
+    launches.device.max_instructions = 1_000_000
+    for word in (5, 5, 10**7, 5):
+        if word > 5:
+            with pytest.raises(EmulatorError, match=r"stopped after \d+ warp instructions"):
+                launches(kernel, 4, word=word)
+        else:
+            assert np.array_equal(launches(kernel, 4, word=word), expected(4))
+
+
+def test_places_have_a_limit(launches):
+    kernel = entry(HEAD + STORE.format("%r3"), 2)
+    for grid in (*range(1, SEATS + 3), 1):
+        assert np.array_equal(launches(kernel, grid), expected(grid))
+    assert len(launches.device._seats._kept) == SEATS

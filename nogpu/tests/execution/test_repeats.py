@@ -192,16 +192,31 @@ def test_schedules_that_differ_from_launch_to_launch_run_each_time(monkeypatch):
     assert memory.ran == 4
 
 
-def test_copies_that_save_nothing_end(memory, monkeypatch):
-    """A program that writes new operands before each launch pays for few copies."""
+@pytest.mark.parametrize("changes", [True, False])
+def test_copies_that_save_nothing_end(memory, monkeypatch, changes):
+    """A program that writes new operands before each launch pays for few copies, whether or not the launch changes
+    its results.
+    """
     copies, make_room = [], Repeats._make_room
     monkeypatch.setattr(Repeats, "_make_room", lambda self, size: copies.append(1) or make_room(self, size))
     kernel = entry(PLUS_ONE)
-    for n in range(10):
+    for n in range(40):
+        memory.words[0][0] = n
+        if not changes:
+            memory.words[1][0] = n + 1
+        memory.launch(kernel, 0, 1)
+        assert memory.words[1][0] == n + 1
+    assert len(copies) == 6  # before launches 2, 3, 5, 9, 17, 33
+
+
+def test_a_launch_is_looked_at_again_after_copies_in_vain(memory):
+    """A program checks a kernel with several operands, and times it then."""
+    kernel = entry(PLUS_ONE)
+    for n in [*range(6), *[6] * 20]:
         memory.words[0][0] = n
         memory.launch(kernel, 0, 1)
         assert memory.words[1][0] == n + 1
-    assert len(copies) == repeats.ATTEMPTS
+    assert memory.ran == 9  # the ninth is looked at
 
 
 def test_short_launches_and_large_memories_are_left_alone(memory, monkeypatch):

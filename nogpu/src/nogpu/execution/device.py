@@ -27,6 +27,7 @@ from nogpu import notes
 from nogpu.compiler import translate
 from nogpu.errors import EmulatorError, readable
 from nogpu.execution import settings, status
+from nogpu.execution.kept_ctas import Seats
 from nogpu.execution.launch import Launch, Recording, Sanitizer
 from nogpu.execution.meter import MAX_INSTRUCTIONS
 from nogpu.execution.repeats import Repeats
@@ -68,6 +69,8 @@ class _Translated:
     program: Program
     allows_dependents: bool
     """True if the kernel has griddepcontrol.launch_dependents."""
+    parameters: np.ndarray
+    """Memory for the parameters of a launch, as `_parameter_memory` returns it."""
 
 
 class Device:
@@ -118,6 +121,7 @@ class Device:
         """Launches that are known to change nothing, which do not run again. None: every launch runs."""
         self._counters: list[LaunchCounters] = []
         self._cluster_seconds: dict[int, float] = {}
+        self._seats = Seats()
         self._chain: list[Launch] = []
         self._kept: list[object] = []
         self._workspace = np.zeros(WORKSPACE_BYTES, np.uint8)
@@ -201,14 +205,17 @@ class Device:
         config = with_clusters(entry, config)
         check_launch(translated.program.entry, config, self.properties)
         packed = np.frombuffer(entry.pack(params), np.uint8)
-        parameters = _parameter_memory(len(packed))
-        parameters[:] = packed
         if config.cooperative:
             config = replace(config, workspace=self._workspace.ctypes.data)
         schedules = ("late",) if recording is not None else schedules or self.schedules
-        launch = Launch(translated.program, config, parameters, entry.name, schedules, lenient, recording)
-        launch.sanitizer, launch.explorer, launch.queue = self.sanitizer, self.explorer, queue
+        is_followed = recording is not None or self.sanitizer is not None or self.explorer is not None
         with self._lock:
+            # Launches that may overlap, and those whose accesses are remembered, have memories of their own.
+            is_alone = not (self._chain or is_followed)
+            parameters = translated.parameters if is_alone else _parameter_memory(len(packed))
+            parameters[:] = packed
+            launch = Launch(translated.program, config, parameters, entry.name, schedules, lenient, recording)
+            launch.sanitizer, launch.explorer, launch.queue = self.sanitizer, self.explorer, queue
             self._add(launch, translated.allows_dependents)
 
     def _add(self, launch: Launch, allows_dependents: bool) -> None:
@@ -246,6 +253,7 @@ class Device:
                 self.max_instructions,
                 self.progress or shown,
                 self._cluster_seconds,
+                self._seats,
             )
             for launch in chain:
                 launch.program.printing_schedule = chain[0].schedules[0]
@@ -291,7 +299,8 @@ class Device:
             else:
                 program = recording.translate(entry)
             allows = any(i.opcode == "griddepcontrol.launch_dependents" for i in program.entry.instructions)
-            known = self._programs[key] = _Translated(entry, program, allows)
+            parameters = _parameter_memory(entry.param_offsets()[""])
+            known = self._programs[key] = _Translated(entry, program, allows, parameters)
             if self.sanitizer is not None:
                 self.sanitizer.read(program.entry)
             if entry.scope is not None:

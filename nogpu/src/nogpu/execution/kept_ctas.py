@@ -1,7 +1,8 @@
 """CTAs that compiled code keeps: for each, Python has done nothing since its start (native/turns.c).
 
 Compiled code keeps the CTA's named barrier and its warps' exits. Where the CTAs of a grid run one after the other, it
-also starts those that follow in its place. Python hears of that before it does anything for one of the warps.
+also starts those that follow in its place. Python hears of that before it does anything for one of the warps. If it
+never does, the next launch of the kernel in that shape runs in the same place (`Seats`).
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ from nogpu.ops.barriers import go_on_waiting
 if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cluster
     from nogpu.hardware.events import Follower
+    from nogpu.hardware.grid import Grid
+    from nogpu.hardware.machine import Machine
 
 FEW, MANY = 4, 4096  # followers of a grid's first CTA, and of any
+SEATS = 32  # CTAs that are kept for later launches
 MOST_IN_VAIN = 8  # CTAs in a row without a follower after which a grid gets no more
 
 Report = Callable[[int, int], None]
@@ -38,12 +42,19 @@ class KeptCta:
     """CTA of a cluster, or one of those that follow in its place, as compiled code keeps it."""
 
     def __init__(
-        self, cluster: Cluster, followers: Sequence[int], report: Report, observer: Follower | None = None
+        self,
+        cluster: Cluster,
+        followers: Sequence[int],
+        report: Report,
+        observer: Follower | None = None,
+        is_last: bool = False,
     ) -> None:
-        """followers: numbers of clusters. report: hears of the CTAs that others have followed. The contexts of the
-        cluster's warps must be ready for their first turns.
+        """followers: numbers of clusters. report: hears of the CTAs that others have followed. is_last: the grid has
+        no other CTA behind these. The contexts of the cluster's warps must be ready for their first turns.
         """
-        self._cluster, self._report, self._observer = cluster, report, observer
+        self.cluster, self._report, self._observer = cluster, report, observer
+        self.warps = {warp.registers.context_address: warp for warp in cluster.warps}
+        """Warps by the address of their contexts."""
         self._numbers = [cluster.number, *followers]
         self._heard = 0  # followers of which Python has heard
         self._state = state = CtaState(warps=len(cluster.warps), most=len(followers))
@@ -53,27 +64,77 @@ class KeptCta:
         registers = [warp.registers for warp in cluster.warps]
         for place, each in enumerate(registers):
             state.all[place], each.context.cta = each.context_address, self.address
-        if followers:
-            number, group = cluster.number, cluster.warps[0].first_group
-            by_cta = cluster.grid.program.registers.by_cta
-            values = []
-            for follower in followers:
-                cluster.become(follower)
-                values.append([value(group) for _, value in by_cta])
-            cluster.become(number)
-            self._values = np.array(values, np.uint64)
-            self._slots = np.array([offset for offset, _ in by_cta], np.int64)
-            self._files = np.concatenate([each.data for each in registers])
+        if followers or is_last:
+            self._slots = np.array([offset for offset, _ in cluster.grid.program.registers.by_cta], np.int64)
+            self._files = np.stack([each.data for each in registers])
             self._contexts = np.frombuffer(b"".join([bytes(each.context) for each in registers]), np.uint8)
-            state.specials, state.shared_bytes = len(by_cta), len(cluster.ctas[0].shared.data)
-            state.slots, state.values = self._slots.ctypes.data, self._values.ctypes.data
+            state.is_last, state.shared_bytes = is_last and observer is None, len(cluster.ctas[0].shared.data)
+            state.specials, state.slots = len(self._slots), self._slots.ctypes.data
             state.files, state.file_bytes = self._files.ctypes.data, len(registers[0].data)
             state.contexts = self._contexts.ctypes.data
+            self._set_values()
+
+    def _set_values(self) -> None:
+        """Gives compiled code the special registers of the CTAs."""
+        cluster, values = self.cluster, []
+        group, by_cta = cluster.warps[0].first_group, cluster.grid.program.registers.by_cta
+        for number in self._numbers:
+            cluster.become(number)
+            values.append([value(group) for _, value in by_cta])
+        cluster.become(self._numbers[0])
+        self._values = np.array(values, np.uint64)
+        self._state.values = self._values.ctypes.data
 
     @property
     def followed(self) -> int:
         """Number of the CTAs that have followed."""
         return self._state.started
+
+    @property
+    def is_over(self) -> bool:
+        """True if the grid's last CTA has ended, and Python has nothing to do for it."""
+        return bool(self._state.is_over)
+
+    @property
+    def is_untouched(self) -> bool:
+        """True if Python's objects of the cluster are as they were made, but for what `catch_up` changes."""
+        (cta,) = self.cluster.ctas
+        return cta.shared.marks is None and all(
+            warp.groups == [warp.first_group] and warp.first_group.bits == warp.live for warp in self.cluster.warps
+        )
+
+    def end(self) -> int:
+        """Ends the grid's last CTA, which is over. Returns its warp instructions."""
+        self.catch_up()
+        issued = self._take_issued() + sum(warp.registers.context.issued for warp in self.cluster.warps)
+        self.cluster.grid.exited += 1
+        self.cluster.grid.allowing += 1
+        self.cluster.grid.counters.warp_instructions += issued
+        return issued
+
+    def _take_issued(self) -> int:
+        """Warp instructions of which Python's counts have not heard. Its groups start anew."""
+        issued, self._state.issued = self._state.issued, 0
+        for warp in self.cluster.warps:
+            group = warp.first_group
+            issued += group.issued
+            group.pc, group.blocked, group.waiting, group.issued = 0, False, None, 0
+        return issued
+
+    def move(self, machine: Machine, grid: Grid, report: Report) -> None:
+        """Makes the cluster the first of another grid, of the same program and shape. `start_again` starts it."""
+        numbers, state = [*grid.numbers[: 1 + MANY]], self._state
+        self._report, self._heard = report, 0
+        self.cluster.move(machine, grid, numbers[0])
+        state.is_last, state.most = len(numbers) == len(grid.numbers), len(numbers) - 1
+        if numbers != self._numbers:
+            self._numbers = numbers
+            self._set_values()
+        words = self._files.view(np.uint64)
+        groups = [warp.first_group for warp in self.cluster.warps]
+        for offset, _, is_row, value in grid.program.registers.specials:
+            if not is_row and value(groups[0]) != words[0, offset // 8]:
+                words[:, offset // 8] = [value(group) for group in groups]
 
     @contextmanager
     def _placed(self) -> Iterator[None]:
@@ -81,7 +142,7 @@ class KeptCta:
         try:
             yield
         except Fault as fault:
-            raise hang.error_of(self._cluster.warps[0], fault) from fault
+            raise hang.error_of(self.cluster.warps[0], fault) from fault
 
     def catch_up(self, at_once: bool = False) -> None:
         """Makes Python's cluster that of the CTA that runs now. at_once: its observer must hear of all notes. Raises
@@ -93,16 +154,12 @@ class KeptCta:
                 self._observer.hear(self._numbers, started, at_once)
         if started == self._heard:
             return
-        issued, self._state.issued = self._state.issued, 0
-        for warp in self._cluster.warps:
-            group = warp.first_group
-            issued += group.issued
-            group.pc, group.blocked, group.waiting, group.issued = 0, False, None, 0
-        self._cluster.become(self._numbers[started])
+        issued = self._take_issued()
+        self.cluster.become(self._numbers[started])
         if self._observer is not None:
             self._observer.renew()
         count, self._heard = started - self._heard, started
-        self._cluster.grid.replaced(count, issued)
+        self.cluster.grid.replaced(count, issued)
         self._report(count, issued)
 
     def take_over(self) -> None:
@@ -110,7 +167,7 @@ class KeptCta:
         EmulatorError for what an observer finds.
         """
         self.catch_up(at_once=True)
-        state, warps = self._state, {warp.registers.context_address: warp for warp in self._cluster.warps}
+        state, warps = self._state, self.warps
         for warp in warps.values():
             warp.registers.context.cta = None
         with self._placed():
@@ -123,3 +180,21 @@ class KeptCta:
             group = warps[address].settle()
             go_on_waiting(group, state.number)
             group.warp.registers.tell_of_wait(group)
+
+
+class Seats:
+    """Kept CTAs of launches that are over, by program, shape and order of events: the last ones."""
+
+    def __init__(self) -> None:
+        self._kept: dict[object, KeptCta] = {}
+
+    def take(self, key: object) -> KeptCta | None:
+        """Removes and returns the CTA of a key, or None."""
+        return self._kept.pop(key, None)
+
+    def put(self, key: object, kept: KeptCta) -> None:
+        """Adds a CTA of a grid that has ended."""
+        kept.cluster.leave_grid()
+        self._kept[key] = kept
+        if len(self._kept) > SEATS:
+            del self._kept[next(iter(self._kept))]

@@ -41,6 +41,7 @@ from nogpu.execution.turns import (
 )
 from nogpu.hardware.async_operations import AsyncOperation, Queues, Schedule
 from nogpu.hardware.barriers import wake
+from nogpu.hardware.chip import Sm
 from nogpu.hardware.cluster import Cluster, next_cluster
 from nogpu.hardware.grid import Grid
 from nogpu.hardware.tile_loads import Loads
@@ -86,11 +87,13 @@ class Machine:
         self.warp_random = random.Random(schedule.seed)  # separate source: other choices must not depend on `postpones`
         self.finished: list[Cluster] = []
         self._last_kept: KeptCta | None = None  # CTA that compiled code has kept last
+        self._over: KeptCta | None = None  # CTA that compiled code has kept to the end of the grid
+        self._seat: KeptCta | None = None  # CTA of another launch, of which this one's first takes the place
         self._ahead, self._in_vain = FEW, 0  # followers of the next CTA; CTAs in a row without a follower
         self._has_changed = False  # True if there may be room for clusters, or a grid may be over
         self._overlaps = len(grids) > 1
         self._postpones = None if schedule.kind == "random" else schedule.kind != "eager"  # None: by chance
-        self._admission = Admission(grids, schedule, self.random, partial(next_cluster, self))
+        self._admission = Admission(grids, schedule, self.random, self._next_cluster)
         self._paused: list[ActiveGroup] = []
         self._paces = {grid: self.random.choice(PACES) if self._overlaps else 1.0 for grid in grids}
         if not self._overlaps and schedule.kind in ("late", "eager"):
@@ -110,6 +113,9 @@ class Machine:
             if self._has_changed or self._overlaps:
                 if self._end_grids():
                     self.meter.count(())
+                    if self._over is not None:
+                        grid = self._over.cluster.grid
+                        grid.seats.put(self._seat_key(grid), self._over)
                     return
                 self._admit()
             idle = words[IDLE]
@@ -144,6 +150,19 @@ class Machine:
             self._start(cluster)
         self._has_changed = False
 
+    def _next_cluster(self, grid: Grid, sms: list[Sm] | None) -> Cluster | None:
+        """As `next_cluster`: the grid's first one takes the seat of another launch's, if there is one."""
+        if grid.seats is not None and grid.clusters_left == len(grid.numbers) > 0:
+            self._seat = grid.seats.take(self._seat_key(grid))
+            if self._seat is not None:
+                grid.take_cluster()
+                self._seat.move(self, grid, self._replaced)
+                return self._seat.cluster
+        return next_cluster(self, grid, sms)
+
+    def _seat_key(self, grid: Grid) -> object:
+        return id(grid.program), grid.config, grid.properties, self.schedule.kind
+
     def _start(self, cluster: Cluster) -> None:
         """Gives the warps of a new cluster their first turns."""
         grid = cluster.grid
@@ -157,6 +176,10 @@ class Machine:
             observer.join(cluster)
         if self.ready is self.turns:
             self._look_up(grid)
+            if self._seat is not None and self._seat.cluster is cluster:
+                self._last_kept = self._seat
+                self.turns.join_again(self._seat)
+                return
             self.turns.join(cluster, partial(self._kept, cluster) if cluster.size == 1 else None)
             return
         for warp in cluster.warps:
@@ -182,8 +205,20 @@ class Machine:
             observer = observers[0].keep(cluster) if followers and len(observers) == 1 else None
             if observer is None:
                 return None
-        self._last_kept = KeptCta(cluster, followers, self._replaced, observer)
+        is_last = self._admission.is_in_turn and len(followers) == cluster.grid.clusters_left
+        self._last_kept = KeptCta(cluster, followers, self._replaced, observer, is_last)
         return self._last_kept
+
+    def _leave_kept(self, kept: KeptCta) -> None:
+        """Ends the grid's last CTA, of which Python has had nothing to do: a later launch may run in its place."""
+        self.turns.forget(kept)
+        cluster = kept.cluster
+        issued = kept.end()
+        self.resident.remove(cluster)
+        self._has_changed = True
+        self.meter.over(1, issued)
+        if cluster.grid.seats is not None and kept.is_untouched:
+            self._over = kept
 
     def _replaced(self, ctas: int, issued: int) -> None:
         self._spins.forget()
@@ -290,6 +325,9 @@ class Machine:
         if why == LOOK:
             turns.catch_up()
             self.progress = words[PROGRESS]
+            if self._last_kept is not None and self._last_kept.is_over:
+                self._leave_kept(self._last_kept)
+                self._last_kept = None
             return
         warp = turns.current
         self.progress = words[PROGRESS]

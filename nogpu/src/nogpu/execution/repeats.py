@@ -29,7 +29,6 @@ STEADY = {"late", "eager"}  # schedules whose order of events is the same each t
 BYTES = 1 << 30  # most bytes that are copied, of all launches
 SHARE = 0.1  # of the seconds of launches that have run, or need not have: what copies and comparisons may take
 BYTES_PER_SECOND = 1e9  # at least, of a copy or a comparison
-ATTEMPTS = 3  # copies of memory in a row that have saved no launch, after which a launch is always run
 LAUNCHES = 1024  # number of launches that are remembered
 SKIPPED = (
     "nogpu: launches that are known to change no byte of memory do not run again; --every-launch "
@@ -80,7 +79,10 @@ class _Known:
     notes_accesses: bool
     """False if all of memory counts as accessed."""
     seconds: float = 0.0
-    attempts: int = 0
+    in_vain: int = 0
+    """Copies of memory in a row that have saved no launch."""
+    pause: int = 0
+    """Launches that run before memory is copied again."""
     reached: tuple[Places, Places] = ([], [])
     """Allocations that it has accessed when it ran last, and the bytes of them."""
     kept: tuple[Places, Places] = ([], [])
@@ -93,6 +95,12 @@ class _Known:
     @property
     def copied(self) -> int:
         return sum(copy.data.size for copy in self.copies or ())
+
+    def forget(self) -> None:
+        """Forgets the copies: memory is not as it was. After each of them in vain some twice as many launches run
+        before the next.
+        """
+        self.copies, self.pause = None, max(0, (1 << self.in_vain) // 2 - 1)
 
 
 class Repeats:
@@ -119,24 +127,28 @@ class Repeats:
                 del self._known[next(iter(self._known))]
             known = self._known[key] = _Known(launch.program, *_traits(launch.program))
             return self._timed(known, launch, run)
-        if not known.may_repeat or known.attempts == ATTEMPTS:
+        if not known.may_repeat:
             return self._timed(known, launch, run)
         began = time.perf_counter()
         live = self._live(launch)
         if self._is_as_kept(known, live):
-            known.attempts = 0
+            known.in_vain = 0
             self.skipped += 1
             if self.skipped == 1:
                 print(SKIPPED, file=sys.stderr)
             self._seconds += SHARE * known.seconds - (time.perf_counter() - began)
             return known.counters
-        known.copies = None
+        if known.copies is not None:
+            known.forget()
+        if known.pause:
+            known.pause -= 1
+            return self._timed(known, launch, run)
         size = sum(nbytes for _, nbytes in known.reached[1])
         if not self._is_afforded(size) or not live.issuperset(known.reached[0]):
             self._seconds -= time.perf_counter() - began
             return self._timed(known, launch, run)
-        known.attempts += 1
         self._make_room(size)
+        known.in_vain += 1
         known.kept = known.reached
         copies = [_Copy(self._memory.at(*place, "load"), *place) for place in known.kept[1]]
         self._seconds -= time.perf_counter() - began
@@ -144,7 +156,7 @@ class Repeats:
         began = time.perf_counter()
         known.copies = copies if known.reached == known.kept else None
         if not self._is_as_kept(known, self._live(launch)):
-            known.copies = None
+            known.forget()
         self._seconds -= time.perf_counter() - began
         return known.counters
 

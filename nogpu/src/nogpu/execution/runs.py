@@ -16,6 +16,7 @@ import numpy as np
 
 from nogpu.errors import EmulatorError, leniency
 from nogpu.execution.journal import Journal, journal, settle
+from nogpu.execution.kept_ctas import Seats
 from nogpu.execution.launch import Launch
 from nogpu.execution.machine import Machine
 from nogpu.execution.meter import Meter, Tally
@@ -118,6 +119,8 @@ class Runner:
     progress: Progress | None
     cluster_seconds: dict[int, float]
     """id of a program -> CPU seconds that a cluster of it took last."""
+    seats: Seats | None = None
+    """CTAs of launches that are over."""
     spare: Spare | None = None
     """Further schedules, which a run appends to `schedules`."""
 
@@ -141,6 +144,7 @@ class Runner:
             ran = self.execute(chain, schedule, Meter(tally, 0, self._reporter(chain, [tally])))
             for launch, run in zip(chain, ran):
                 self._end(launch, [run], [run])
+                run.traffic.give_back()
             return [run.counters for run in ran]
         runs = self._run_apart(chain, shares)
         found = []
@@ -238,6 +242,8 @@ class Runner:
             if recorder is not None:
                 grid.multiplies, grid.shares_work = recorder.values, bool(launch.program.requests)
             grid.observers = [each for each in (recorder, launch.followed_by(schedule)) if each is not None]
+            if len(chain) == 1 and share[1] == 1 and not grid.observers and not config.cooperative:
+                grid.seats = self.seats
             grids.append(grid)
             traffics.append(traffic)
             recorders.append(recorder)

@@ -45,6 +45,7 @@ class Turns:
         self._kept: dict[int, KeptCta] = {}  # by their addresses
         self._ring = (ctypes.c_void_p * 0)()
         self._enqueue, self._dequeue = library().enqueue, library().dequeue
+        self._start_again = library().start_again
 
     def set_limits(self, quantum: int, overdue: int) -> None:
         """Sets the limits of turns. quantum: segments; overdue: limit of `DELAYED` for each warp."""
@@ -67,17 +68,9 @@ class Turns:
 
     def join(self, cluster: Cluster, keep: Callable[[], KeptCta | None] | None) -> None:
         """Adds the warps of a new cluster, which can all run. keep: lets compiled code keep the cluster's one CTA."""
-        self._use(cluster.grid)
+        self._add(cluster, {warp.registers.context_address: warp for warp in cluster.warps})
         for warp in cluster.warps:
-            self._warps[warp.registers.context_address] = warp
             warp.registers.context.turns = self.address
-        room = 1 << len(self._warps).bit_length()
-        if room > self.words[_ROOM]:
-            waiting = [warp.registers.context_address for warp in self]
-            self._ring = (ctypes.c_void_p * room)(*waiting)
-            self._state.ready = ctypes.addressof(self._ring)
-            self.words[_ROOM], self.words[_HEAD] = room, 0
-        for warp in cluster.warps:
             warp.offer()
         if keep is not None:
             kept = keep()
@@ -85,6 +78,24 @@ class Turns:
                 self._kept[kept.address] = kept
         for warp in cluster.warps:
             self.append(warp)
+
+    def join_again(self, kept: KeptCta) -> None:
+        """Adds the warps of a kept CTA of another launch, as `KeptCta.move` has left it."""
+        self._add(kept.cluster, kept.warps)
+        self._kept[kept.address] = kept
+        kept.cluster.warps[0].registers.look_up(kept.cluster.grid)
+        self._start_again(self.address, kept.address)
+
+    def _add(self, cluster: Cluster, warps: dict[int, Warp]) -> None:
+        """Makes room for a cluster's warps, by the address of their contexts."""
+        self._use(cluster.grid)
+        self._warps.update(warps)
+        room = 1 << len(self._warps).bit_length()
+        if room > self.words[_ROOM]:
+            waiting = [warp.registers.context_address for warp in self]
+            self._ring = (ctypes.c_void_p * room)(*waiting)
+            self._state.ready = ctypes.addressof(self._ring)
+            self.words[_ROOM], self.words[_HEAD] = room, 0
 
     def leave(self, warps: Iterable[Warp]) -> None:
         """Removes the warps of a cluster that is over. One that was woken in vain may still be in the ring."""
@@ -129,6 +140,12 @@ class Turns:
         """Hears of the CTAs that compiled code has started."""
         for kept in self._kept.values():
             kept.catch_up()
+
+    def forget(self, kept: KeptCta) -> None:
+        """Removes a kept CTA whose grid is over, with its warps."""
+        del self._kept[kept.address]
+        for address in kept.warps:
+            del self._warps[address]
 
     def take_over(self) -> None:
         """Makes Python keep all CTAs from now on."""

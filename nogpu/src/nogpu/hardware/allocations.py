@@ -8,6 +8,7 @@ import sys
 from bisect import bisect_right
 from collections import deque
 from types import FrameType
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +38,7 @@ class Allocation:
         "frozen",
         "is_guarded",
         "name",
+        "spare_marks",
         "start",
         "view",
         "words",
@@ -54,6 +56,7 @@ class Allocation:
         self.view = data.data if writable else self.frozen
         self.data = data if writable else np.frombuffer(self.view, np.uint8)
         self.words: dict[tuple[int, int], Words] = {}
+        self.spare_marks: Any = None  # `traffic.Marks` of no launch, all clear
         self.is_guarded = False  # neither the host's code nor another process reaches the bytes
         self.writes = 0  # launches, copies, fills and library calls that may have written to a guarded allocation
         self.filled: object = None  # the last fill, and `writes` behind it

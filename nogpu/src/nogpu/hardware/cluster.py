@@ -272,6 +272,22 @@ class Cluster:
         cta.index = cta_index(self.index, self.grid.config.cluster, cta.cluster_index)
         cta.sm = self.sms[0].index = self._sm(0)
 
+    def move(self, machine: Machine, grid: Grid, number: int) -> None:
+        """Makes a cluster of one CTA, to which nothing has happened yet, one of a grid of equal program and shape."""
+        self.machine = self.barrier.machine = machine
+        self.grid = grid
+        (cta,) = self.ctas
+        cta.machine, cta.grid = machine, grid
+        for warp in self.warps:
+            warp.first_group.grid = grid
+        self.become(number)
+
+    def leave_grid(self) -> None:
+        """Forgets what only the grid's launch has needed."""
+        self.grid.traffic = self.grid.allocation_table = None
+        for warp in self.warps:
+            warp.registers.forget_allocations()
+
     def change_program(self, moves: Sequence[Move]) -> None:
         """Makes the warps go on with the grid's new program. moves: of their registers."""
         for warp in self.warps:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -47,6 +47,7 @@ class Grid:
         self.sm_count = self.properties.sm_count
         self.traffic: Traffic | None = memory.traffic  # traffic to and from global memory; None if it is not counted
         self.observers: list[GridObserver] = []
+        self.seats: Any = None  # `execution.kept_ctas.Seats`, or None
         self.multiplies = True  # False if accumulators of tcgen05.mma stay as they are
         self.shares_work = False  # clusters that take over others' work get equal turns: all that fit are resident
         self.allocation_table: AllocationTable | None = None  # for compiled code

@@ -44,6 +44,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "record_executed": (None, _POINTER, _POINTER, _INT, _MASK),
     "run_ops": (_INT, _POINTER, _POINTER),
     "run_turns": (_INT, _POINTER),
+    "start_again": (None, _POINTER, _POINTER),
     "use_amx": (_INT, _INT),
     "wake_listed": (None, _POINTER),
     "write_bulk": (_LONG, _POINTER, _WORD, _POINTER, _WORD),

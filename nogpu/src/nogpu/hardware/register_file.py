@@ -148,6 +148,10 @@ class Registers:
         if table is not self._table or memory.refuses_copies != self._observed:
             self._use(table, memory.refuses_copies)
 
+    def forget_allocations(self) -> None:
+        """Forgets the live allocations."""
+        self._table = None
+
     def hear_of_wait(self, group: ActiveGroup) -> None:
         """Copies the wait state from C."""
         context = self.context

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _ONES = {width: np.ones(width, np.uint8).view(f"V{width}") for width in (1, 2, 4, 8, 16, 32)}
 MARK_PADDING = 8  # marks of stores are whole 64-bit words
+SPARE_MARKS = 1 << 26  # marks of an allocation that are kept between launches
 SECTOR = 32  # bytes; the unit in which L2 and DRAM move data
 
 
@@ -41,6 +42,11 @@ class Marks(AllocationTraffic):
         self.address = ctypes.addressof(self)  # for compiled code
         self.view = self.marks.data
         self.words: dict[int, np.ndarray] = {}  # width of a word in bytes -> the marks of each word as one item
+
+    def clear(self) -> None:
+        """Makes marks of stores as they were at first."""
+        self.marks[self.low : self.high] = 0
+        self.requested, self.low, self.high = 0, len(self.marks), 0
 
 
 @lru_cache(maxsize=4096)
@@ -134,10 +140,22 @@ class Traffic:
     def prepared(self, allocation: Allocation) -> Marks:
         """Marks of the stores to an allocation, all clear if there have been none."""
         entry = self.stores.get(allocation) or self._prepared.get(allocation)
+        if entry is None and allocation.spare_marks is not None:
+            entry = self._prepared[allocation] = allocation.spare_marks
+            allocation.spare_marks = None
         if entry is None:
             length = -(-(allocation.end - allocation.start) // MARK_PADDING) * MARK_PADDING
             entry = self._prepared[allocation] = Marks(allocation, allocation.start, length)
         return entry
+
+    def give_back(self) -> None:
+        """Leaves the marks of stores, clear, to the next launch: nobody asks for this one's. Large ones are freed."""
+        for stores in self._prepared, self.stores:
+            for allocation, marks in stores.items():
+                if len(marks.marks) <= SPARE_MARKS:
+                    marks.clear()
+                    allocation.spare_marks = marks
+            stores.clear()
 
     def store(self, allocation: Allocation, address: int, nbytes: int) -> None:
         """Counts a store of adjacent bytes."""

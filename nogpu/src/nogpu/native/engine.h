@@ -90,9 +90,10 @@ typedef struct KeptCta {
     s64 number, arrived;    // the named barrier at which warps wait, and their number
     s64 issued;             // warp instructions of the CTAs that have ended
     s64 started, most;      // CTAs that have been started in this one's place; most that may be
+    s64 is_last, is_over;   // nonzero if the grid has no CTA behind these; if they all have ended
     s64 specials;           // special registers by CTA
     const s64 *slots;       // their slots
-    const u64 *values;      // their values, by CTA that may be started
+    const u64 *values;      // their values, by CTA: of the first, and of those that may be started
     const u8 *files;        // register files of the warps at their start
     s64 file_bytes;
     const Context *contexts;  // contexts of the warps at their start

@@ -116,24 +116,40 @@ KERNEL(bar_sync) {
     return op + 1;
 }
 
-// Starts the next CTA in the place of one that has ended. Returns 0 if there is none, or Python has to see the end.
-static int starts_next(Turns *turns, KeptCta *cta) {
-    if (cta->started == cta->most || turns->outstanding || turns->stale || !leaves_notes(cta)) return 0;
-    const u64 *values = cta->values + cta->specials * cta->started++;
+// Makes a kept CTA the one of a place in its table, before its first instruction.
+static void become(Turns *turns, KeptCta *cta, s64 place) {
+    const u64 *values = cta->values + cta->specials * place;
+    const Context *first = cta->all[0];  // has the live allocations
     memset(cta->all[0]->shared, 0xff, (size_t)cta->shared_bytes);
     for (s64 w = 0; w < cta->warps; w++) {
         Context *ctx = cta->all[w], fresh = cta->contexts[w];
         cta->issued += ctx->issued;
         if (ctx->local_is_written) memset(ctx->local, 0xff, (size_t)(LANES * ctx->local_bytes));
-        fresh.allocations = ctx->allocations;
-        fresh.allocation_count = ctx->allocation_count;
-        fresh.recent = ctx->recent;
+        fresh.allocations = first->allocations;
+        fresh.allocation_count = first->allocation_count;
+        fresh.recent = first->recent;
+        fresh.turns = turns;
         *ctx = fresh;
         memcpy(ctx->file, cta->files + w * cta->file_bytes, (size_t)cta->file_bytes);
         for (s64 i = 0; i < cta->specials; i++) memcpy(ctx->file + cta->slots[i], values + i, 8);
         enqueue(ctx);
     }
     cta->gone = 0;
+}
+
+// Starts the first CTA of a launch in the place of the last one of another.
+void start_again(Turns *turns, KeptCta *cta) {
+    cta->started = cta->is_over = 0;
+    become(turns, cta, 0);
+    cta->issued = 0;
+}
+
+// Starts the next CTA in the place of one that has ended. Returns 0 if Python has to see the end.
+static int starts_next(Turns *turns, KeptCta *cta) {
+    int is_end = cta->started == cta->most;
+    if ((is_end && !cta->is_last) || turns->outstanding || turns->stale || !leaves_notes(cta)) return 0;
+    if (is_end) cta->is_over = 1;
+    else become(turns, cta, ++cta->started);
     return 1;
 }
 
