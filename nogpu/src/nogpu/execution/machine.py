@@ -89,7 +89,7 @@ class Machine:
         self._ahead, self._in_vain = FEW, 0  # followers of the next CTA; CTAs in a row without a follower
         self._has_changed = False  # True if there may be room for clusters, or a grid may be over
         self._overlaps = len(grids) > 1
-        self._postpones = None if schedule.kind == "random" else schedule.kind != "eager"  # None: by chance
+        self.always_postpones = None if schedule.kind == "random" else schedule.kind != "eager"
         self._admission = Admission(grids, schedule, self.random, partial(next_cluster, self))
         self._paused: list[ActiveGroup] = []
         self._paces = {grid: self.random.choice(PACES) if self._overlaps else 1.0 for grid in grids}
@@ -269,7 +269,7 @@ class Machine:
 
     def postpones(self) -> bool:
         """True if a warp's asynchronous work that only the warp itself sees is delayed until the warp waits for it."""
-        return self.warp_random.random() < 0.5 if self._postpones is None else self._postpones
+        return self.warp_random.random() < 0.5 if self.always_postpones is None else self.always_postpones
 
     def _run_turns(self) -> None:
         """Gives turns to warps that can run: to many in compiled code, or to one."""

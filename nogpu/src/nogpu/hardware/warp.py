@@ -265,10 +265,11 @@ class Warp:
         """Makes the warp go on with its grid's new program. moves: of its registers. Loads and stores of tensor memory
         complete: they name registers by the old program.
         """
-        for pending in self.tensor.queue:
+        queue = self.tensor.queue
+        for pending in queue:
             pending.complete()
             self.cta.machine.progress += pending.stores
-        self.tensor.queue.clear()
+        self.tensor.drop(len(queue))
         program = self.cta.grid.program
         program.calls.tell(self.registers.context)
         self.registers.move(program.registers, moves, self.first_group)

@@ -163,6 +163,7 @@ struct Context {
     s64 met;             // nonzero if the named barrier for which the group waits is complete
     const struct LaneCopies *copies;  // the cp.async whose Python row runs, if compiled code has found it legal; else NULL
     Parted *parted;      // the warp's groups while compiled code has several, else NULL
+    struct TensorUser *tensor;  // the warp as a user of tensor memory (tensor_memory.h), NULL: Python executes its accesses
 };
 
 // Log of accesses to global or shared memory (sanitizer/access_log.py): each has 2 words, then the lanes' addresses, but

@@ -10,6 +10,7 @@ On Rubin a CTA gets more than 512 columns only if it takes all of them, by tcgen
 
 from __future__ import annotations
 
+import ctypes
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -108,6 +109,11 @@ class TensorMemory:
     def address(self) -> int:
         """Address of the words in this process."""
         return self.words.ctypes.data
+
+    @cached_property
+    def owned_address(self) -> int:
+        """Address of a byte for each column, not 0 if it is allocated."""
+        return ctypes.addressof(ctypes.c_char.from_buffer(self._owned))
 
     @cached_property
     def _flat(self) -> np.ndarray:
@@ -263,11 +269,17 @@ _SHAPES = {
 """Shape -> (lanes of tensor memory, columns per repetition, largest .num)."""
 
 
+def extent(form: Form) -> tuple[int, int]:
+    """(lanes, columns) from the addressed word on; with a split offset there are as many further on."""
+    shape, num, packed, _ = form
+    lanes, row_registers, _ = _SHAPES[shape]
+    return lanes, num * row_registers * (2 if packed else 1)
+
+
 def touched_columns(place: Place) -> int:
     """Columns of an access as a mask (`order.columns_mask`)."""
-    start, (shape, num, packed, half_split) = place
-    lanes, row_registers, _ = _SHAPES[shape]
-    count = num * row_registers * (2 if packed else 1)
+    start, form = place
+    (lanes, count), half_split = extent(form), form[3]
     halves = ((1 << lanes // HALF) - 1) << start // COLUMNS // HALF
     mask = columns_mask(start % COLUMNS, count, halves)
     return mask | columns_mask(start % COLUMNS + half_split, count, halves) if half_split else mask
