@@ -43,6 +43,7 @@ from nogpu.hardware.async_operations import AsyncOperation, Queues, Schedule
 from nogpu.hardware.barriers import wake
 from nogpu.hardware.cluster import Cluster, next_cluster
 from nogpu.hardware.grid import Grid
+from nogpu.hardware.native import library
 from nogpu.hardware.tile_loads import Loads
 from nogpu.hardware.warp import ActiveGroup, Warp
 from nogpu.ops import copies
@@ -483,6 +484,8 @@ class Machine:
         """
         loads = self.loads
         if loads and not self.queues.outstanding_first:
+            if self._repeats_load():
+                return True
             load = loads.take()
             async_op = copies.pending_load(load, self.turns.warp_at(load.issuer))
             self.execute(async_op, async_op.action)
@@ -491,6 +494,15 @@ class Machine:
         else:
             self.queues.run_one_of(grid)
         return True
+
+    def _repeats_load(self) -> bool:
+        """Has compiled code execute the tile load that was issued first. Returns False if Python has to."""
+        turns = self.turns
+        self._look_up(self.resident[0].grid)
+        turns.words[PROGRESS] = self.progress
+        done = bool(library().run_load(turns.address))
+        self.progress = turns.words[PROGRESS]
+        return done
 
     def execute(self, async_op: AsyncOperation, action: Callable[[], None]) -> None:
         """Calls an action on behalf of an asynchronous operation: the operation's own, or its first part."""

@@ -45,6 +45,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "read_bulk": (_LONG, _POINTER, _WORD, _WORD, _POINTER),
     "read_tile": (_LONG, _POINTER, _POINTER, _WORD, _INT, _POINTER),
     "record_executed": (None, _POINTER, _POINTER, _INT, _MASK),
+    "run_load": (_INT, _POINTER),
     "run_ops": (_INT, _POINTER, _POINTER),
     "run_turns": (_INT, _POINTER),
     "use_amx": (_INT, _INT),

@@ -102,6 +102,16 @@ typedef struct KeptCta {
     Context *waiting[WARPS];  // those that wait at the barrier, in order
 } KeptCta;
 
+// A test of an mbarrier in vain: lanes of the warp have tested for the end of a phase with a parity.
+typedef struct {
+    const Barrier *barrier;
+    s64 phase;           // the phase when they did so first
+    u32 lanes;
+    s32 parity;
+} Poll;
+
+enum { POLLS = 8 };      // such tests that compiled code keeps for a warp
+
 struct Context {
     u8 *file;            // registers
     // These fields are set at a turn's start and read at its end (hardware/register_file.py, Registers.enter).
@@ -135,7 +145,7 @@ struct Context {
     s64 synced;          // time of the latest event that the warp has waited for
     Barrier **barriers;  // live mbarriers, by offset / 8
     void (*wake)(s32 offset);  // lets the groups that wait for the mbarrier at an offset run again
-    s32 polled;          // nonzero if the warp has tested mbarriers in vain
+    s32 polled;          // nonzero if the warp has tested mbarriers in vain and Python keeps that
     s32 touched;         // nonzero if the warp has used tensor memory and not released it
     void (*watch)(void *watcher, Context *ctx, const Op *op);  // called before each instruction, in programs that are watched
     void *watcher;
@@ -163,6 +173,8 @@ struct Context {
     s64 met;             // nonzero if the named barrier for which the group waits is complete
     const struct LaneCopies *copies;  // the cp.async whose Python row runs, if compiled code has found it legal; else NULL
     Parted *parted;      // the warp's groups while compiled code has several, else NULL
+    s64 poll_count;      // tests of mbarriers in vain that compiled code keeps
+    Poll polls[POLLS];
     struct TensorUser *tensor;  // the warp as a user of tensor memory (tensor_memory.h), NULL: Python executes its accesses
 };
 

@@ -52,9 +52,9 @@ def columns_mask(column: int, count: int, halves: int = ALL_HALVES) -> int:
 class Release(ctypes.Structure):
     """Release of the accesses that a warp has made since its previous release.
 
-    Fields: `time` of the release, -1 before it; `used`, 1 if there are accesses; `arrived`, the time of the arrival on a
-    barrier with all complete but no fence, or -1; `escaped`, 1 if the warp arrived on a barrier while one of its loads
-    or stores was not complete.
+    Fields: `time` of the release, -1 before it; `used`, 1 if there are accesses; `arrived`, the time of the arrival on
+    a barrier with all complete but no fence, or -1; `escaped`, 1 if the warp arrived on a barrier while one of its
+    loads or stores was not complete.
     """
 
     def __init__(self) -> None:
@@ -143,8 +143,8 @@ class TensorUser:
             self._shared.in_python = bool(self._pending)
 
     def share(self, g: ActiveGroup, late: bool, taken_over: Callable[[PendingFragment], Any]) -> None:
-        """Lets compiled code execute the warp's loads and stores. late: they complete as late as possible, else at once.
-        taken_over: makes an item of `queue`.
+        """Lets compiled code execute the warp's loads and stores. late: they complete as late as possible, else at
+        once. taken_over: makes an item of `queue`.
         """
         memory = g.cta.tmem
         self._taken_over = taken_over
@@ -220,8 +220,8 @@ def _words(mask: int) -> bytes:
 
 
 class TensorOrder:
-    """Last accesses to the tensor memory columns of a CTA, by warp and release. What compiled code finds legal by itself
-    (native/order.c) is recorded there.
+    """Last accesses to the tensor memory columns of a CTA, by warp and release. Compiled code has them, and finds legal
+    by itself what is plainly so (native/order.c).
     """
 
     def __init__(self) -> None:
