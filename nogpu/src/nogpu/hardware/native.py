@@ -41,7 +41,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "load_tile": (_LONG, _POINTER, _POINTER, _POINTER, _WORD, _POINTER, _INT),
     "mma": (_INT, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER),
     "order_access": (_INT, _POINTER, _POINTER, _POINTER, _LONG, _LONG, _INT, _BYTES, _BYTES, _INT),
-    "order_forget": (None, _POINTER, _BYTES, _LONG),
+    "order_forget": (_LONG, _POINTER, _BYTES, _LONG),
     "read_bulk": (_LONG, _POINTER, _WORD, _WORD, _POINTER),
     "read_tile": (_LONG, _POINTER, _POINTER, _WORD, _INT, _POINTER),
     "record_executed": (None, _POINTER, _POINTER, _INT, _MASK),

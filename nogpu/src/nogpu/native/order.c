@@ -21,9 +21,10 @@ static int exceeds(const u64 *mask, const u64 *within) {
     return more != 0;
 }
 
-// Drops accesses to columns that are written, but for those of the epoch `kept`; -1: none is.
-void order_forget(TensorOrder *order, const u64 *columns, s64 kept) {
-    s64 left = 0;
+// Drops accesses to columns that are written, but for those of the epoch `kept`; -1: none is. Returns its new place.
+s64 order_forget(TensorOrder *order, const u64 *columns, s64 kept) {
+    s64 left = 0, place = -1;
+    order->version++;
     for (s64 e = 0; e < order->count; e++) {
         Epoch *epoch = &order->epochs[e];
         if (e != kept) {
@@ -33,14 +34,17 @@ void order_forget(TensorOrder *order, const u64 *columns, s64 kept) {
             }
             if (is_empty(epoch)) continue;
         }
+        if (e == kept) place = left;
         if (left != e) order->epochs[left] = *epoch;
         left++;
     }
     order->count = left;
+    return place;
 }
 
 // Records an access to the columns of two masks, under a release of the warp's, to which releases up to the time `after`
-// are visible. Returns 0, with nothing changed, if Python has to check its order, or there is no room. is_checked: it has.
+// are visible. Returns 1 + the place of its epoch; 0, with nothing changed, if Python has to check its order, or there is
+// no room. is_checked: it has.
 int order_access(TensorOrder *order, const struct Context *warp, Release *release, s64 pc, s64 after, int fences,
                  const u64 *reads, const u64 *writes, int is_checked) {
     s64 mine = -1;
@@ -69,6 +73,7 @@ int order_access(TensorOrder *order, const struct Context *warp, Release *releas
         epoch->writes[i] |= writes[i];
     }
     epoch->pc = pc;
-    if (is_new) order_forget(order, writes, mine);
-    return 1;
+    if (is_new) mine = order_forget(order, writes, mine);
+    order->version++;
+    return (int)mine + 1;
 }

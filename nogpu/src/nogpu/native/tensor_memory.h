@@ -36,6 +36,7 @@ typedef struct {
 typedef struct {
     Epoch *epochs;
     s64 count, room;
+    s64 version;         // number of changes
 } TensorOrder;
 
 // A load or a store that is not complete.

@@ -230,6 +230,8 @@ class TensorOrder:
         self._epochs = (_EpochState * 0)()
         self._warps: dict[int, Warp] = {}  # by the addresses of their contexts
         self._releases: dict[int, Release] = {}  # by their addresses
+        self._last: tuple = ()  # the last access by `access`, the place of its epoch, and the version behind it
+        self._place = self._version = 0
         self._limit = 64  # number of releases at which those are dropped that no epoch names
 
     def keep(self, release: Release) -> None:
@@ -268,21 +270,26 @@ class TensorOrder:
         seen: the user's `TensorUser.seen`. reads, writes: masks of columns. frees: the access is a tcgen05.dealloc,
         which is not asynchronous: earlier accesses must be complete, but no fence is needed.
         """
-        warp = issuer[0].warp
+        warp, state = issuer[0].warp, self._state
+        access = warp, release, seen, reads, writes, frees
+        if access == self._last and state.version == self._version:
+            self._epochs[self._place].pc = issuer[1]
+            return
         context = warp.registers.context_address
         self._warps[context] = warp
         if release.address not in self._releases:
             self.keep(release)
         fences = not frees and issuer[0].grid.program.traits.tensor_fences
         where = self.address, context, release.address, issuer[1], seen[0], fences, _words(reads), _words(writes)
-        if library().order_access(*where, False):
-            return
-        for epoch in self.epochs():
-            if epoch.warp is not warp and (epoch.writes & (reads | writes) or epoch.reads & writes):
-                _check(epoch, issuer, seen, frees)
-        if self._state.count == self._state.room:
-            self._grow()
-        library().order_access(*where, True)
+        found = library().order_access(*where, False)
+        if not found:
+            for epoch in self.epochs():
+                if epoch.warp is not warp and (epoch.writes & (reads | writes) or epoch.reads & writes):
+                    _check(epoch, issuer, seen, frees)
+            if state.count == state.room:
+                self._grow()
+            found = library().order_access(*where, True)
+        self._last, self._place, self._version = access, found - 1, state.version
 
     def _grow(self) -> None:
         grown = (_EpochState * max(8, 2 * self._state.room))()

@@ -94,6 +94,9 @@ class TensorMemory:
         self._may_allocate = True
         self.order = TensorOrder()
         self.b_collected: dict[str, tuple[tuple, dict]] = {}  # collector -> identity and items of the B that it keeps
+        self.legal: dict[
+            tuple, Any
+        ] = {}  # form and operands -> `core.Mma` that the CTA may issue while it has these columns
         self.issued: IssuedAccess | None = None  # tensor core operation that runs now
         self.values: TensorValues | None = None  # observer of the words
         self.observer: Callable[[Issuer, int, int], None] | None = None  # called by `touch`, with the masks
@@ -153,6 +156,7 @@ class TensorMemory:
         self.allocations[base] = columns
         self._owned[base : base + columns] = b"\1" * columns
         self.owned |= columns_mask(base, columns)
+        self.legal.clear()
         self.words[:, base : base + columns] = POISON
         if self.values is not None:
             self.values.poisoned(self, base, columns)
@@ -184,6 +188,7 @@ class TensorMemory:
         del self.allocations[taddr]
         self._owned[taddr : taddr + columns] = bytes(columns)
         self.owned &= ~columns_mask(taddr, columns)
+        self.legal.clear()
         self._allocator.give_back(taddr, columns)
 
     def relinquish(self) -> None:
