@@ -4,6 +4,9 @@ Loads and stores of tensor memory are asynchronous. The schedule "eager" complet
 possible, "random" either way. A load completes at the latest at its warp's tcgen05.wait::ld or before an instruction
 that needs its result (`compiler.tmem_uses`); a store at tcgen05.wait::st or before its warp's next access to tensor
 memory.
+
+The rows here execute the first load or store of a warp, and what is not plainly legal; compiled code does the others
+(native/fragments.c).
 """
 
 from __future__ import annotations
