@@ -189,6 +189,17 @@ def test_tile_loads(schedule, rows):
     assert loaded[0] == loaded[1] and counters.tma_load_requested_bytes == ROWS * COLUMNS
 
 
+def test_loads_behind_other_asynchronous_work(rows, monkeypatch):
+    """Python gives the turns while it has a store to do; compiled code executes its own loads all the same."""
+    pending = []
+    original = copies.pending_load
+    monkeypatch.setattr(copies, "pending_load", lambda *a: (pending.append(1), original(*a))[1])
+    store = "@!%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], 16;"
+    tensor, out, _ = load(6, before=store + "@!%p1 cp.async.bulk.commit_group;")
+    assert np.array_equal(out, expected(tensor, 6))
+    assert len(rows) == 2 and not pending
+
+
 # Changes before or behind the fourth load that the loads found legal by Python cannot reveal.
 @pytest.mark.parametrize(
     "change, reason",

@@ -483,3 +483,44 @@ def test_stores_of_all_lanes(width, value, stride, rows):
         launch(body, found[-1], kernels=kernels)
         assert (len(rows) > 0) != kernels
     assert found[0].tolist() == found[1].tolist() and found[0].any()
+
+
+BARRIER = """
+    mov.u32 %r10, smem; setp.eq.u32 %p1, %tid, 0; @%p1 mbarrier.init.shared.b64 [%r10], 1; bar.warp.sync 0xffffffff;
+    mov.u32 %r1, 0; mov.u32 %r11, 0;
+"""
+TEST = "mbarrier.test_wait.parity.shared.b64 %p3, [%r10], %r11; @%p3 add.u32 %r1, %r1, 1;"
+ARRIVE = "@%p1 mbarrier.arrive.shared.b64 _, [%r10]; bar.warp.sync 0xffffffff;"
+
+
+@pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
+def test_an_mbarrier_that_is_tested_in_vain(schedule, rows):
+    out = np.zeros(32, np.uint32)
+    body = f"{TEST} {TEST} {ARRIVE} {TEST} xor.b32 %r11, %r11, 1;"
+    launch(BARRIER + LOOP.format(body=body, n=50) + store("%r1"), out, schedule=schedule)
+    assert set(out) == {50}
+    assert not [opcode for opcode in rows if opcode.startswith("mbarrier.test_wait")]
+
+
+def test_more_tests_in_vain_than_compiled_code_keeps(rows):
+    """Some lanes are others than all, so that each test is one of its own."""
+    out = np.zeros(32, np.uint32)
+    tests = "".join(f"setp.lt.u32 %p2, %tid, {n}; @%p2 {TEST.split(';')[0]};" for n in range(1, 13))
+    launch(BARRIER + tests + ARRIVE + tests + TEST + store("%r1"), out)
+    assert set(out) == {1}
+    assert 4 <= len([opcode for opcode in rows if opcode.startswith("mbarrier.test_wait")]) < 25
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
+def test_a_phase_that_tests_have_missed(schedule, kernels):
+    with pytest.raises(EmulatorError, match="phase 0 was waited for and missed"):
+        launch(BARRIER + TEST + ARRIVE + ARRIVE + TEST, schedule=schedule, kernels=kernels)
+
+
+def test_an_mbarrier_in_the_place_of_one_that_was_tested():
+    out = np.zeros(32, np.uint32)
+    anew = "@%p1 mbarrier.inval.shared.b64 [%r10]; @%p1 mbarrier.init.shared.b64 [%r10], 1; bar.warp.sync 0xffffffff;"
+    body = LOOP.format(body=f"{TEST} {anew} {ARRIVE} {ARRIVE}", n=30)
+    launch(BARRIER + body + store("%r1"), out)
+    assert set(out) == {0}

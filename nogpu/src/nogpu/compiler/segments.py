@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import numpy as np
+
 from nogpu.compiler.flow import EXIT, Block, Step
 from nogpu.compiler.plan import Plan
 from nogpu.compiler.python_rows import PythonTexts, refusals
@@ -238,7 +240,9 @@ class RowCode:
         """Emits an instruction that is neither a branch nor an exit."""
         code, guard = self.code, step.instruction.predicate
         if index in self._plan.first_uses:
-            code.emit("settle")
+            loads = sorted(self._plan.first_uses[index])
+            words = np.array([len(loads), *loads, *[-1] * (1 - len(loads) % 2)], np.int32)
+            code.emit_described("settle", words.tobytes())
         self._watch(guard)
         if guard is None:
             self._operations(index, step)

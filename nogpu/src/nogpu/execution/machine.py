@@ -44,6 +44,7 @@ from nogpu.hardware.barriers import wake
 from nogpu.hardware.chip import Sm
 from nogpu.hardware.cluster import Cluster, next_cluster
 from nogpu.hardware.grid import Grid
+from nogpu.hardware.native import library
 from nogpu.hardware.tile_loads import Loads
 from nogpu.hardware.warp import ActiveGroup, Warp
 from nogpu.ops import copies
@@ -92,7 +93,7 @@ class Machine:
         self._ahead, self._in_vain = FEW, 0  # followers of the next CTA; CTAs in a row without a follower
         self._has_changed = False  # True if there may be room for clusters, or a grid may be over
         self._overlaps = len(grids) > 1
-        self._postpones = None if schedule.kind == "random" else schedule.kind != "eager"  # None: by chance
+        self.always_postpones = None if schedule.kind == "random" else schedule.kind != "eager"
         self._admission = Admission(grids, schedule, self.random, self._next_cluster)
         self._paused: list[ActiveGroup] = []
         self._paces = {grid: self.random.choice(PACES) if self._overlaps else 1.0 for grid in grids}
@@ -304,7 +305,7 @@ class Machine:
 
     def postpones(self) -> bool:
         """True if a warp's asynchronous work that only the warp itself sees is delayed until the warp waits for it."""
-        return self.warp_random.random() < 0.5 if self._postpones is None else self._postpones
+        return self.warp_random.random() < 0.5 if self.always_postpones is None else self.always_postpones
 
     def _run_turns(self) -> None:
         """Gives turns to warps that can run: to many in compiled code, or to one."""
@@ -521,6 +522,8 @@ class Machine:
         """
         loads = self.loads
         if loads and not self.queues.outstanding_first:
+            if self._repeats_load():
+                return True
             load = loads.take()
             async_op = copies.pending_load(load, self.turns.warp_at(load.issuer))
             self.execute(async_op, async_op.action)
@@ -529,6 +532,15 @@ class Machine:
         else:
             self.queues.run_one_of(grid)
         return True
+
+    def _repeats_load(self) -> bool:
+        """Has compiled code execute the tile load that was issued first. Returns False if Python has to."""
+        turns = self.turns
+        self._look_up(self.resident[0].grid)
+        turns.words[PROGRESS] = self.progress
+        done = bool(library().run_load(turns.address))
+        self.progress = turns.words[PROGRESS]
+        return done
 
     def execute(self, async_op: AsyncOperation, action: Callable[[], None]) -> None:
         """Calls an action on behalf of an asynchronous operation: the operation's own, or its first part."""

@@ -127,9 +127,10 @@ class Turns:
     def current(self) -> Warp:
         """Warp whose turn it is, or was last. Python keeps its CTA from now on."""
         warp = self._warps[self.words[CURRENT]]
-        kept = self._kept.pop(warp.registers.context.cta, None)
-        if kept is not None:
-            kept.take_over()
+        if self._kept:
+            kept = self._kept.pop(warp.registers.context.cta, None)
+            if kept is not None:
+                kept.take_over()
         return warp
 
     def group(self) -> ActiveGroup:

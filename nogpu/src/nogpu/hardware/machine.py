@@ -43,5 +43,7 @@ class Machine(Timed, Protocol):
     def pause(self, group: ActiveGroup) -> bool:
         """Ends the turn of a group, so that another launch may start first. Returns False if none can."""
 
+    always_postpones: bool | None  # constant value of `postpones`; None: it is random
+
     def postpones(self) -> bool:
         """True if asynchronous work that only its own warp can observe is delayed until the warp waits for it."""

@@ -24,8 +24,10 @@ PARITIES = ("parity 0", "parity 1")  # texts of the phase that a group waits for
 
 
 _POINTER, _WORD, _LONG, _INT, _MASK = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int64, ctypes.c_int32, ctypes.c_uint32
+_BYTES = ctypes.c_char_p
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "append_words": (None, _POINTER, _POINTER, _LONG),
+    "complete_fragment": (None, _POINTER, _POINTER),
     "copy_lanes": (_LONG, _POINTER, _INT, _POINTER, _MASK, _LONG),
     "copy_to_tensor_memory": (None, _POINTER, _POINTER, _POINTER),
     "dequeue": (_POINTER, _POINTER),
@@ -39,9 +41,12 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "load_bulk": (_LONG, _POINTER, _POINTER, _WORD, _WORD, _WORD),
     "load_tile": (_LONG, _POINTER, _POINTER, _POINTER, _WORD, _POINTER, _INT),
     "mma": (_INT, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER),
+    "order_access": (_INT, _POINTER, _POINTER, _POINTER, _LONG, _LONG, _INT, _BYTES, _BYTES, _INT),
+    "order_forget": (_LONG, _POINTER, _BYTES, _LONG),
     "read_bulk": (_LONG, _POINTER, _WORD, _WORD, _POINTER),
     "read_tile": (_LONG, _POINTER, _POINTER, _WORD, _INT, _POINTER),
     "record_executed": (None, _POINTER, _POINTER, _INT, _MASK),
+    "run_load": (_INT, _POINTER),
     "run_ops": (_INT, _POINTER, _POINTER),
     "run_turns": (_INT, _POINTER),
     "start_again": (None, _POINTER, _POINTER),

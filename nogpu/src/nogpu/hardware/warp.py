@@ -11,7 +11,7 @@ the others spin.
 from __future__ import annotations
 
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from nogpu.hardware.cluster import Cta
     from nogpu.hardware.grid import Grid
+    from nogpu.hardware.mbarriers import MBarrier
     from nogpu.hardware.register_file import Move
 
 
@@ -164,7 +165,7 @@ class Warp:
         self.issued: int = 0  # number of warp instructions of groups that have ended
         self.cluster_arrived = 0  # lanes that have arrived at the cluster's barrier and not waited yet
         self.cluster_generation = 0  # generation of that barrier when they arrived
-        self.polled: dict = {}  # (mbarrier, lanes, parity) -> the phase that they have tested for in vain
+        self._polled: dict[tuple[MBarrier, int, int], int] = {}
         # Asynchronous copies for which the warp may wait, each with the mask of lanes that issued or committed them.
         self.bulk_open: list = []  # (lanes, operation): stores not yet committed to a group
         self.bulk_groups: list = []  # (lanes, [(lanes, operation)]), oldest first
@@ -213,6 +214,21 @@ class Warp:
     @known.setter
     def known(self, ranks: int) -> None:
         self.registers.context.known = ranks
+
+    @property
+    def polled(self) -> dict[tuple[MBarrier, int, int], int]:
+        """(mbarrier, lanes, parity) -> the phase that they have tested for in vain. `Context.polled` is its length."""
+        self.keep_polls()
+        return self._polled
+
+    def keep_polls(self) -> None:
+        """Makes Python keep the tests in vain that compiled code has kept."""
+        context = self.registers.context
+        if context.poll_count:
+            for poll in context.polls[: context.poll_count]:
+                barrier = cast("MBarrier", self.cta.shared.live_barriers.by_address[poll.barrier])
+                self._polled[barrier, poll.lanes, poll.parity] = poll.phase
+            context.poll_count, context.polled = 0, len(self._polled)
 
     def barrier(self, membermask: int) -> NamedBarrier:
         """Barrier of bar.warp.sync for a mask of lanes."""
@@ -279,10 +295,11 @@ class Warp:
         """Makes the warp go on with its grid's new program. moves: of its registers. Loads and stores of tensor memory
         complete: they name registers by the old program.
         """
-        for pending in self.tensor.queue:
+        queue = self.tensor.queue
+        for pending in queue:
             pending.complete()
             self.cta.machine.progress += pending.stores
-        self.tensor.queue.clear()
+        self.tensor.drop(len(queue))
         program = self.cta.grid.program
         program.calls.tell(self.registers.context)
         self.registers.move(program.registers, moves, self.first_group)

@@ -77,6 +77,24 @@ KERNEL(mbarrier_arrive) {
     return after(ctx, op, end_phase_if_complete(ctx, barrier));
 }
 
+// The test in vain by the active lanes of a barrier and a parity, NULL if there is none.
+static Poll *poll_of(Context *ctx, const Barrier *barrier, s32 parity) {
+    for (s64 i = 0; i < ctx->poll_count; i++) {
+        Poll *poll = &ctx->polls[i];
+        if (poll->barrier == barrier && poll->lanes == ctx->mask && poll->parity == parity) return poll;
+    }
+    return 0;
+}
+
+// Notes a test in vain. Returns 0 if Python has to do so: an earlier one's phase has been missed, or there are many.
+static int polls(Context *ctx, const Barrier *barrier, s32 parity) {
+    const Poll *earlier = poll_of(ctx, barrier, parity);
+    if (earlier) return barrier->phase < earlier->phase + 2;
+    if (ctx->observed || ctx->watch || ctx->poll_count == POLLS) return 0;
+    ctx->polls[ctx->poll_count++] = (Poll){barrier, barrier->phase, ctx->mask, parity};
+    return 1;
+}
+
 // mbarrier.test_wait.parity or try_wait.parity. With b it stands for a whole loop that waits for the phase.
 KERNEL(mbarrier_wait) {
     const Operation *operation = (const Operation *)op->x;
@@ -86,12 +104,18 @@ KERNEL(mbarrier_wait) {
     int is_first = !ctx->waited || (ctx->waited == barrier && barrier->phase < ctx->waited_phase + 2);
     if (!barrier || !legal || !is_first || ctx->polled) return to_python(ctx, op);
     if (((u64)barrier->phase & 1) == parity) {
-        if (!op->b) return to_python(ctx, op);
+        if (!op->b) {
+            if (!polls(ctx, barrier, (s32)parity)) return to_python(ctx, op);
+            write_truth(ctx, op, 0);
+            return op + 1;
+        }
         ctx->waited = barrier;
         ctx->waited_phase = barrier->phase;
         ctx->parity = (s32)parity;
         return ends(ctx, op, WAITS);
     }
+    Poll *poll = poll_of(ctx, barrier, (s32)parity);
+    if (poll) *poll = ctx->polls[--ctx->poll_count];
     ctx->waited = 0;
     if (ctx->synced < barrier->ended) ctx->synced = barrier->ended;
     ctx->known |= barrier->news;

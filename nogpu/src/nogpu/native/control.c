@@ -42,9 +42,6 @@ KERNEL(check_uninitialised) {
     return after(ctx, op, answer);
 }
 
-// Completes loads of tensor memory whose results the next instruction uses.
-KERNEL(settle) { return after(ctx, op, answer_of(ctx, ~op->pc)); }
-
 // Skips x Ops unless the predicate a, the same in every lane, is b.
 KERNEL(unless) { return *AT(u32, a) == (u32)op->b ? op + 1 : op + op->x; }
 

@@ -104,6 +104,16 @@ typedef struct KeptCta {
     Context *waiting[WARPS];  // those that wait at the barrier, in order
 } KeptCta;
 
+// A test of an mbarrier in vain: lanes of the warp have tested for the end of a phase with a parity.
+typedef struct {
+    const Barrier *barrier;
+    s64 phase;           // the phase when they did so first
+    u32 lanes;
+    s32 parity;
+} Poll;
+
+enum { POLLS = 8 };      // such tests that compiled code keeps for a warp
+
 struct Context {
     u8 *file;            // registers
     // These fields are set at a turn's start and read at its end (hardware/register_file.py, Registers.enter).
@@ -137,7 +147,7 @@ struct Context {
     s64 synced;          // time of the latest event that the warp has waited for
     Barrier **barriers;  // live mbarriers, by offset / 8
     void (*wake)(s32 offset);  // lets the groups that wait for the mbarrier at an offset run again
-    s32 polled;          // nonzero if the warp has tested mbarriers in vain
+    s32 polled;          // nonzero if the warp has tested mbarriers in vain and Python keeps that
     s32 touched;         // nonzero if the warp has used tensor memory and not released it
     void (*watch)(void *watcher, Context *ctx, const Op *op);  // called before each instruction, in programs that are watched
     void *watcher;
@@ -168,6 +178,9 @@ struct Context {
     u8 *local;           // local memory of its lanes, one after another
     s64 local_bytes;     // of a lane
     s64 local_is_written;  // nonzero if compiled code has stored to it
+    s64 poll_count;      // tests of mbarriers in vain that compiled code keeps
+    Poll polls[POLLS];
+    struct TensorUser *tensor;  // the warp as a user of tensor memory (tensor_memory.h), NULL: Python executes its accesses
 };
 
 enum { HEARD = 1, TOLD = 2 };

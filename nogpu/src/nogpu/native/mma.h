@@ -9,6 +9,7 @@
 #pragma once
 
 #include "floats.h"
+#include "tensor_memory.h"
 
 enum {
     ROW_BYTES = 32,      // bytes of an operand's row in one instruction; B's has two halves if A is sparse
@@ -21,9 +22,6 @@ enum {
     MAX_K = 2 * PART_K,
     ROW_CHUNKS = 16,     // chunks of a row of a sparse A, each with an index of its metadata
     ILLEGAL_INDEX = 2,
-    TMEM_LANES = 128,
-    QUADRANT = 32,       // lanes
-    TMEM_COLUMNS = 576,  // 32-bit words of a lane of tensor memory, on the chip that has most
     NAN_SCALE = 255,     // NaN of ue8m0
     SCALE_BIAS = 127     // bias of ue8m0
 };

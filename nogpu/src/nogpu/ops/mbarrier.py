@@ -107,6 +107,8 @@ def invalidate(g: ActiveGroup, mask: int, address: int, issuer: Issuer) -> None:
 def _remove(cta: Cta, offset: int) -> None:
     """Ends the life of the mbarrier at an offset."""
     barrier, loads = cta.mbarriers.pop(offset), cta.machine.loads
+    for warp in cta.warps:
+        warp.keep_polls()  # which name the barrier by an address that another may get
     cta.shared.remove_barrier(offset, loads is not None and loads.forget_barrier(barrier))
     if barrier.hidden is not None:
         cta.hidden_barriers = [other for other in cta.hidden_barriers if other is not barrier]
@@ -272,9 +274,10 @@ def wait_parity(g: ActiveGroup, mask: int, address: int, parity: int, issuer: Is
             raise _missed(started[2], barrier)
     _check_parity(parity)
     if phase & 1 != parity:
-        if g.warp.polled:
-            g.warp.polled.pop((barrier, mask, parity), None)
-            g.warp.registers.context.polled = len(g.warp.polled)
+        polled = g.warp.polled
+        if polled:
+            polled.pop((barrier, mask, parity), None)
+            g.warp.registers.context.polled = len(polled)
         barrier.passed_by(g.warp)
         return True
     g.cta.cluster.events.polled(barrier, g.warp)

@@ -114,9 +114,14 @@ def mma(g: ActiveGroup, mask: int, form: MmaForm, operands: MmaOperands, issuer:
             f"tcgen05.mma.cta_group::2 issued by CTA rank {g.cta.rank}: the even CTA of the pair issues it (PTX ISA, "
             "CTA Pair)"
         )
-    ctas = started_ctas(g, form.cta_group)
-    operation = Mma.decode(form, _picked(operands, mask), g.grid.properties.is_rubin)
-    operation.check([cta.operands() for cta in ctas])
+    ctas, operands = started_ctas(g, form.cta_group), _picked(operands, mask)
+    legal = g.cta.tmem.legal
+    operation = legal.get((form, operands))
+    if operation is None:
+        operation = Mma.decode(form, operands, g.grid.properties.is_rubin)
+        operation.check([cta.operands() for cta in ctas])
+        if form.cta_group == 1:
+            legal[form, operands] = operation
 
     def run() -> None:
         flops = operation.run([cta.operands() for cta in ctas], issuer, g.grid.multiplies)

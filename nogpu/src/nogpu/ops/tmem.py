@@ -4,10 +4,14 @@ Loads and stores of tensor memory are asynchronous. The schedule "eager" complet
 possible, "random" either way. A load completes at the latest at its warp's tcgen05.wait::ld or before an instruction
 that needs its result (`compiler.tmem_uses`); a store at tcgen05.wait::st or before its warp's next access to tensor
 memory.
+
+The rows here execute the first load or store of a warp, and what is not plainly legal; compiled code does the others
+(native/fragments.c).
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,7 +20,8 @@ import numpy as np
 
 from nogpu.arithmetic.lanes import FULL
 from nogpu.errors import Fault, doubt, ordering_fault
-from nogpu.hardware.tensor.order import IssuedAccess, Release, columns_mask, fence_after, fence_before
+from nogpu.hardware.native import library
+from nogpu.hardware.tensor.order import IssuedAccess, PendingFragment, Release, columns_mask, fence_after, fence_before
 from nogpu.hardware.tensor.reduction import Reduction, reduced
 from nogpu.hardware.tensor.tmem import Form, Place, fragment, touched_columns
 from nogpu.ops.active_lanes import pick, whole_warp
@@ -132,7 +137,27 @@ def _access(g: ActiveGroup, mask: int, instruction: str, form: Form, taddr: Oper
         g.cta.cluster.events.touched(g.cta, issuer, read, written)
         g.cta.cluster.events.fragment(g, issuer, place, stores=stores)
     user.touched = True
+    _share(g)
     return place
+
+
+def _share(g: ActiveGroup) -> None:
+    """Lets compiled code execute the warp's next loads and stores if nobody hears of them, nor chance delays them."""
+    machine, user = g.cta.machine, g.warp.tensor
+    if user.is_shared or machine.always_postpones is None or g.cta.cluster.events.is_observed:
+        return
+    if g.grid.program.calls.watch:
+        return
+
+    def taken_over(issued: PendingFragment) -> _Pending:
+        rows = user.rows  # they stay as long as the item needs them
+
+        def complete(rows: np.ndarray | None = rows) -> None:
+            library().complete_fragment(g.warp.registers.context_address, ctypes.addressof(issued))
+
+        return _Pending(issued.pc, bool(issued.stores), complete)
+
+    user.share(g, machine.always_postpones, taken_over)
 
 
 def load(
@@ -159,7 +184,7 @@ def load(
     if mask != FULL or not g.cta.machine.postpones():
         fill()
     else:
-        g.warp.tensor.queue.append(_Pending(issuer[1], False, fill))
+        g.warp.tensor.add(_Pending(issuer[1], False, fill))
 
 
 def _fill_reduced(
@@ -182,9 +207,10 @@ def store(
 ) -> None:
     """Issues tcgen05.st. values: uint32[registers, 32]."""
     g.cta.machine.progress += 1
-    place, queue = _access(g, mask, "tcgen05.st", form, taddr, issuer), g.warp.tensor.queue
-    if queue or g.cta.machine.postpones():
-        queue.append(_Pending(issuer[1], True, partial(g.cta.tmem.write, place, np.array(values))))
+    place, user = _access(g, mask, "tcgen05.st", form, taddr, issuer), g.warp.tensor
+    user.lend_rows()
+    if user.queue or g.cta.machine.postpones():
+        user.add(_Pending(issuer[1], True, partial(g.cta.tmem.write, place, np.array(values))))
     else:
         g.cta.tmem.write(place, values)
 
@@ -223,8 +249,7 @@ def commits(g: ActiveGroup, run: Callable[[], None]) -> Callable[[], None]:
 
 def finish_stores(g: ActiveGroup) -> None:
     """Completes the warp's stores: its next access to tensor memory may need them."""
-    queue = g.warp.tensor.queue
-    if queue and any(pending.stores for pending in queue):
+    if g.warp.tensor.has_stores:
         wait(g, "st")
 
 
@@ -248,9 +273,9 @@ def settle(g: ActiveGroup, loads: tuple[int, ...]) -> None:
 
 def _complete(g: ActiveGroup, chosen: list[int]) -> None:
     """Completes the chosen operations, by index in the queue. A warp's loads and stores complete in order."""
-    queue = g.warp.tensor.queue
+    user = g.warp.tensor
     if chosen:
-        for pending in queue[: chosen[-1] + 1]:
+        for pending in user.queue[: chosen[-1] + 1]:
             pending.complete()
             g.cta.machine.progress += pending.stores
-        del queue[: chosen[-1] + 1]
+        user.drop(chosen[-1] + 1)

@@ -4,16 +4,55 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+
+from nogpu import headers
 from nogpu.compiler.code import Code
 from nogpu.compiler.opcodes.rows import Row, always_lanes, called, row
+from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
 from nogpu.hardware.tensor.instruction import BLOCK_SCALING, KINDS, SCALE_BLOCKS
-from nogpu.ptx.ir import Address, Immediate, Instruction, Vector, items_of
+from nogpu.hardware.tensor.tmem import Form, extent, fragment
+from nogpu.ptx.ir import Address, Immediate, Instruction, Register, Vector, items_of
 
 
 def _tensor_memory_load(code: Code, instruction: Instruction, match: re.Match) -> None:
     _, taddr, *split = instruction.operands
     places = f"{_form(code, split, match)}, {code.address(taddr)}, destinations[{code.pc}]"
     code.line(f"tmem.load(g, {code.mask}, {places}, (g, {code.pc}))")
+
+
+_FRAGMENT = headers.packer("native/fragments.c", "Fragment")
+
+
+def _load_kernel(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    destination, taddr, *split = instruction.operands
+    items = items_of(destination)
+    slots = [code.source(item, "b32").offset if isinstance(item, Register) else -1 for item in items]
+    code.emit_described("tensor_load", _described(code, taddr, _form(code, split, match), slots))
+
+
+def _store_kernel(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    taddr, *split, source = instruction.operands
+    sources = [code.source(item, "b32") for item in items_of(source)]
+    slots = [source.offset | (not source.row) for source in sources]
+    code.emit_described("tensor_store", _described(code, taddr, _form(code, split, match), slots))
+
+
+def _described(code: Assembler, taddr: Address, form: Form, slots: list[int]) -> bytes:
+    """The operands of tcgen05.ld or .st, whose registers are in these slots."""
+    slot, displacement, is_row = code.address(taddr)
+    lanes, columns = extent(form)
+    places = fragment(form)[0] if form[2] else fragment(form)
+    if len(places) != len(slots):
+        raise Unsupported
+    # A register's word is a sum of what the lane and what the register adds.
+    registers = np.stack([slots, places[:, 0]], axis=1).astype(np.int32)
+    fixed = displacement, slot, is_row, lanes, columns, form[3], form[2], len(slots), 0
+    return _FRAGMENT.pack(*fixed, *(places[0] - places[0, 0]).tolist()) + registers.tobytes()
+
+
+def _wait_kernel(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    code.emit("tensor_wait", a=match.group("kind") == "st")
 
 
 def _reducing_load(code: Code, instruction: Instruction, match: re.Match) -> None:
@@ -34,7 +73,7 @@ def _tensor_memory_store(code: Code, instruction: Instruction, match: re.Match) 
     code.line(f"tmem.store(g, {code.mask}, {places}, (g, {code.pc}))")
 
 
-def _form(code: Code, operands: list, match: re.Match) -> tuple[str, int, bool, int]:
+def _form(code: Code | Assembler, operands: list, match: re.Match) -> tuple[str, int, bool, int]:
     """The modifiers as `ops.tmem` takes them. operands: the split offset, if there is one."""
     needed = match.group("shape") == "16x32bx2"
     if needed != (len(operands) == 1) or (needed and not isinstance(operands[0], Immediate)):
@@ -188,6 +227,7 @@ ROWS: list[Row] = [
         rf"tcgen05\.ld\.sync\.aligned\.{_TMEM_SHAPE}(?P<pack>\.pack::16b)?\.b32",
         _tensor_memory_load,
         kind=always_lanes,
+        kernels=_load_kernel,
         takes="b32* [] #?",
     ),
     _reducing(rf"{_RED}(?P<absolute>\.abs)?(?P<nan>\.NaN)?\.(?P<type>f32)"),
@@ -196,9 +236,15 @@ ROWS: list[Row] = [
         rf"tcgen05\.st\.sync\.aligned\.{_TMEM_SHAPE}(?P<pack>\.unpack::16b)?\.b32",
         _tensor_memory_store,
         writes=0,
+        kernels=_store_kernel,
         takes="[] . .?",
     ),
-    called(r"tcgen05\.wait::(?P<kind>ld|st)\.sync\.aligned", "tmem.wait_for(g, {m}, {kind})", writes=0),
+    called(
+        r"tcgen05\.wait::(?P<kind>ld|st)\.sync\.aligned",
+        "tmem.wait_for(g, {m}, {kind})",
+        writes=0,
+        kernels=_wait_kernel,
+    ),
     called(r"tcgen05\.fence::(?P<side>before|after)_thread_sync", "tmem.fence(g, {side})", writes=0),
     called(
         rf"tcgen05\.cp{_CTA_GROUP}\.(?P<shape>128x256b|4x256b|128x128b|64x128b|32x128b)"

@@ -479,9 +479,7 @@ def add_node_by_driver(result: int, graph: int, needed: int, edges: int, count: 
     )
 
 
-def _add_by_type(
-    result: int, graph: int, needed: int, count: int, parameters: int, copy: Callable[[int], Run]
-) -> None:
+def _add_by_type(result: int, graph: int, needed: int, count: int, parameters: int, copy: Callable[[int], Run]) -> None:
     if not parameters:
         raise status.Refused(status.INVALID_VALUE, "a null pointer for a node's parameters")
     kind = ctypes.c_int32.from_address(parameters).value

@@ -209,7 +209,7 @@ class Mma:
             _shift_rows(words, split_address(self.a)[1], self.op.row_bytes // 4)
 
     def _check_columns(self, tmem: TensorMemory) -> None:
-        if not (self._reads | self._writes) & ~tmem.owned:
+        if not self._touched & ~tmem.owned:
             return
         tmem.check_columns(self.column, self.op.columns, "tcgen05.mma D")
         if self.a_chunks is None:
@@ -233,6 +233,11 @@ class Mma:
         if self.metadata is not None:
             columns.append(columns_mask(self.metadata.column, self.metadata.columns))
         return reduce(or_, columns, self._a_columns)
+
+    @cached_property
+    def _touched(self) -> int:
+        """The columns that are read or written, as a mask."""
+        return self._reads | self._writes
 
     @cached_property
     def _a_columns(self) -> int:
@@ -262,7 +267,10 @@ class Mma:
         """Computes D in every CTA. Returns 0; else D may be partial, and what is wrong is what `mma` in native/mma.h
         returns.
         """
-        return next(filter(None, (multiplication.run(ctas) for multiplication in self._multiplications)), 0)
+        for multiplication in self._multiplications:
+            if refused := multiplication.run(ctas):
+                return refused
+        return 0
 
     def run(
         self,
@@ -289,8 +297,9 @@ class Mma:
         values = ctas[0][1].values
         if values is not None and issuer is not None and multiplies:
             values.multiplied(self, [tmem for _, tmem in ctas], issuer)
-        for _, tmem in ctas:
-            self.shift_rows(tmem.words)
+        if self.shifts_a:
+            for _, tmem in ctas:
+                self.shift_rows(tmem.words)
         return op.flops
 
     def _collect(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> None:

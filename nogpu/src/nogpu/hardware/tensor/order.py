@@ -13,19 +13,27 @@ before.
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from nogpu import headers
 from nogpu.errors import Fault, doubt, ordering_fault
 from nogpu.hardware.barriers import label
+from nogpu.hardware.native import LANES, library
 
 if TYPE_CHECKING:
     from nogpu.hardware.native import Context
     from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
 
-(COLUMNS,) = headers.constants("native/mma.h", "TMEM_COLUMNS")
-HALF = 16  # lanes of half a quadrant: rows of M = 64 lie in one half of each, and another product's may in the other
+COLUMNS, MASK_WORDS, STORED_ROWS = headers.constants(
+    "native/tensor_memory.h", "TMEM_COLUMNS", "MASK_WORDS", "STORED_ROWS"
+)
+(HALF,) = headers.constants("native/tensor_memory.h", "HALF")
+# Rows of M = 64 lie in one half of each quadrant, and another product's may in the other.
 HALVES = 8
 ALL_HALVES, LOWER_HALVES, UPPER_HALVES = 0xFF, 0x55, 0xAA
 
@@ -40,35 +48,132 @@ def columns_mask(column: int, count: int, halves: int = ALL_HALVES) -> int:
     return sum(columns << COLUMNS * h for h in range(HALVES) if halves >> h & 1)
 
 
-class Release:
-    """Release of the accesses that a warp has made since its previous release."""
+@headers.mirrors("native/tensor_memory.h")
+class Release(ctypes.Structure):
+    """Release of the accesses that a warp has made since its previous release.
 
-    __slots__ = ("arrived", "escaped", "time", "used")
+    Fields: `time` of the release, -1 before it; `used`, 1 if there are accesses; `arrived`, the time of the arrival on
+    a barrier with all complete but no fence, or -1; `escaped`, 1 if the warp arrived on a barrier while one of its
+    loads or stores was not complete.
+    """
 
     def __init__(self) -> None:
-        self.time: int | None = None  # time of the release; None: not yet
-        self.used = False  # True if there are accesses
-        self.arrived: int | None = None  # time of the arrival on a barrier with all complete but no fence
-        self.escaped = False  # True if the warp arrived on a barrier while one of its loads or stores was not complete
+        super().__init__(time=-1, arrived=-1)
+        self.address = ctypes.addressof(self)
+
+
+@headers.mirrors("native/tensor_memory.h", "TensorUser")
+class _Shared(ctypes.Structure):
+    """State of a user that compiled code shares."""
+
+
+@headers.mirrors("native/tensor_memory.h")
+class PendingFragment(ctypes.Structure):
+    """Load or store that compiled code has issued and that is not complete."""
 
 
 class TensorUser:
     """State of a warp as a user of tensor memory."""
 
-    __slots__ = ("_context", "after", "issued", "own", "queue", "unfenced")
+    __slots__ = ("_after", "_context", "_own", "_pending", "_rows", "_shared", "_taken_over", "issued", "unfenced")
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.queue: list = []  # loads and stores (ops.tmem) that are not complete, oldest first
-        self.after = -1  # releases up to this time are visible to the warp, as of its last fence::after_thread_sync
-        self.own = Release()  # the next release of its loads and stores
+        self._shared: _Shared | None = None
+        self._rows: np.ndarray | None = None  # room for the rows of stores that compiled code has issued
+        self._pending: list = []  # loads and stores (ops.tmem) that are not complete, oldest first
+        self._after = -1
+        self._own = Release()
+        self._taken_over: Callable[[PendingFragment], Any] | None = None
         self.unfenced: list[Release] = []  # releases with which it has arrived on a barrier before it executed a fence
         self.issued = Release()  # the next release of its MMAs and copies, by a commit
 
     @property
+    def after(self) -> int:
+        """Releases up to this time are visible to the warp, as of its last fence::after_thread_sync."""
+        return self._after
+
+    @after.setter
+    def after(self, time: int) -> None:
+        self._after = time
+        if self._shared is not None:
+            self._shared.after = time
+
+    @property
+    def own(self) -> Release:
+        """The next release of its loads and stores."""
+        return self._own
+
+    def renew(self, order: TensorOrder) -> None:
+        """Begins the next release of its loads and stores."""
+        self._own = Release()
+        if self._shared is not None:
+            order.keep(self._own)
+            self._shared.own = self._own.address
+
+    @property
+    def queue(self) -> tuple:
+        """Loads and stores that are not complete, oldest first. Python has those of compiled code from now on."""
+        shared = self._shared
+        if shared is not None and shared.count:
+            assert self._taken_over is not None
+            for place in range(shared.count):
+                self._pending.append(self._taken_over(PendingFragment.from_buffer_copy(shared.pending[place])))
+            shared.count = shared.stores = shared.rows_used = shared.rows = 0
+            shared.in_python, self._rows = 1, None
+        return tuple(self._pending)
+
+    @property
+    def has_stores(self) -> bool:
+        """True if a store is not complete."""
+        if self._shared is not None and self._shared.stores:
+            return True
+        return any(pending.stores for pending in self._pending)
+
+    def add(self, pending: Any) -> None:
+        """Adds a load or a store behind those of `queue`."""
+        self._pending = [*self.queue, pending]
+        if self._shared is not None:
+            self._shared.in_python = 1
+
+    def drop(self, count: int) -> None:
+        """Removes the first loads and stores of `queue`."""
+        del self._pending[:count]
+        if self._shared is not None:
+            self._shared.in_python = bool(self._pending)
+
+    def share(self, g: ActiveGroup, late: bool, taken_over: Callable[[PendingFragment], Any]) -> None:
+        """Lets compiled code execute the warp's loads and stores. late: they complete as late as possible, else at
+        once. taken_over: makes an item of `queue`.
+        """
+        memory = g.cta.tmem
+        self._taken_over = taken_over
+        self._shared = shared = _Shared(late=late, in_python=bool(self._pending), after=self._after)
+        shared.fences, shared.order = g.grid.program.traits.tensor_fences, memory.order.address
+        shared.words, shared.owned, shared.own = memory.address, memory.owned_address, self._own.address
+        memory.order.keep(self._own)
+        self._context.tensor = ctypes.addressof(shared)
+
+    @property
+    def is_shared(self) -> bool:
+        """True if compiled code executes the warp's loads and stores."""
+        return self._shared is not None
+
+    def lend_rows(self) -> None:
+        """Gives compiled code room for the rows of stores."""
+        if self._shared is not None and self._rows is None:
+            self._rows = np.empty((STORED_ROWS, LANES), np.uint32)
+            self._shared.rows = self._rows.ctypes.data
+
+    @property
+    def rows(self) -> np.ndarray | None:
+        """Room for the rows of stores that compiled code has issued."""
+        return self._rows
+
+    @property
     def seen(self) -> tuple[int, int]:
         """Times up to which releases are visible to the warp: by its last fence::after_thread_sync; by its waits."""
-        return self.after, self._context.synced
+        return self._after, self._context.synced
 
     @property
     def touched(self) -> bool:
@@ -80,28 +185,76 @@ class TensorUser:
         self._context.touched = touched
 
 
-class _Epoch:
+@headers.mirrors("native/tensor_memory.h", "Epoch")
+class _EpochState(ctypes.Structure):
     """Columns that a warp has accessed under one release and that no warp has written since."""
 
-    __slots__ = ("issuer", "reads", "release", "warp", "writes")
 
-    def __init__(self, issuer: Issuer, release: Release):
-        self.warp, self.release = issuer[0].warp, release
-        release.used = True
-        self.reads = self.writes = 0  # masks of columns
-        self.issuer = issuer  # issuer of the last access
+@headers.mirrors("native/tensor_memory.h", "TensorOrder")
+class _OrderState(ctypes.Structure):
+    """Epochs of an order."""
+
+
+class Epoch(NamedTuple):
+    """Columns that a warp has accessed under one release and that no warp has written since."""
+
+    warp: Warp
+    release: Release
+    reads: int
+    """A mask of columns."""
+    writes: int
+    """A mask of columns."""
+    pc: int
+    """Instruction of the last access."""
+
+    @property
+    def issuer(self) -> Issuer:
+        """Issuer of the last access."""
+        return self.warp.first_group, self.pc
+
+
+@lru_cache(maxsize=4096)
+def _words(mask: int) -> bytes:
+    """A mask of columns as compiled code takes it."""
+    return mask.to_bytes(8 * MASK_WORDS, "little")
 
 
 class TensorOrder:
-    """Last accesses to the tensor memory columns of a CTA, by warp and release."""
+    """Last accesses to the tensor memory columns of a CTA, by warp and release. Compiled code has them, and finds legal
+    by itself what is plainly so (native/order.c).
+    """
 
     def __init__(self) -> None:
-        self._epochs: list[_Epoch] = []
-        self._last: Warp | None = None  # warp of the last access
-        self._mine: _Epoch | None = None  # epoch of the last access
-        # (columns read, columns written) of accesses in `_mine` that touch none of the columns in `_others`.
-        self._clear: set[tuple[int, int]] = set()
-        self._others = 0, 0  # columns that warps other than the last one have read, and written
+        self._state = _OrderState()
+        self.address = ctypes.addressof(self._state)
+        self._epochs = (_EpochState * 0)()
+        self._warps: dict[int, Warp] = {}  # by the addresses of their contexts
+        self._releases: dict[int, Release] = {}  # by their addresses
+        self._last: tuple = ()  # the last access by `access`, the place of its epoch, and the version behind it
+        self._place = self._version = 0
+        self._limit = 64  # number of releases at which those are dropped that no epoch names
+
+    def keep(self, release: Release) -> None:
+        """Keeps a release under which there may be accesses."""
+        if len(self._releases) >= self._limit:
+            named = {epoch.release for epoch in self._epochs[: self._state.count]}
+            own = {warp.tensor.own.address for warp in self._warps.values()}
+            self._releases = {each: self._releases[each] for each in self._releases.keys() & (named | own)}
+            self._limit = max(64, 2 * len(self._releases))
+        self._releases[release.address] = release
+
+    def epochs(self) -> list[Epoch]:
+        """The epochs, oldest first."""
+        return [
+            Epoch(
+                self._warps[state.warp],
+                self._releases[state.release],
+                int.from_bytes(state.reads, "little"),
+                int.from_bytes(state.writes, "little"),
+                state.pc,
+            )
+            for state in self._epochs[: self._state.count]
+        ]
 
     def access(
         self,
@@ -117,52 +270,32 @@ class TensorOrder:
         seen: the user's `TensorUser.seen`. reads, writes: masks of columns. frees: the access is a tcgen05.dealloc,
         which is not asynchronous: earlier accesses must be complete, but no fence is needed.
         """
-        warp = issuer[0].warp
-        if warp is not self._last:
-            self._last = warp
-            self._gather_others()
-        others_read, others_written = self._others
-        if others_written & (reads | writes) or others_read & writes:
-            for epoch in self._epochs:
+        warp, state = issuer[0].warp, self._state
+        access = warp, release, seen, reads, writes, frees
+        if access == self._last and state.version == self._version:
+            self._epochs[self._place].pc = issuer[1]
+            return
+        context = warp.registers.context_address
+        self._warps[context] = warp
+        if release.address not in self._releases:
+            self.keep(release)
+        fences = not frees and issuer[0].grid.program.traits.tensor_fences
+        where = self.address, context, release.address, issuer[1], seen[0], fences, _words(reads), _words(writes)
+        found = library().order_access(*where, False)
+        if not found:
+            for epoch in self.epochs():
                 if epoch.warp is not warp and (epoch.writes & (reads | writes) or epoch.reads & writes):
                     _check(epoch, issuer, seen, frees)
-        mine = self._mine
-        if mine is None or mine.release is not release or mine.warp is not warp:
-            mine = None
-            for epoch in self._epochs:
-                if epoch.release is release and epoch.warp is warp:
-                    mine = epoch
-            if mine is None:
-                mine = _Epoch(issuer, release)
-                self._epochs.append(mine)
-            self._mine = mine
-            self._clear.clear()
-        if writes & ~mine.writes:
-            self._forget(writes, mine)
-        mine.reads |= reads
-        mine.writes |= writes
-        mine.issuer = issuer
+            if state.count == state.room:
+                self._grow()
+            found = library().order_access(*where, True)
+        self._last, self._place, self._version = access, found - 1, state.version
 
-    def _gather_others(self) -> None:
-        reads = writes = 0
-        for epoch in self._epochs:
-            if epoch.warp is not self._last:
-                reads |= epoch.reads
-                writes |= epoch.writes
-        self._others = reads, writes
-
-    def _forget(self, columns: int, kept: _Epoch | None = None) -> None:
-        """Drops earlier accesses to columns that are now written: they cannot conflict with later ones."""
-        emptied = False
-        for epoch in self._epochs:
-            if epoch is not kept:
-                epoch.reads &= ~columns
-                epoch.writes &= ~columns
-                emptied |= not (epoch.reads or epoch.writes)
-        if emptied:
-            self._epochs = [epoch for epoch in self._epochs if epoch is kept or epoch.reads or epoch.writes]
-        if self._others != (0, 0):
-            self._others = self._others[0] & ~columns, self._others[1] & ~columns
+    def _grow(self) -> None:
+        grown = (_EpochState * max(8, 2 * self._state.room))()
+        ctypes.memmove(grown, self._epochs, ctypes.sizeof(self._epochs))
+        self._epochs = grown
+        self._state.epochs, self._state.room = ctypes.addressof(grown), len(grown)
 
     def free(self, issuer: Issuer, columns: int) -> None:
         """Checks tcgen05.dealloc as a write that is never released. The columns' next owner starts without earlier
@@ -170,21 +303,10 @@ class TensorOrder:
         """
         user = issuer[0].warp.tensor
         self.access(issuer, Release(), user.seen, 0, columns, frees=True)
-        self._forget(columns)
-        self._last = None
-
-    def touch(self, issuer: Issuer, release: Release, seen: tuple[int, int], reads: int, writes: int) -> None:
-        """Records an access of the tensor core (`access`), in less time if it repeats an earlier one."""
-        mine, place = self._mine, (reads, writes)
-        if mine is not None and mine.release is release and mine.warp is issuer[0].warp and place in self._clear:
-            mine.issuer = issuer
-            return
-        self.access(issuer, release, seen, reads, writes)
-        if not (reads | writes) & (self._others[0] | self._others[1]):
-            self._clear.add(place)
+        library().order_forget(self.address, _words(columns), -1)
 
 
-def _check(epoch: _Epoch, issuer: Issuer, seen: tuple[int, int], frees: bool) -> None:
+def _check(epoch: Epoch, issuer: Issuer, seen: tuple[int, int], frees: bool) -> None:
     """Raises Fault if the order of an access after a conflicting epoch of another warp is not ensured.
 
     If a barrier ensures it and only the fence beside that barrier is missing, a doubt is reported instead.
@@ -196,7 +318,7 @@ def _check(epoch: _Epoch, issuer: Issuer, seen: tuple[int, int], frees: bool) ->
     conflict = f"{now} touches tensor memory columns of the {before} by {label(epoch.issuer)}"
     place = group.grid.entry.name, epoch.issuer[1], issuer[1], "tcgen05.fence"
     fences = group.grid.program.traits.tensor_fences and not frees
-    if release.time is not None:
+    if release.time >= 0:
         if fences and after < release.time:
             _report_fence(
                 f"{conflict}: tcgen05.fence::after_thread_sync is missing since that was released",
@@ -216,7 +338,7 @@ def _check(epoch: _Epoch, issuer: Issuer, seen: tuple[int, int], frees: bool) ->
     if fences:
         _report_fence(
             f"{conflict}: that warp has not executed tcgen05.fence::before_thread_sync since",
-            release.arrived is not None and synced >= release.arrived,
+            0 <= release.arrived <= synced,
             place,
         )
 
@@ -240,7 +362,7 @@ class IssuedAccess:
 
     def touch(self, order: TensorOrder, reads: int, writes: int) -> None:
         """Records that the tensor core reads and writes these columns (masks)."""
-        order.touch(self.issuer, self.release, self.seen, reads, writes)
+        order.access(self.issuer, self.release, self.seen, reads, writes)
 
 
 def fence_before(g: ActiveGroup) -> None:
@@ -259,13 +381,13 @@ def arrives(g: ActiveGroup) -> None:
     """Handles an arrival on a barrier of the warp, which has touched tensor memory."""
     user = g.warp.tensor
     if user.queue:
-        user.own.escaped = True
+        user.own.escaped = 1
     elif not g.grid.program.traits.tensor_fences:
         _release(g)
     elif user.own.used:
-        user.own.arrived, user.own.escaped = _step(g), False
+        user.own.arrived, user.own.escaped = _step(g), 0
         user.unfenced.append(user.own)
-        user.own = Release()
+        user.renew(g.cta.tmem.order)
 
 
 def _release(g: ActiveGroup) -> None:
@@ -275,8 +397,8 @@ def _release(g: ActiveGroup) -> None:
         release.time = time
     user.unfenced.clear()
     if not user.queue:
-        user.own.time = time
-        user.own, user.touched = Release(), False
+        user.own.time, user.touched = time, False
+        user.renew(g.cta.tmem.order)
 
 
 def _step(g: ActiveGroup) -> int:

@@ -10,6 +10,7 @@ On Rubin a CTA gets more than 512 columns only if it takes all of them, by tcgen
 
 from __future__ import annotations
 
+import ctypes
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -93,6 +94,9 @@ class TensorMemory:
         self._may_allocate = True
         self.order = TensorOrder()
         self.b_collected: dict[str, tuple[tuple, dict]] = {}  # collector -> identity and items of the B that it keeps
+        self.legal: dict[
+            tuple, Any
+        ] = {}  # form and operands -> `core.Mma` that the CTA may issue while it has these columns
         self.issued: IssuedAccess | None = None  # tensor core operation that runs now
         self.values: TensorValues | None = None  # observer of the words
         self.observer: Callable[[Issuer, int, int], None] | None = None  # called by `touch`, with the masks
@@ -108,6 +112,11 @@ class TensorMemory:
     def address(self) -> int:
         """Address of the words in this process."""
         return self.words.ctypes.data
+
+    @cached_property
+    def owned_address(self) -> int:
+        """Address of a byte for each column, not 0 if it is allocated."""
+        return ctypes.addressof(ctypes.c_char.from_buffer(self._owned))
 
     @cached_property
     def _flat(self) -> np.ndarray:
@@ -147,6 +156,7 @@ class TensorMemory:
         self.allocations[base] = columns
         self._owned[base : base + columns] = b"\1" * columns
         self.owned |= columns_mask(base, columns)
+        self.legal.clear()
         self.words[:, base : base + columns] = POISON
         if self.values is not None:
             self.values.poisoned(self, base, columns)
@@ -178,6 +188,7 @@ class TensorMemory:
         del self.allocations[taddr]
         self._owned[taddr : taddr + columns] = bytes(columns)
         self.owned &= ~columns_mask(taddr, columns)
+        self.legal.clear()
         self._allocator.give_back(taddr, columns)
 
     def relinquish(self) -> None:
@@ -263,11 +274,17 @@ _SHAPES = {
 """Shape -> (lanes of tensor memory, columns per repetition, largest .num)."""
 
 
+def extent(form: Form) -> tuple[int, int]:
+    """(lanes, columns) from the addressed word on; with a split offset there are as many further on."""
+    shape, num, packed, _ = form
+    lanes, row_registers, _ = _SHAPES[shape]
+    return lanes, num * row_registers * (2 if packed else 1)
+
+
 def touched_columns(place: Place) -> int:
     """Columns of an access as a mask (`order.columns_mask`)."""
-    start, (shape, num, packed, half_split) = place
-    lanes, row_registers, _ = _SHAPES[shape]
-    count = num * row_registers * (2 if packed else 1)
+    start, form = place
+    (lanes, count), half_split = extent(form), form[3]
     halves = ((1 << lanes // HALF) - 1) << start // COLUMNS // HALF
     mask = columns_mask(start % COLUMNS, count, halves)
     return mask | columns_mask(start % COLUMNS + half_split, count, halves) if half_split else mask
