@@ -7,7 +7,9 @@ import pytest
 from nogpu.cuda.programs import missing_libraries, toolkit
 from tests.support.nvcc import needs_nvcc
 
-PROGRAM = 'extern "C" int cublasXtCreate(void **handle);\nint main() { void *handle; return cublasXtCreate(&handle); }\n'
+PROGRAM = (
+    'extern "C" int cublasXtCreate(void **handle);\nint main() { void *handle; return cublasXtCreate(&handle); }\n'
+)
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def begin_capture(queue: int, mode: int) -> None:
 
 @entry("cudaStreamBeginCaptureToGraph cuStreamBeginCaptureToGraph", QUEUE, HANDLE, ADDRESS, ADDRESS, SIZE, INT)
 def begin_capture_to_graph(queue: int, graph: int, needed: int, edges: int, count: int, mode: int) -> None:
-    """What is captured comes behind all nodes that the graph has."""
+    """Capture into a graph: what is captured comes behind all nodes that it has."""
     global _captured
     _graph(graph)
     begin_capture(queue, mode)
@@ -479,9 +479,7 @@ def add_node_by_driver(result: int, graph: int, needed: int, edges: int, count: 
     )
 
 
-def _add_by_type(
-    result: int, graph: int, needed: int, count: int, parameters: int, copy: Callable[[int], Run]
-) -> None:
+def _add_by_type(result: int, graph: int, needed: int, count: int, parameters: int, copy: Callable[[int], Run]) -> None:
     if not parameters:
         raise status.Refused(status.INVALID_VALUE, "a null pointer for a node's parameters")
     kind = ctypes.c_int32.from_address(parameters).value

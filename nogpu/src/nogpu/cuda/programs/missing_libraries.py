@@ -12,7 +12,12 @@ _LIBRARIES = (  # name; patterns of headers, of libraries and of the beginnings 
     ("cuSPARSE", r"cusparse(?:Lt|_v2)?\.h", r"cusparse(?:Lt)?(?:_static)?", "cusparse"),
     ("cuSOLVER", r"cusolver\w*\.h", r"cusolver(?:Mg)?(?:_static)?", "cusolver"),
     ("cuBLASXt", r"cublasXt\.h", r"cublasXt", "cublasXt"),
-    ("a callback of cuFFT", r"cufftw\.h", r"cufft_static\w*|cufftw(?:_static)?", "cufftXtSetCallback|cufftXtSetJITCallback"),
+    (
+        "a callback of cuFFT",
+        r"cufftw\.h",
+        r"cufft_static\w*|cufftw(?:_static)?",
+        "cufftXtSetCallback|cufftXtSetJITCallback",
+    ),
     ("NPP", r"npp\w*\.h", r"npp\w+", "npp"),
     ("nvJPEG", r"nvjpeg\.h", r"nvjpeg(?:_static)?", "nvjpeg"),
     ("cuDNN", r"cudnn\w*\.h", r"cudnn\w*", "cudnn"),

@@ -85,7 +85,9 @@ def compile_(handle: int, count: int, options: int) -> int | None:
     if relocatable:
         program.texts = {_LOG: f"relocatable device code ({relocatable[0]}) is not modelled".encode()}
         return _INVALID_OPTION
-    kept = [option for option in given if not _WITHOUT_EFFECT.fullmatch(option) and not _WITHOUT_FOLDER.fullmatch(option)]
+    kept = [
+        option for option in given if not _WITHOUT_EFFECT.fullmatch(option) and not _WITHOUT_FOLDER.fullmatch(option)
+    ]
     if not any(map(_WITHOUT_FOLDER.fullmatch, given)):  # the folder of the name is searched, too
         kept.append(f"-I{os.path.dirname(program.name) or '.'}")
     others = set(_INCLUDED.findall(program.source)) - set(program.headers)
@@ -94,9 +96,7 @@ def compile_(handle: int, count: int, options: int) -> int | None:
         kept.append(f"-arch=sm_{of_process().architecture}a")
     plain = [name.strip().removeprefix("&") for name in program.names]
     try:
-        ptx, lowered = device_compiler.compiled(
-            program.source, program.name, kept, plain, program.headers, keep
-        )
+        ptx, lowered = device_compiler.compiled(program.source, program.name, kept, plain, program.headers, keep)
     except (device_compiler.Failed, EmulatorError) as failed:
         program.texts = {_LOG: str(failed).encode()}
         return _COMPILATION
