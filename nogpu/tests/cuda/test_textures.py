@@ -407,7 +407,7 @@ def test_fetches_need_no_python(objects, body, on, monkeypatch):
 
 
 def test_linear_memory_may_end_ahead_of_the_texture(objects):
-    """Only texels that are fetched need memory."""
+    """Texels that are fetched need memory, others do not."""
     line = textures.Texture(
         objects.data.ctypes.data, (14, 1, 1), (4, 0, 0), (BORDER, CLAMP, CLAMP), 1, 1, 32, textures.FLOAT
     )

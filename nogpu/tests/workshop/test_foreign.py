@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from workshop.foreign import __main__ as command
-from workshop.foreign import popcorn
-from workshop.foreign import runs as foreign, tables
+from workshop.foreign import popcorn, tables
+from workshop.foreign import runs as foreign
 from workshop.foreign.tables import foreign_lists, foreign_programs, foreign_runs
 from workshop.foreign.verdicts import judge
 from workshop.processes import Sessions

@@ -1,4 +1,4 @@
-"""Device code that a program compiles while it runs: by NVIDIA's nvcc in the place of NVRTC, kept in the user's cache."""
+"""Device code that a program compiles while it runs: by nvcc in the place of NVRTC, kept in the user's cache."""
 
 from __future__ import annotations
 

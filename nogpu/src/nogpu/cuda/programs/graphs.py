@@ -163,7 +163,7 @@ def begin_capture(queue: int, mode: int) -> None:
 
 @entry("cudaStreamBeginCaptureToGraph cuStreamBeginCaptureToGraph", QUEUE, HANDLE, ADDRESS, ADDRESS, SIZE, INT)
 def begin_capture_to_graph(queue: int, graph: int, needed: int, edges: int, count: int, mode: int) -> None:
-    """What is captured comes behind all nodes that the graph has."""
+    """Capture into a graph: what is captured comes behind all nodes that it has."""
     global _captured
     _graph(graph)
     begin_capture(queue, mode)

@@ -83,7 +83,10 @@ def allocate_rows(pointer: int, pitch: int, width: int, height: int, element: in
 def free(pointer: int, *queue: int) -> None:
     if graph_memory.is_graphs(pointer):
         release = functools.partial(graph_memory.released, pointer)
-        graphs.submit(release, *queue, kind=graphs.RELEASE) if queue else release()
+        if queue:
+            graphs.submit(release, queue[0], graphs.RELEASE)
+        else:
+            release()
         return
     if pointer in exported:
         current().synchronize()

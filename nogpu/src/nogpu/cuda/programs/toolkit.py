@@ -5,7 +5,7 @@
     include                 NVIDIA's
     lib64                   libcudart.so and libcuda.so for libraries; libc10_cuda.so, libtorch_cuda.so for torch's link
     lib64/program           libcudart.so for executables
-    lib64, lib64/program    libcublas.so, libcublasLt.so, libcurand.so, libcufft.so, libnvrtc.so, empty: see cuda_headers
+    lib64, lib64/program    libcublas.so, libcublasLt.so, libcurand.so, libcufft.so, libnvrtc.so: empty; cuda_headers
     lib64, lib64/program    libcudadevrt.a: NVIDIA's, which links of relocatable device code name
     torch                   headers of torch that know the device's tensors
 
