@@ -202,7 +202,7 @@ def test_shapes_have_places_of_their_own(launches):
 
 
 def test_python_takes_over_in_the_place_of_another(launches):
-    """In one launch, Python does something for CTA 2, whose second warp has then exited or waits."""
+    """Python does something for CTA 2 of some launches, whose second warp has exited by then or waits."""
     kernel = entry(
         HEAD
         + "cvt.u32.u64 %r5, %a1; setp.eq.u32 %p1, %r5, %r1; setp.lt.and.u32 %p1, %tid, 32, %p1;"

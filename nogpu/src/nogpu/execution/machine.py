@@ -152,7 +152,7 @@ class Machine:
         self._has_changed = False
 
     def _next_cluster(self, grid: Grid, sms: list[Sm] | None) -> Cluster | None:
-        """As `next_cluster`: the grid's first one takes the seat of another launch's, if there is one."""
+        """Result of `next_cluster`; the grid's first cluster takes the place of another launch's, if there is one."""
         if grid.seats is not None and grid.clusters_left == len(grid.numbers) > 0:
             self._seat = grid.seats.take(self._seat_key(grid))
             if self._seat is not None:
