@@ -197,3 +197,11 @@ def test_a_pair_gets_the_same_columns_in_both_ctas():
     assert TensorMemory(sms[0]).alloc_with(third, 256) is None
     busy.dealloc(0, 256)
     assert TensorMemory(sms[0]).alloc_with(third, 256) == 0
+
+
+def test_mmas_are_checked_anew_when_the_columns_change():
+    tmem = TensorMemory()
+    for change in (lambda: tmem.alloc(32), lambda: tmem.dealloc(0, 32)):
+        tmem.legal["form", "operands"] = None
+        change()
+        assert not tmem.legal
