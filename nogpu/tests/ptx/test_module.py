@@ -248,3 +248,16 @@ def test_errors_in_a_header_refuse_that_body_alone(line, reason):
 def test_a_module_on_one_line():
     header = ".version 8.8 .target sm_100a, debug .address_size 64"
     assert list(ptx.parse(f"{header} .visible .entry k() {{ ret; }}").entries) == ["k"]
+
+
+def test_directives_need_no_blank_between_them():
+    """ptxas reads this; cuda_fp16.hpp of CUDA 13.0 has such registers."""
+    text = """.version 8.7\n.target sm_100a\n.address_size 64
+.visible.global.align 4 .b8 table[2]={1,2};
+.visible.entry k(.param.u64.ptr.global.align 4 out,.param.align 8 .b8 s[16])
+{ .reg.b32 f,C,nZ; .reg.v2.f32 q; .shared.align 4 .b8 x[16]; mov.u32 f,x; ret; }"""
+    module = ptx.parse(text)
+    entry = module.entries["k"]
+    assert entry.error is None and {"f", "C", "nZ", "q.x", "q.y"} <= set(entry.registers)
+    assert [(p.name, p.size, p.align) for p in entry.params] == [("out", 8, 8), ("s", 16, 8)]
+    assert (module.scope.variables["table"].initial, entry.variables["x"].size) == (b"\1\2", 16)

@@ -219,9 +219,9 @@ class Emulated:
         sides = ((integer(source, "source"), "load"), (integer(target, "destination"), "store"))
         for (address, access), on_device in zip(sides, _COPY_KINDS[number]):
             if nbytes and on_device:
-                found = memory.at(address, nbytes, "load")
-                if access == "store" and not is_constant(found.start):
-                    memory.at(address, nbytes, access)
+                held = memory.allocation(address)
+                is_const = held is not None and not held.writable and is_constant(held.start)
+                memory.at(address, nbytes, "load" if is_const else access)
             elif nbytes and address < NULL_PAGE:
                 raise Fault(f"{access} of {nbytes} bytes at {address:#x}: null pointer")
         of = queues.LEGACY if queue is None else queue

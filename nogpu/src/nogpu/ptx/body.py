@@ -42,7 +42,7 @@ _BLANK = re.compile(r"\s*")
 _LOC = re.compile(r"\.loc\s+(\d+\s+\d+\s+\d+)(?:[^\n]*?\binlined_at\s+(\d+\s+\d+\s+\d+))?")
 _OF_THE_TOOLKIT = re.compile(r"/(?:nvidia/cu|cuda)[^/]*/(?:.*/)?include/")  # a path of CUDA's own headers
 _REGISTERS = re.compile(
-    r"\.reg\s+(?:\.align\s+\d+\s+)?(?:\.v(?P<count>[24])\s+)?"
+    r"\.reg\s*(?:\.align\s+\d+\s+)?(?:\.v(?P<count>[24])\s*)?"
     r"\.(?P<type>pred|b(?:8|16|32|64|128)|[us](?:8|16|32|64)|f(?:16x2|16|32|64))\s+(?P<names>.*)",
     re.S,
 )

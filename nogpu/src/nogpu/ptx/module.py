@@ -23,12 +23,12 @@ __all__ = ["Entry", "Instruction", "Module", "Param", "Variable", "parse"]
 _OUTSIDE = re.compile(
     r'(?P<file>\.file\s+\d+\s+"[^"\n]*"(?:\s*,\s*\d+\s*,\s*\d+)?)'
     r"|(?P<section>\.section\s+\.?[\w.$]+\s*\{)"
-    r"|(?P<head>(?:\.(?:visible|extern|weak|common)\s+)?\.(?:entry|func)\b(?:[^{};()]|\([^(){};]*\))*)(?P<opens>[{;])"
+    r"|(?P<head>(?:\.(?:visible|extern|weak|common)\s*)?\.(?:entry|func)\b(?:[^{};()]|\([^(){};]*\))*)(?P<opens>[{;])"
     r'|(?P<pragma>\.pragma\s*"[^"\n]*"\s*;)'
     r"|(?P<text>[^;{}][^;]*);"
 )
 HEAD = re.compile(
-    rf"(?:\.(\w+)\s+)?\.(entry|func)\s*(?:\(([^()]*)\)\s*)?({NAME})\s*(?:\(([^()]*)\)\s*)?(\.[^()]*)?", re.S
+    rf"(?:\.(\w+)\s*)?\.(entry|func)\s*(?:\(([^()]*)\)\s*)?({NAME})\s*(?:\(([^()]*)\)\s*)?(\.[^()]*)?", re.S
 )
 _FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"')
 _BRACE = re.compile(r"[{}]")

@@ -17,10 +17,10 @@ _FOREIGN = re.compile(r'"[^"\n]*"|([^\t\n\f\r -~])')
 _INSTRUCTION = re.compile(rf"(?:@(?P<not>!?)\s*(?P<guard>{NAME})\s+)?(?P<opcode>[a-z][\w.:]*)\s*(?P<operands>.*)", re.S)
 _TYPE = r"\.(b(?:8|16|32|64|128)|[us](?:8|16|32|64)|f(?:16|32|64))"
 _POINTER = r"\.ptr\b(?:\s*\.(?:const|global|local|shared))?(?:\s*\.align\s+(\d+))?\s"
-_PARAM = re.compile(rf"\.param\s+(?:\.align\s+(\d+)\s+)?{_TYPE}\s+({_POINTER})?\s*({NAME})\s*(?:\[(\w+)\])?$", re.S)
+_PARAM = re.compile(rf"\.param\s*(?:\.align\s+(\d+)\s+)?{_TYPE}\b\s*({_POINTER})?\s*({NAME})\s*(?:\[(\w+)\])?$", re.S)
 _MANAGED = r"(?:\.attribute\(\s*\.managed\s*\)\s*)?"
 VARIABLE = re.compile(
-    rf"(?:\.(?P<linking>extern|visible|weak|common)\s+)?\.(?P<space>shared|local|global|const|param)\s+"
+    rf"(?:\.(?P<linking>extern|visible|weak|common)\s*)?\.(?P<space>shared|local|global|const|param)\s*"
     rf"{_MANAGED}(?:\.align\s+(?P<align>\d+)\s+)?{_MANAGED}{_TYPE.replace('(', '(?P<type>', 1)}\s+"
     rf"(?P<name>{NAME})\s*(?P<dims>(?:\[\w*\]\s*)*)(?:=\s*(?P<initial>.*))?$",
     re.S,
