@@ -386,6 +386,24 @@ def test_atomics_that_change_nothing(memory, schedule, rows):
     assert not [opcode for opcode in rows if opcode.startswith("atom")] and np.unique(out).tolist() in ([0], [3])
 
 
+@pytest.mark.parametrize("operation", ["add.f64", "add.noftz.f16", "add.noftz.bf16", "add.noftz.f16x2", "add.f32"])
+def test_sums_of_floating_point(operation, rows):
+    """Lanes that share a word add one after the other. Python's rows have the same results."""
+    width = {"f64": 64, "f16": 16, "bf16": 16}.get(operation.rpartition(".")[2], 32)
+    found = []
+    for kernels in (True, False):
+        rng = np.random.default_rng(1)
+        words, values = (rng.standard_normal(64).astype(np.float64 if width == 64 else np.float16) for _ in range(2))
+        before = words.tobytes()
+        body = f".reg .b{width} %x, %y; and.b32 %r1, %tid, 3; mad.wide.u32 %rd1, %r1, 8, %a1;"
+        body += f"mad.wide.u32 %rd2, %tid, 8, %a2; ld.global.b{width} %x, [%rd2];"
+        body += f"atom.global.{operation} %y, [%rd1], %x; red.global.{operation} [%rd1], %y; mov.u32 %r1, 0;"
+        launch(body + store("%r1"), np.zeros(32, np.uint32), words, np.resize(values, 256), kernels=kernels)
+        found.append(words.tobytes())
+        assert any(opcode.startswith(("atom", "red")) for opcode in rows) != kernels
+    assert found[0] == found[1] != before
+
+
 FENCES = ["membar.gl", "membar.cta", "membar.sys", "fence.acq_rel.gpu", "fence.sc.cta"]
 
 

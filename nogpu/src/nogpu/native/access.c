@@ -11,7 +11,7 @@ enum { GLOBAL, SHARED, CLUSTER, GENERIC, LOCAL };
 #define UNWRITTEN 0x7fb1a5edu  // value of hardware/memory.py
 enum { NOTHING, ROW, ONE, CONSTANT };  // kinds of items
 enum { MOST_ITEMS = 8 };
-enum { ORDERED = -1, ADD = 1, ADD_F32, MIN, MAX, AND, OR, XOR, EXCH, CAS, INC, DEC };  // operations
+enum { ORDERED = -1, ADD = 1, ADD_F32, ADD_F64, ADD_F16, ADD_BF16, MIN, MAX, AND, OR, XOR, EXCH, CAS, INC, DEC };  // operations
 
 typedef struct {
     s32 kind, width;     // width: bits of the register
@@ -594,6 +594,23 @@ static u64 modified(const Access *access, u64 old, u64 b, u64 c, int is_global) 
     case ADD_F32: {
         f32 x = flushed(f32_of((u32)old), tiny), y = flushed(f32_of((u32)b), tiny);
         return bits_of(nan32(flushed(x + y, tiny)));
+    }
+    case ADD_F64: {
+        f64 x, y;
+        memcpy(&x, &old, sizeof x), memcpy(&y, &b, sizeof y);
+        x += y;
+        memcpy(&old, &x, sizeof old);
+        return old;
+    }
+    case ADD_F16: case ADD_BF16: {
+        u64 sums = 0;
+        for (int bit = 0; bit < access->nbytes * 8; bit += 16) {
+            u16 x = (u16)(old >> bit), y = (u16)(b >> bit);
+            u16 sum = access->operation == ADD_F16 ? half_of_single(single_of_half(x) + single_of_half(y))
+                                                   : brain_of_single(single_of_brain(x) + single_of_brain(y));
+            sums |= (u64)sum << bit;
+        }
+        return sums;
     }
     case MIN: return below ? old : b;
     case MAX: return below ? b : old;

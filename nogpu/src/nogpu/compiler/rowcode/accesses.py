@@ -16,13 +16,24 @@ SPACES = {space: number for space, number in _PLACES.items() if space != "local"
 (_ORDERED,) = headers.constants("native/access.c", "ORDERED")
 (_MOST_ITEMS,) = headers.constants("native/access.c", "MOST_ITEMS")
 NOTHING, ROW, ONE, CONSTANT = headers.constants("native/access.c", "NOTHING", "ROW", "ONE", "CONSTANT")
+_NAMES = (
+    "add",
+    "add.f32",
+    "add.f64",
+    "add.f16",
+    "add.bf16",
+    "min",
+    "max",
+    "and",
+    "or",
+    "xor",
+    "exch",
+    "cas",
+    "inc",
+    "dec",
+)
 _OPERATIONS = dict(
-    zip(
-        ("add", "add.f32", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec"),
-        headers.constants(
-            "native/access.c", "ADD", "ADD_F32", "MIN", "MAX", "AND", "OR", "XOR", "EXCH", "CAS", "INC", "DEC"
-        ),
-    )
+    zip(_NAMES, headers.constants("native/access.c", *(name.upper().replace(".", "_") for name in _NAMES)), strict=True)
 )
 _ACCESS, _MATRICES, _CP_ASYNC = (headers.packer("native/access.c", name) for name in ("Access", "Matrices", "CpAsync"))
 _NO_ITEM = NOTHING, 0, 0
@@ -54,16 +65,17 @@ def access(
 def atomic(
     code: Assembler, space: str, operation: str, type_name: str, address: Address, result: object, sources: list
 ) -> None:
-    """Emits atom, or with the result SINK red. sources: b, and c of cas. Raises Unsupported for other types."""
+    """Emits atom, or with the result SINK red. sources: b, and c of cas. Raises Unsupported for local memory."""
     width = type_width(type_name)
-    if space not in SPACES or type_name not in ("b32", "b64", "u32", "u64", "s32", "s64", "f32"):
+    if space not in SPACES:
         raise Unsupported
     slot, displacement, by_lane = code.address(address)
     items = [_item(code, result, type_name, False), *(_item(code, source, type_name, True) for source in sources)]
     if items[0][0] not in (NOTHING, ROW) or any(kind in (ROW, ONE) and bits != width for kind, bits, _ in items):
         raise Unsupported
     bits = address.base.width if isinstance(address.base, Register) else 64
-    kind = _OPERATIONS["add.f32" if type_name == "f32" else operation]
+    floating = "f" in type_name
+    kind = _OPERATIONS[f"{operation}.{type_name.removesuffix('x2')}" if floating else operation]
     head = (SPACES[space], True, by_lane, False, bits, width // 8, 1, type_name[0] == "s", slot, kind)
     items += [_NO_ITEM] * (_MOST_ITEMS - len(items))
     code.emit_described("atomic", _ACCESS.pack(*map(int, head), displacement, *chain.from_iterable(items)))
