@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from nogpu.cuda.programs import builds, fatbin, nvcc, toolkit
-from nogpu.cuda.programs.status import ERRORS, code_of
+from nogpu.cuda.programs.status import ERRORS, code_of, keep, raising
 from nogpu.errors import EmulatorError
 from tests.support.nvcc import needs_nvcc
 
@@ -305,6 +305,29 @@ def test_a_wrapper_with_another_magic_number_is_refused():
     wrapper = ctypes.create_string_buffer(struct.pack("<IIQ", 0x12345678, 1, 0))
     with pytest.raises(EmulatorError, match="magic number is 0x12345678"):
         fatbin.ptx(ctypes.addressof(wrapper))
+
+
+class CodeError(Exception):
+    """What host code raises for an error code."""
+
+    error_code = property(lambda self: self.code)
+
+
+@pytest.mark.parametrize("kind,is_caught", [(CodeError, True), (ValueError, True), (FileNotFoundError, False)])
+def test_handlers_of_the_code_s_own_error_catch_the_emulator_s(kind, is_caught):
+    error = EmulatorError("launch refused: cooperative launch of 5000 CTAs, 296 fit", kernel="k")
+
+    def calls():
+        keep(error)
+        own = kind("what host code says of it")
+        own.code = code_of(error)
+        raise own
+
+    with pytest.raises(EmulatorError, match="5000 CTAs") as caught:
+        raising(calls)()
+    assert isinstance(caught.value, kind) == is_caught and caught.value.kernel == "k"
+    if kind is CodeError:
+        assert caught.value.error_code == 720
 
 
 @pytest.mark.parametrize(

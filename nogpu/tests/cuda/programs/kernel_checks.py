@@ -242,6 +242,11 @@ def check_unknown_attributes_are_refused():
     assert "the limit is 232448" in str(caught(status.raise_failure))
 
 
+def check_refused_launches_have_the_codes_of_hardware():
+    assert launched((4, *words(3, 1, 1))) == 912
+    assert "cluster (3, 1, 1)" in str(caught(status.raise_failure))
+
+
 def check_attributes_of_launches():
     """A launch has its regular and its preferred cluster shape, and records the events among its attributes."""
     configs = []

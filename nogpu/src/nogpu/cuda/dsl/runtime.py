@@ -55,6 +55,8 @@ def _callback(name: str, function: Callable[..., int | None]) -> Callable[..., i
             status.keep(EmulatorError(f"{name}: {refused.reason}"))
         except BaseException as failure:  # it is raised again when the host code has returned
             status.keep(failure)
+            if isinstance(failure, EmulatorError) and status.is_refused_launch(failure):
+                return status.code_of(failure)
         return status.LAUNCH_FAILURE
 
     return guarded

@@ -23,6 +23,7 @@ from nogpu.ptx.joining import joined
 
 WRAPPER_MAGIC, BLOCK_MAGIC = 0x466243B1, 0xBA55ED50
 _LINKED = 2  # version of a wrapper that the device linker makes
+_WRAPPER = struct.Struct("<IIQ")
 _BLOCK = struct.Struct("<IHHQ")
 _IMAGE = struct.Struct("<HHIQI8xI8xQ8xQ")
 PTX, MACHINE_CODE = 1, 2
@@ -51,18 +52,19 @@ def ptx(wrapper: int) -> str:
 
     Raises EmulatorError where there is none.
     """
-    magic, version, address, linked = struct.unpack("<IIQQ", ctypes.string_at(wrapper, 24))
+    magic, version, address = _WRAPPER.unpack(ctypes.string_at(wrapper, _WRAPPER.size))
     if magic != WRAPPER_MAGIC:
         raise EmulatorError(f"the fat binary's magic number is {magic:#x}, {WRAPPER_MAGIC:#x} expected")
     if version == _LINKED:
-        objects = [list(images(read(each))) for each in _pointers(linked)]
+        objects = [list(images(read(each))) for each in _pointers(wrapper + _WRAPPER.size)]
         # Functions of a library in machine code alone, as NVIDIA's libcudadevrt, are missing where they are called.
         return joined([choose(found) for found in objects if _runnable(found) or not _machine_code(found)])
     return choose(list(images(read(address))))
 
 
-def _pointers(address: int) -> Iterator[int]:
-    """The pointers at an address, up to a null pointer."""
+def _pointers(place: int) -> Iterator[int]:
+    """The pointers at the address that a place holds, up to a null pointer."""
+    address = ctypes.c_uint64.from_address(place).value
     while pointer := ctypes.c_uint64.from_address(address).value:
         yield pointer
         address += ctypes.sizeof(ctypes.c_uint64)

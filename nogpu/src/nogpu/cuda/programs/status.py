@@ -167,6 +167,11 @@ def code_of(error: EmulatorError) -> int:
     return next((code for pattern, code in _REASONS if re.search(pattern, error.reason)), LAUNCH_FAILURE)
 
 
+def is_refused_launch(error: EmulatorError) -> bool:
+    """True for the error of a launch that could not begin, after which a program may go on."""
+    return error.reason.startswith("launch refused")
+
+
 def sticky() -> int:
     """The code of a kernel that has failed, else 0."""
     return _sticky
@@ -230,13 +235,26 @@ def keep(error: BaseException) -> None:
     _state.failure = _state.failure or error
 
 
-def raise_failure() -> None:
-    """Raise the exception that is kept, if there is one."""
+def raise_failure(noticed: Exception | None = None) -> None:
+    """Raise the exception that is kept, if there is one. noticed: what the code has raised of its own for it."""
     found, _state.failure = _state.failure, None
     if isinstance(found, EmulatorError):  # the place in the kernel counts, not that in the emulator
-        raise found.with_traceback(None) from None
+        raise _with_kind(found, noticed).with_traceback(None) from None
     if found is not None:
         raise found
+
+
+def _with_kind(error: EmulatorError, noticed: Exception | None) -> EmulatorError:
+    """The error; a refused launch's so that handlers of the other exception catch it, with its attributes."""
+    if noticed is None or isinstance(error, type(noticed)) or not is_refused_launch(error):
+        return error
+    try:
+        kind = type(type(error).__name__, (type(error), type(noticed)), {"__module__": type(error).__module__})
+        both = kind.__new__(kind, *error.args)
+    except TypeError:  # the other class has fields in C, as OSError
+        return error
+    vars(both).update(vars(noticed) | vars(error))
+    return both
 
 
 def raising(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -250,17 +268,18 @@ def raising(function: Callable[..., Any]) -> Callable[..., Any]:
         if not _state.calls:
             _state.failure = None
         _state.calls += 1
+        noticed = None
         try:
             result = function(*arguments, **keywords)
-        except Exception:
+        except Exception as own:
             if _state.failure is None or _state.calls > 1:
                 raise
-            result = None  # the code has noticed the error code and raised an error of its own, which says less
+            result, noticed = None, own  # the code's own error for the error code, which says less
         finally:
             _state.calls -= 1
         if _state.failure is not None and not _state.calls:
             reset()
-            raise_failure()
+            raise_failure(noticed)
         return result
 
     return call
