@@ -308,7 +308,7 @@ def test_a_wrapper_with_another_magic_number_is_refused():
 
 
 class CodeError(Exception):
-    """What host code raises for an error code."""
+    """An exception that host code raises for an error code."""
 
     error_code = property(lambda self: self.code)
 
