@@ -72,4 +72,5 @@ def test_nvrtc_needs_no_rpath_to_its_builtins(monkeypatch, tmp_path):
     monkeypatch.setattr(library, "load_nvidia_dynamic_lib", lambda name: found)
     monkeypatch.setattr(library.ctypes, "CDLL", opened.append)
     assert library.nvrtc.__wrapped__() is library.nvrtc()
-    assert opened == [str(tmp_path / "libnvrtc-builtins.so.13.0")]
+    # The second call opens it again if it is the first of this process.
+    assert set(opened) == {str(tmp_path / "libnvrtc-builtins.so.13.0")}
