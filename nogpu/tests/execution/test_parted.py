@@ -32,7 +32,7 @@ BODIES = {
     "a barrier of lanes": f"""setp.lt.u32 %p2, %r4, 3; @%p2 bra B; {LOOP.format(at="A", body=DRAW, n="%r4")}
         bar.warp.sync -1; bra C; B: {DRAW} bar.warp.sync -1; C: {DRAW}""",
     "an exit": f"""setp.eq.u32 %p2, %r4, 5; {LOOP.format(at="A", body=DRAW + "@%p2 exit;", n="%r4")} {DRAW}""",
-    "Python": LOOP.format(at="A", body=DRAW + "atom.shared.add.f64 %rd5, [%r10+1024], %rd6;", n="%r4") + DRAW,
+    "Python": LOOP.format(at="A", body=DRAW + "cp.async.commit_group;", n="%r4") + DRAW,
 }
 IN_PYTHON = {"loops longer than a turn", "a barrier of lanes", "an exit", "Python"}
 
