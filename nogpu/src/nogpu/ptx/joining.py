@@ -131,5 +131,5 @@ def _kept(parts: list[_Part]) -> dict[str, _Name]:
 
 
 def _rank(name: _Name) -> tuple[bool, bool, int]:
-    # Of declarations of dynamic shared memory, the strictest alignment holds.
+    # The strictest alignment holds among declarations of dynamic shared memory.
     return name.is_definition, name.linking == "visible", name.align or 0

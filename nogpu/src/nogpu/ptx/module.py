@@ -49,11 +49,11 @@ class Statement(NamedTuple):
     kind: str
     """"head" of an entry or function, "text" of a variable, "file", "section" or "pragma"."""
     text: str
-    """What stands ahead of a brace or semicolon."""
+    """The text ahead of a brace or semicolon."""
     place: Place
     """All of it."""
     inside: Place | None
-    """What stands between its braces."""
+    """The place between its braces; None if it has none."""
 
 
 def statements(text: str, position: int) -> Iterator[Statement]:
