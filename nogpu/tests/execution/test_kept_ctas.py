@@ -188,6 +188,20 @@ def test_a_launch_in_the_place_of_another_starts_anew(monkeypatch, schedule, pyt
     assert {each.stored_bytes // each.ctas for each in counters} == {4 * THREADS}
 
 
+def test_local_memory_is_unwritten_in_the_place_of_another(launches):
+    kernel = entry(
+        ".local .align 4 .b8 stack[8];"
+        + HEAD
+        + "ld.local.b32 %r4, [stack+4]; not.b32 %r4, %r4; st.local.b32 [stack+4], %r1;"  # unwritten: 0
+        + "add.u32 %r3, %r3, %r4;"
+        + STORE.format("%r3"),
+        2,
+    )
+    for place in (0, 1, 0):
+        assert np.array_equal(launches(kernel, 1, place), expected(1))
+    assert launches.made == 1
+
+
 def test_shapes_have_places_of_their_own(launches):
     kernel = entry(HEAD + "mov.u32 %r5, %ntid.x; add.u32 %r3, %r3, %r5;" + STORE.format("%r3"), 2)
     for threads in (64, 32, 64, 32):

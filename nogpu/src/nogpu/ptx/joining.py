@@ -18,7 +18,7 @@ from nogpu.ptx.ir import Place
 from nogpu.ptx.module import HEAD, statements
 from nogpu.ptx.syntax import NAME, VARIABLE, without_comments
 
-_FILES = re.compile(r"(?<=\.file)(\s+)(\d+)|(?<=\.loc)(\s+)(\d+)|(?<=inlined_at)(\s+)(\d+)")
+_FILES = re.compile(r"((?:\.file|\.loc|\binlined_at)\s+)(\d+)")
 _WORD = re.compile(rf'"[^"\n]*"|(?<![\w$%.]){NAME}')
 _HIGHEST_FILE = re.compile(r"\.file\s+(\d+)")
 _TARGET = re.compile(r"sm_(\d+)([af]?)")
@@ -77,7 +77,7 @@ class _Part:
         if renamed:
             text = _WORD.sub(lambda match: renamed.get(match[0], match[0]), text)
         if files:
-            text = _FILES.sub(lambda match: re.sub(r"\d+", lambda number: str(int(number[0]) + files), match[0]), text)
+            text = _FILES.sub(lambda match: f"{match[1]}{int(match[2]) + files}", text)
         return text
 
 
