@@ -76,7 +76,7 @@ def test_a_host_pointer_is_called_one():
 
 
 def test_a_report_has_the_shape_of_its_launch():
-    kernel = nogpu.load_ptx(module("st.global.b32 [%a0+4096], 5;"))["k"]
+    kernel = nogpu.load_ptx(module("mov.b64 %rd5, 64; st.global.b32 [%rd5], 5;"))["k"]
     with pytest.raises(EmulatorError, match=r"warp 0; launch of grid \(4, 2, 1\), block \(64, 1, 1\), clusters of"):
         kernel.launch((4, 2), 64, [nogpu.array(np.zeros(4, np.uint32))], cluster=2)
 

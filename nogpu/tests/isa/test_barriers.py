@@ -365,6 +365,19 @@ def test_warp_barrier_of_lanes_that_have_parted():
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("low", ["ret;", "bar.warp.sync 0xff; ret;"])
+def test_a_warp_barrier_does_not_wait_for_lanes_that_exit(schedule, low):
+    """The others wait while lanes 0 to 15 still run; the second time half of those have met at a barrier of their own."""
+    body = f"""
+        mov.u32 %r1, 0; setp.lt.u32 %p1, %tid, 16; setp.lt.u32 %p2, %tid, 8; @%p1 bra LOW;
+        bar.warp.sync -1; mov.u32 %r1, 7; bra END;
+    LOW: @!%p2 ret; {low}
+    END:
+    """
+    assert lanes(body, schedule=schedule) == [0xDEAD] * 16 + [7] * 16
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_reductions_on_a_named_barrier(schedule):
     """The first reduction is of all threads, the second of warps 0 and 1: lanes below 40 hold, all, none."""
     body = """

@@ -39,6 +39,10 @@ LOADS: {wait} ld.shared.b32 %r5, [%r10+132];
 DONE:
 """
 STORE = "st.shared.b32 [%r2], %tid;"
+# Of each warp the lower half exits, while the upper waits to store where the lower stores last.
+LEFT = f"""{STORE} {WARP} and.b32 %r3, %tid, 16; setp.eq.u32 %p4, %r3, 0; @%p4 bra LEAVES;
+    {WARP} st.shared.b32 [%r2+-64], 5; ret;
+LEAVES: {{last}} ret;"""
 ARRIVE = "mbarrier.arrive.shared.b64 _, [%r11];"
 ONE = "setp.eq.u32 %p3, %tid, 32; @%p3 " + ARRIVE
 
@@ -82,6 +86,7 @@ COPY_ASYNC = """
 CASES = {
     "two warps without a barrier": twin("threads", OTHER_WARP, edge=("", CTA)),
     "two lanes without bar.warp.sync": twin("lanes", OTHER_LANE, edge=("", WARP)),
+    "lanes that store and exit before a bar.warp.sync of the others": twin("order", LEFT, last=(STORE, "")),
     "a barrier of other warps": twin("threads", OTHER_WARP, edge=(WARP, "barrier.sync 1, 64;")),
     "a wait for a named barrier is missing": twin(
         "threads", HANDED_OVER, store=STORE, arrive="bar.arrive 1, 64;", wait=("bar.arrive 1, 64;", "bar.sync 1, 64;")

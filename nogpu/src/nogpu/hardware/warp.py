@@ -240,6 +240,10 @@ class Warp:
         """Handles the exit of lanes."""
         self.live &= ~lanes
         self.cta.machine.progress += 1
+        for membermask, barrier in self._barriers.items():
+            if barrier.arrived and membermask & lanes:
+                self.cta.cluster.events.excused(barrier, barrier.generation, self, membermask & lanes)
+                barrier.settle((membermask & self.live).bit_count())
         self.cta.thread_exit(self, lanes)
 
     def run(self, quantum: int) -> bool:

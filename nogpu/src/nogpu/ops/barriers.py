@@ -126,7 +126,9 @@ def reduction(g: ActiveGroup, number: int, operation: str) -> int | bool:
 
 
 def wait_warp(g: ActiveGroup, mask: int, membermask: Operand, issuer: Issuer) -> bool:
-    """bar.warp.sync: the lanes of each membermask meet, each at any bar.warp.sync with that membermask."""
+    """bar.warp.sync: the lanes of each membermask meet, each at any bar.warp.sync with that membermask. Lanes that exit
+    are not waited for (CUDA programming guide, "__syncwarp": "all non-exited threads named in mask").
+    """
     events = g.cta.cluster.events
     if not isinstance(membermask, int):
         (first, named), *others = parties(mask, membermask)
@@ -151,8 +153,7 @@ def wait_warp(g: ActiveGroup, mask: int, membermask: Operand, issuer: Issuer) ->
         return True
     generation = barrier.generation
     events.arrived(barrier, generation, g.warp, mask)
-    needed = (membermask & g.warp.live).bit_count()
-    barrier.arrive(f"lanes {mask:#010x}", mask.bit_count(), needed, needed)
+    barrier.arrive(f"lanes {mask:#010x}", mask.bit_count(), None, (membermask & g.warp.live).bit_count())
     if barrier.generation != generation:
         events.met(barrier, generation, g.warp, mask)
         return True
