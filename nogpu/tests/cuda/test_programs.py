@@ -176,6 +176,14 @@ def test_relocatable_device_code(way, tmp_path):
 
 
 @needs_nvcc
+@pytest.mark.parametrize("schedule", ["late", "random:1", "late,random:1,random:2"])
+def test_kernels_that_launch_kernels(schedule):
+    """The file needs -rdc=true, which `nogpu run` finds out. With several schedules, records of launches may differ."""
+    done = run(SOURCES / "device_launches.cu", options=["run", "--schedule", schedule])
+    assert (done.returncode, done.stdout) == (0, "no error\n"), done.stderr
+
+
+@needs_nvcc
 def test_a_library_by_ctypes():
     """The library's first call connects it to the Python that has loaded it."""
     call = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).symbols())"

@@ -367,7 +367,7 @@ def test_warp_barrier_of_lanes_that_have_parted():
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("low", ["ret;", "bar.warp.sync 0xff; ret;"])
 def test_a_warp_barrier_does_not_wait_for_lanes_that_exit(schedule, low):
-    """The others wait while lanes 0 to 15 still run; the second time half of those have met at a barrier of their own."""
+    """The others wait while lanes 0 to 15 still run; the second time half of those meet at a barrier of their own."""
     body = f"""
         mov.u32 %r1, 0; setp.lt.u32 %p1, %tid, 16; setp.lt.u32 %p2, %tid, 8; @%p1 bra LOW;
         bar.warp.sync -1; mov.u32 %r1, 7; bra END;

@@ -108,6 +108,7 @@ result and parameter | a parameter and a result of one name: a, a
 parameter and register | a is declared twice | .entry e(.param .u32 a) { .reg .b32 <a -> b>; ret; }
 entry with results | entry e has results | .<entry -> func> (.param .u32 r) e() { ret; }
 entry without a body | entry e has no body | .<entry -> func> e();
+body of an extern entry | entry e is .extern: it has no body | .extern .entry e()< { ret; } -> ;>
 entry without a name | header not understood | .entry < -> e>() { ret; }
 """,
     ("function twice", "function f is defined twice", f"{FUNCTION}\n{FUNCTION}", f".func f();\n{FUNCTION}"),

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, SupportsInt
 
 import numpy as np
 
-from nogpu.cuda import device_attributes, events, graphs, queues
+from nogpu.cuda import device_attributes, device_launches, events, graphs, queues
 from nogpu.errors import EmulatorError, Fault
 from nogpu.execution.device import Device, run_pending, wait_for_all
 from nogpu.hardware.allocations import NULL_PAGE
@@ -73,9 +73,20 @@ class Emulated:
 
     def _launch(self, entry: Entry, config: LaunchConfig, values: list[bytes], queue: int, event: int) -> None:
         Device.current().launch(entry, config, values, queue=queue)
+        self.work_made(entry, queue)
         if event:
             # On a GPU the event may be recorded once every CTA has begun. The launch's end is later, so it is safe.
             events.record(event, queue)
+
+    def work_made(self, entry: Entry, queue: int) -> None:
+        """Do the work that kernels of an entry's module have asked for, as work of a queue."""
+        for work in device_launches.made(entry):
+            if isinstance(work, device_launches.Launch):
+                self._launch(*work, queue, 0)
+            elif isinstance(work, device_launches.Copy):
+                self.copy(*work, WITHIN_DEVICE, queue)
+            else:
+                self.fill(work.target, work.value, work.nbytes, 1, queue)
 
     def synchronize(self, queue: int | None = None, event: int | None = None) -> None:
         """Return when all work is done, or that of a queue or up to an event if one is named. Raises EmulatorError for

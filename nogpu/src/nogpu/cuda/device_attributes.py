@@ -92,10 +92,18 @@ _FIXED = {  # values of a B200, but for the place: PCI bus, device and domain
 }
 
 
+NUMBERS = frozenset((*_MODELLED, *_FIXED))
+"""Numbers of the attributes that are modelled."""
+
+
+def value(number: int, properties: DeviceProperties) -> int | None:
+    """The value of an attribute, or None for one that is not modelled."""
+    return _MODELLED[number](properties) if number in _MODELLED else _FIXED.get(number)
+
+
 def attribute(number: object, properties: DeviceProperties) -> int:
     """The value of an attribute. Raises EmulatorError with the number of one that is not modelled."""
-    if isinstance(number, int) and number in _MODELLED:
-        return _MODELLED[number](properties)
-    if isinstance(number, int) and number in _FIXED:
-        return _FIXED[number]
-    raise EmulatorError(f"device attribute {number!r} is not modelled")
+    found = value(number, properties) if isinstance(number, int) else None
+    if found is None:
+        raise EmulatorError(f"device attribute {number!r} is not modelled")
+    return found

@@ -13,7 +13,7 @@ import numpy as np
 from nogpu.compiler import stored
 from nogpu.compiler.linking import link
 from nogpu.compiler.translate import translate
-from nogpu.cuda import arguments, backends, graphs, queues
+from nogpu.cuda import arguments, backends, device_launches, graphs, queues
 from nogpu.cuda.device_heap import with_heap
 from nogpu.cuda.graph_conditions import with_conditions
 from nogpu.errors import EmulatorError, Fault
@@ -48,7 +48,7 @@ class Module:
 
     @functools.cached_property
     def parsed(self) -> ir.Module:
-        return stored.module(with_conditions(with_heap(self.text)))
+        return _parsed(self.text)
 
     def kernel(self, name: str) -> Kernel:
         """A kernel, which may turn out to be missing when its entry is first needed: the text is not read here."""
@@ -71,9 +71,11 @@ class Module:
         return memory.bytes[name]
 
 
-@functools.cache
-def _parsed_once(text: str) -> ir.Module:
-    return stored.module(with_conditions(with_heap(text)))
+def _parsed(text: str) -> ir.Module:
+    return device_launches.read(stored.module(with_conditions(with_heap(device_launches.with_launches(text)))))
+
+
+_parsed_once = functools.cache(_parsed)
 
 
 def of_compilation(text: str) -> Module:
@@ -221,6 +223,9 @@ class Kernel:
 
         def run(keeps: Sequence = args) -> None:
             Device.current().launch(self.entry, config, values, schedules, chosen, recording, handle)
+            device = backends.current()
+            assert isinstance(device, backends.Emulated)
+            device.work_made(self.entry, handle)
 
         graphs.submit(run, handle, graphs.KERNEL)
         if wait and not graphs.capturing(handle):

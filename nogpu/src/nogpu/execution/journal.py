@@ -120,7 +120,7 @@ def _agreed(allocation: Allocation, writes: dict[str, list[Written]], kernel: st
                     kernel=kernel,
                 )
         first, reference = next(iter(images.items()))
-        if not np.array_equal(reference, image):
+        if allocation.is_compared and not np.array_equal(reference, image):
             different = np.flatnonzero(reference != image)
             at = int(different[0])
             raise EmulatorError(

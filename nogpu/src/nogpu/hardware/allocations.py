@@ -36,6 +36,7 @@ class Allocation:
         "end",
         "filled",
         "frozen",
+        "is_compared",
         "is_guarded",
         "name",
         "spare_marks",
@@ -57,6 +58,7 @@ class Allocation:
         self.data = data if writable else np.frombuffer(self.view, np.uint8)
         self.words: dict[tuple[int, int], Words] = {}
         self.spare_marks: Any = None  # `traffic.Marks` of no launch, all clear
+        self.is_compared = True  # all schedules must leave the same bytes
         self.is_guarded = False  # neither the host's code nor another process reaches the bytes
         self.writes = 0  # launches, copies, fills and library calls that may have written to a guarded allocation
         self.filled: object = None  # the last fill, and `writes` behind it

@@ -21,6 +21,10 @@ _ALIGNMENT = 256  # bytes, of every variable; keeps them apart
 _memories: WeakKeyDictionary[Scope, ModuleMemory] = WeakKeyDictionary()
 
 
+OWN = "nogpu_launch"
+"""Start of the names of what the device runtime notes, in the order of a schedule (`cuda.device_launches`)."""
+
+
 class ModuleMemory:
     """Variables of a module, each an allocation of its own, so that an access past the end of one is noticed.
 
@@ -71,6 +75,7 @@ class ModuleMemory:
             variable = self.variables[name]
             if memory.allocation(address) is None:
                 memory.register(address, variable.size, f"variable {name}", writable=variable.space == "global")
+                memory.holding(address).is_compared = not name.startswith(OWN)
 
 
 def _too_many(variables: list[Variable], space: str, limit: str) -> EmulatorError:

@@ -158,12 +158,16 @@ class _ModuleParser:
         except ValueError as error:
             failure = self._fail(place, str(error), text)
         if kind == "entry":
-            if not opens:
-                raise ValueError(f"entry {name} has no body")
+            if (linking == "extern") == opens:
+                raise ValueError(
+                    f"entry {name} is .extern: it has no body here" if opens else f"entry {name} has no body"
+                )
             if results is not None:
                 raise ValueError(f"entry {name} has results: only functions have them")
-            self._check_new(name, "entry")
             entry = Entry(name, found, scope=self.scope, error=failure)
+            if not opens:
+                return entry
+            self._check_new(name, "entry")
             try:
                 set_sizes(entry, directives or "")
             except ValueError as error:

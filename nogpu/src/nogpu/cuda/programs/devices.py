@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 
-from nogpu.cuda import device_heap
+from nogpu.cuda import device_heap, device_launches
 from nogpu.cuda.backends import current
 from nogpu.cuda.bindings import CUDA_VERSION
 from nogpu.cuda.programs import modules, status
@@ -29,7 +29,7 @@ from nogpu.cuda.programs.entries import (
 from nogpu.cuda.programs.properties import filled
 from nogpu.errors import EmulatorError
 
-_HEAP = 2  # cudaLimitMallocHeapSize
+_HEAP, _LAUNCHES = 2, 4  # cudaLimitMallocHeapSize, cudaLimitDevRuntimePendingLaunchCount
 _BUS = "0000:00:00.0"  # domain, bus, device, function
 _SYMBOL_NOT_FOUND = 1  # cudaDriverEntryPointQueryResult
 
@@ -126,7 +126,7 @@ def priorities(least: int, greatest: int) -> None:
 
 @entry("cudaDeviceGetLimit cuCtxGetLimit", ADDRESS, INT)
 def limit(result: int, number: int) -> None:
-    values = {0: 1024, 1: 1 << 20, _HEAP: device_heap.limit}  # stack, printf buffer
+    values = {0: 1024, 1: 1 << 20, _HEAP: device_heap.limit, _LAUNCHES: device_launches.limit}  # stack, printf buffer
     if number not in values:
         raise status.Refused(status.NOT_SUPPORTED, f"limit {number} is not modelled")
     put(result, ctypes.c_size_t, values[number])
@@ -134,9 +134,13 @@ def limit(result: int, number: int) -> None:
 
 @entry("cudaDeviceSetLimit cuCtxSetLimit", INT, SIZE)
 def set_limit(number: int, value: int) -> None:
-    """Sets the heap's limit, for modules of which no kernel has run; other limits have no effect on results."""
+    """Sets the limit of the heap or of launches by kernels, for modules of which no kernel has run; other limits have
+    no effect on results.
+    """
     if number == _HEAP:
         device_heap.limit = value
+    elif number == _LAUNCHES:
+        device_launches.limit = value
 
 
 @entry("cudaDeviceReset", always=True)

@@ -24,6 +24,7 @@ NVCC = "nvcc"
 _ELF = b"\x7fELF"
 _SYMBOLS, _DYNAMIC_SYMBOLS = 2, 11  # types of sections
 _CALL = re.compile(rb"cu(?:da)?[A-Z]\w+")
+_NEEDS_LINKING = "requires separate compilation mode"  # nvcc's error for kernels that launch kernels
 _INSIDE = "from nogpu.cuda.programs import programs; programs.run_library()"
 
 
@@ -132,13 +133,21 @@ def compiled(source: Path, shared: bool = False) -> Path:
     result = folder / f"{source.stem}-{key}{'.so' if shared else ''}"
     with store.scratch(folder) as scratch:
         object_, made = scratch / "program.o", scratch / result.name
-        compile_ = [*options, "-c", "-o", str(object_), str(source)]  # kept by bin/nvcc, by headers' contents too
-        nvcc = home / "bin" / "nvcc"
+        compile_ = ["-c", "-o", str(object_), str(source)]  # kept by bin/nvcc, by headers' contents too
+
+        def failure(*arguments: str) -> str:
+            """What nvcc says if it fails."""
+            command = [str(home / "bin" / "nvcc"), *options, *arguments]
+            done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+            return (done.stderr.rstrip() or f"nvcc has returned {done.returncode}") if done.returncode else ""
+
         with toolchain.telling(f"compiling {source.name} with nvcc; the result is kept"):
-            for arguments in (compile_, [*options, "-o", str(made), str(object_)]):
-                done = subprocess.run([nvcc, *arguments], stderr=subprocess.PIPE, text=True, check=False)
-                if done.returncode:
-                    raise EmulatorError(f"{source.name} does not compile:\n{done.stderr.rstrip()}")
+            failed = failure(*compile_)
+            if _NEEDS_LINKING in failed:
+                options.append("-rdc=true")
+                failed = failure(*compile_)
+            if failed := failed or failure("-o", str(made), str(object_)):
+                raise EmulatorError(f"{source.name} does not compile:\n{failed}")
         os.replace(made, result)
     return result
 
