@@ -142,11 +142,10 @@ class Repeats:
         self, launch: Launch, properties: DeviceProperties, run: Callable[[], list[LaunchCounters]]
     ) -> list[LaunchCounters]:
         """Counters of a launch that no other overlaps, which `run` runs unless what it stores is known."""
-        config = launch.config
-        if not STEADY.issuperset(launch.schedules) or config.cooperative:
+        if not STEADY.issuperset(launch.schedules):
             return run()
         order = launch.schedules, launch.lenient
-        key = id(launch.program), config, launch.parameters.tobytes(), order, properties
+        key = id(launch.program), launch.config, launch.parameters.tobytes(), order, properties
         known = self._known.get(key)
         if known is None:
             if len(self._known) == LAUNCHES:
@@ -212,7 +211,7 @@ class Repeats:
         if found is not None and known.reached.keys() == set(places):
             assert set().union(*journals) <= {place.start for place in places}
             stores = [[each[place.start] for each in journals if place.start in each] for place in places]
-            if all(each.settle(*of) for each, *of in zip(kept, found, stores)):
+            if all(each.settle(allocation, own) for each, allocation, own in zip(kept, found, stores)):
                 size = sum(each.copied for each in kept)
                 if size <= BYTES:
                     self._make_room(size)

@@ -82,7 +82,7 @@ class Ran:
 
     @property
     def stores(self) -> Journal:
-        """What it has stored, as long as memory has that."""
+        """Bytes that it has stored, which memory still has."""
         return journal(self.traffic)
 
 
