@@ -220,18 +220,21 @@ class Repeats:
         known.forget()
 
     def _timed(self, known: _Known, launch: Launch, run: Callable[[], list[LaunchCounters]]) -> list[LaunchCounters]:
-        before = {each.start: (each.end - each.start, each.writes) for each in self._memory.snapshot()[1]}
-        before.pop(launch.parameters.ctypes.data, None)
+        is_looked_at = known.may_repeat and not known.pause  # the next one may be copied for
+        live = self._memory.snapshot()[1] if is_looked_at else ()
+        before = {each.start: (each.end - each.start, each.writes) for each in live}
         start = time.perf_counter()
         counters = run()
         known.seconds = time.perf_counter() - start
         self._seconds += SHARE * known.seconds
-        known.reached = {}
-        for at in before.keys() & set().union(*launch.reached) if known.notes_accesses else before:
-            size, writes = before[at]
-            ends = [each[at] for each in launch.reached if at in each] if known.notes_accesses else [(0, size)]
-            first, end = min(ends)[0], max(end for _, end in ends)
-            known.reached[_Place(at, size, at + first, end - first)] = writes
+        if is_looked_at:
+            before.pop(launch.parameters.ctypes.data, None)
+            known.reached = {}
+            for at in before.keys() & set().union(*launch.reached) if known.notes_accesses else before:
+                size, writes = before[at]
+                ends = [each[at] for each in launch.reached if at in each] if known.notes_accesses else [(0, size)]
+                first, end = min(ends)[0], max(end for _, end in ends)
+                known.reached[_Place(at, size, at + first, end - first)] = writes
         return counters
 
     def _allocations(self, places: Iterable[_Place]) -> list[Allocation] | None:
