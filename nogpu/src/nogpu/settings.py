@@ -113,7 +113,7 @@ SETTINGS = {
     ),
     "sanitize_log": Setting(file, option="", is_file=True),
     "explore": Setting(runs, "runs of a launch at most; default: 100", "N", option="runs", commands=("explore",)),
-    "every_launch": Setting(switch, "run launches again that have changed nothing, too", commands=("run",)),
+    "every_launch": Setting(switch, "run launches again whose stores are known, too", commands=("run",)),
     "autotune": Setting(candidates, "candidates that Triton's autotuning runs; default: first", "first|N|all"),
     "record": Setting(folder, option="", is_file=True),
     "record_values": Setting(switch, option=""),

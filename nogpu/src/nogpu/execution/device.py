@@ -118,7 +118,7 @@ class Device:
         """Explorer that looks for a schedule under which a launch, or one of several that overlap, fails."""
         self.memory = GlobalMemory()
         self.repeats: Repeats | None = None
-        """Launches that are known to change nothing, which do not run again. None: every launch runs."""
+        """Launches whose stores are known, which do not run again. None: every launch runs."""
         self._counters: list[LaunchCounters] = []
         self._cluster_seconds: dict[int, float] = {}
         self._seats = Seats()

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from nogpu.execution.journal import Journal
 from nogpu.hardware import events
 from nogpu.hardware.allocations import Allocations, Reached
 from nogpu.hardware.program import Program
@@ -95,6 +96,10 @@ class Launch:
     """Accesses of the launch, as `Queues.accessed` takes them."""
     reached: list[Reached] = field(default_factory=list)
     """Bytes of global memory that it may have accessed, by run."""
+    notes_stores: bool = False
+    """True if `stores` is wanted."""
+    stores: list[Journal] = field(default_factory=list)
+    """Bytes that it has stored, by part of the run under the first schedule."""
 
     def followed_by(self, schedule: str) -> Sanitizer | None:
         """Sanitizer that follows the launch under a schedule, or None."""

@@ -1,9 +1,9 @@
-"""Launches that need not run again: the same launch has changed no byte of the same memory.
+"""Launches that need not run again: the same launch has found the same bytes of memory before.
 
 Benchmarks launch a kernel with the same arguments many times. A kernel's stores depend on its parameters and on the
 bytes of global memory that it loads alone, unless it reads a clock, and the order of events under `late` and `eager`
-is the same each time. So a launch that has left the bytes that it accesses as it found them does so again, as long as
-these are the same, whatever happens to others.
+is the same each time. So a launch that finds the bytes that it accesses as it has found them once stores what it has
+stored then, whatever happens to others, and that is written in its place: nothing, if memory has it already.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import ctypes
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from nogpu.execution.journal import Journal, Written
 from nogpu.execution.launch import Launch
 from nogpu.hardware.allocations import Allocation
 from nogpu.hardware.counters import LaunchCounters
@@ -31,8 +32,8 @@ SHARE = 0.1  # of the seconds of launches that have run, or need not have: what 
 BYTES_PER_SECOND = 1e9  # at least, of a copy or a comparison
 LAUNCHES = 1024  # number of launches that are remembered
 SKIPPED = (
-    "nogpu: launches that are known to change no byte of memory do not run again; --every-launch "
-    "(NOGPU_EVERY_LAUNCH=1) runs them"
+    "nogpu: launches that find memory as they have found it before do not run again, what they stored is written; "
+    "--every-launch (NOGPU_EVERY_LAUNCH=1) runs them"
 )
 _OTHER_EFFECTS = re.compile(r"%clock|%globaltimer|%gridid|vprintf")
 # Instructions whose accesses are not noted each time: what is known of tensor maps and textures outlives a launch.
@@ -42,31 +43,58 @@ _compare = ctypes.CDLL(None).memcmp
 _compare.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
 
 
-Places = list[tuple[int, int]]
-"""(address, number of bytes) of each range of memory."""
+class _Place(NamedTuple):
+    """Bytes of an allocation that a launch accesses."""
+
+    start: int
+    """Address of the allocation."""
+    size: int
+    """Its number of bytes."""
+    address: int
+    nbytes: int
 
 
-class _Copy:
-    """Copy of bytes of an allocation."""
+class _Bytes:
+    """Bytes that a launch has found in an allocation, and what it has stored there."""
 
-    def __init__(self, allocation: Allocation, address: int, nbytes: int) -> None:
-        self.address = address
-        self.data = allocation.bytes_at(address, nbytes).copy()
-        self._same: tuple[Allocation | None, int] = None, 0  # allocation, and number of writes to it, last seen alike
+    def __init__(self, place: _Place, allocation: Allocation, is_steady: bool) -> None:
+        """is_steady: nothing writes to the allocation, as far as is known, so that there need not be a copy."""
+        self.place = place
+        self._found = None if is_steady else allocation.bytes_at(place.address, place.nbytes).copy()
+        self._seen = allocation.writes  # when the allocation last had these bytes
+        self._stores: list[Written] = []  # none if the allocation has these bytes behind the launch, too
 
-    def is_current(self, allocation: Allocation) -> bool:
-        """True if the allocation at the address is known to have these bytes: nothing has written to it since."""
-        same, writes = self._same
-        return allocation.is_guarded and allocation is same and allocation.writes == writes
+    @property
+    def copied(self) -> int:
+        """Number of bytes in copies."""
+        stores = sum(each.data.nbytes + (0 if each.mask is None else each.mask.size) for each in self._stores)
+        return stores + (0 if self._found is None else self._found.size)
 
-    def is_of(self, allocation: Allocation) -> bool:
-        """True if the allocation at the address has these bytes."""
-        if self.is_current(allocation):
+    def are_in(self, allocation: Allocation) -> bool:
+        """True if the allocation at the place has the bytes that the launch has found."""
+        if allocation.is_guarded and allocation.writes == self._seen:
             return True
-        if _compare(self.address, self.data.ctypes.data, self.data.size):
+        if self._found is None or _compare(self.place.address, self._found.ctypes.data, self._found.size):
             return False
-        self._same = allocation, allocation.writes
+        self._seen = allocation.writes
         return True
+
+    def settle(self, allocation: Allocation, stores: list[Written]) -> bool:
+        """Takes what the launch has stored. Returns False if others have changed the bytes meanwhile."""
+        if self.are_in(allocation):
+            return True
+        if self._found is None:
+            return False
+        after, self._stores = self._found.copy(), stores
+        for written in stores:
+            written.put(after, self.place.address - self.place.start)
+        return not _compare(self.place.address, after.ctypes.data, after.size)
+
+    def store(self, allocation: Allocation) -> None:
+        """Writes what the launch has stored."""
+        for written in self._stores:
+            written.put(allocation.data, 0)
+        allocation.writes += bool(self._stores)
 
 
 @dataclass
@@ -83,28 +111,26 @@ class _Known:
     """Copies of memory in a row that have saved no launch."""
     pause: int = 0
     """Launches that run before memory is copied again."""
-    reached: tuple[Places, Places] = ([], [])
-    """Allocations that it has accessed when it ran last, and the bytes of them."""
-    kept: tuple[Places, Places] = ([], [])
-    """Allocations and bytes, as in `reached`, of which there are copies."""
-    copies: list[_Copy] | None = None
-    """These bytes, which the launch leaves as they are."""
+    reached: dict[_Place, int] = field(default_factory=dict)
+    """What it has accessed when it ran last -> `Allocation.writes` before that."""
+    kept: list[_Bytes] | None = None
+    """What it has found in memory and stored, if that is known."""
     counters: list[LaunchCounters] = field(default_factory=list)
-    """Its counters, if there are copies."""
+    """Its counters, if that is known."""
 
     @property
     def copied(self) -> int:
-        return sum(copy.data.size for copy in self.copies or ())
+        return sum(each.copied for each in self.kept or ())
 
     def forget(self) -> None:
         """Forgets the copies: memory is not as it was. After each of them in vain some twice as many launches run
         before the next.
         """
-        self.copies, self.pause = None, max(0, (1 << self.in_vain) // 2 - 1)
+        self.kept, self.pause = None, max(0, (1 << self.in_vain) // 2 - 1)
 
 
 class Repeats:
-    """Launches that have run, and copies of what they have left as it was."""
+    """Launches that have run, with copies of what they have found and stored."""
 
     def __init__(self, memory: GlobalMemory) -> None:
         self._memory = memory
@@ -115,12 +141,11 @@ class Repeats:
     def run(
         self, launch: Launch, properties: DeviceProperties, run: Callable[[], list[LaunchCounters]]
     ) -> list[LaunchCounters]:
-        """Counters of a launch that no other overlaps, which `run` runs unless it is known to change nothing."""
-        config = launch.config
-        if not STEADY.issuperset(launch.schedules) or config.cooperative:
+        """Counters of a launch that no other overlaps, which `run` runs unless what it stores is known."""
+        if not STEADY.issuperset(launch.schedules):
             return run()
         order = launch.schedules, launch.lenient
-        key = id(launch.program), config, launch.parameters.tobytes(), order, properties
+        key = id(launch.program), launch.config, launch.parameters.tobytes(), order, properties
         known = self._known.get(key)
         if known is None:
             if len(self._known) == LAUNCHES:
@@ -130,74 +155,103 @@ class Repeats:
         if not known.may_repeat:
             return self._timed(known, launch, run)
         began = time.perf_counter()
-        live = self._live(launch)
-        if self._is_as_kept(known, live):
-            known.in_vain = 0
-            self.skipped += 1
-            if self.skipped == 1:
-                print(SKIPPED, file=sys.stderr)
-            self._seconds += SHARE * known.seconds - (time.perf_counter() - began)
-            return known.counters
-        if known.copies is not None:
+        kept = None
+        if known.kept is None or self._seconds >= 0:
+            if known.kept is not None and self._stored(known.kept):
+                self.skipped += 1
+                if self.skipped == 1:
+                    print(SKIPPED, file=sys.stderr)
+                known.in_vain = 0
+                saved = known.seconds - (time.perf_counter() - began)
+                self._seconds += SHARE * known.seconds + min(0.0, saved)
+                return known.counters
+            kept = self._copies(known)
+        self._seconds -= time.perf_counter() - began
+        launch.notes_stores = kept is not None
+        counters = self._timed(known, launch, run)
+        if kept is not None:
+            began = time.perf_counter()
+            self._settle(known, kept, launch.stores)
+            known.counters = counters
+            self._seconds -= time.perf_counter() - began
+        return counters
+
+    def _stored(self, kept: list[_Bytes]) -> bool:
+        """True if memory is as a launch has found it: what it has stored is written then."""
+        found = self._allocations(each.place for each in kept)
+        if found is None or not all(each.are_in(allocation) for each, allocation in zip(kept, found)):
+            return False
+        for each, allocation in zip(kept, found):
+            each.store(allocation)
+        return True
+
+    def _copies(self, known: _Known) -> list[_Bytes] | None:
+        """Copies of what a launch that is about to run accesses, None if it is not the time for them."""
+        if known.kept is not None:
             known.forget()
         if known.pause:
             known.pause -= 1
-            return self._timed(known, launch, run)
-        size = sum(nbytes for _, nbytes in known.reached[1])
-        if not self._is_afforded(size) or not live.issuperset(known.reached[0]):
-            self._seconds -= time.perf_counter() - began
-            return self._timed(known, launch, run)
+            return None
+        found = self._allocations(known.reached)
+        if found is None:
+            return None
+        # What nothing has written to since the launch has run is not copied, nor that which it only reads.
+        steady = [each.is_guarded and each.writes == writes for each, writes in zip(found, known.reached.values())]
+        size = sum(place.nbytes for place, is_steady in zip(known.reached, steady) if not is_steady)
+        if size > min(BYTES, max(0.0, self._seconds * BYTES_PER_SECOND)):
+            return None
         self._make_room(size)
         known.in_vain += 1
-        known.kept = known.reached
-        copies = [_Copy(self._memory.at(*place, "load"), *place) for place in known.kept[1]]
-        self._seconds -= time.perf_counter() - began
-        known.counters = self._timed(known, launch, run)
-        began = time.perf_counter()
-        known.copies = copies if known.reached == known.kept else None
-        if not self._is_as_kept(known, self._live(launch)):
-            known.forget()
-        self._seconds -= time.perf_counter() - began
-        return known.counters
+        return [_Bytes(*each) for each in zip(known.reached, found, steady)]
 
-    def _is_afforded(self, nbytes: int) -> bool:
-        """True if so many bytes may be copied or compared."""
-        return nbytes <= BYTES and (not nbytes or nbytes <= self._seconds * BYTES_PER_SECOND)
-
-    def _is_as_kept(self, known: _Known, live: set[tuple[int, int]]) -> bool:
-        """True if there are copies of what a launch accesses, and memory is the same. live: all allocations."""
-        if known.copies is None or not live.issuperset(known.kept[0]):
-            return False
-        found = [self._memory.holding(copy.address) for copy in known.copies]
-        return all(copy.is_of(allocation) for copy, allocation in zip(known.copies, found))
+    def _settle(self, known: _Known, kept: list[_Bytes], journals: list[Journal]) -> None:
+        """Keeps what a launch has found and stored, unless others have changed it meanwhile."""
+        places = [each.place for each in kept]
+        found = self._allocations(places)
+        if found is not None and known.reached.keys() == set(places):
+            assert set().union(*journals) <= {place.start for place in places}
+            stores = [[each[place.start] for each in journals if place.start in each] for place in places]
+            if all(each.settle(allocation, own) for each, allocation, own in zip(kept, found, stores)):
+                size = sum(each.copied for each in kept)
+                if size <= BYTES:
+                    self._make_room(size)
+                    known.kept = kept
+                    return
+        known.forget()
 
     def _timed(self, known: _Known, launch: Launch, run: Callable[[], list[LaunchCounters]]) -> list[LaunchCounters]:
+        is_looked_at = known.may_repeat and not known.pause  # the next one may be copied for
+        live = self._memory.snapshot()[1] if is_looked_at else ()
+        before = {each.start: (each.end - each.start, each.writes) for each in live}
         start = time.perf_counter()
         counters = run()
         known.seconds = time.perf_counter() - start
         self._seconds += SHARE * known.seconds
-        live = sorted(self._live(launch))
-        if known.notes_accesses:
-            found = [
-                ((at, nbytes), (at + min(first for first, _ in ends), max(end for _, end in ends) - min(ends)[0]))
-                for at, nbytes in live
-                if (ends := [each[at] for each in launch.reached if at in each])
-            ]
-            known.reached = [whole for whole, _ in found], [part for _, part in found]
-        else:
-            known.reached = live, live
+        if is_looked_at:
+            before.pop(launch.parameters.ctypes.data, None)
+            known.reached = {}
+            for at in before.keys() & set().union(*launch.reached) if known.notes_accesses else before:
+                size, writes = before[at]
+                ends = [each[at] for each in launch.reached if at in each] if known.notes_accesses else [(0, size)]
+                first, end = min(ends)[0], max(end for _, end in ends)
+                known.reached[_Place(at, size, at + first, end - first)] = writes
         return counters
 
-    def _live(self, launch: Launch) -> set[tuple[int, int]]:
-        """(address, bytes) of each live allocation, without the launch's parameters."""
-        own = launch.parameters.ctypes.data
-        return {(each.start, each.end - each.start) for each in self._memory.snapshot()[1] if each.start != own}
+    def _allocations(self, places: Iterable[_Place]) -> list[Allocation] | None:
+        """Live allocations of places, None if one is not live."""
+        found = []
+        for place in places:
+            allocation = self._memory.starting_at(place.start)
+            if allocation is None or allocation.end - allocation.start != place.size:
+                return None
+            found.append(allocation)
+        return found
 
     def _make_room(self, size: int) -> None:
         """Forgets the copies of other launches if there are too many."""
         if size + sum(known.copied for known in self._known.values()) > BYTES:
             for known in self._known.values():
-                known.copies = None
+                known.kept = None
 
 
 def _traits(program: Program) -> tuple[bool, bool]:

@@ -80,6 +80,11 @@ class Ran:
     reached: Reached
     """Bytes of global memory that the launches which have run together may have accessed."""
 
+    @property
+    def stores(self) -> Journal:
+        """Bytes that it has stored, which memory still has."""
+        return journal(self.traffic)
+
 
 @dataclass
 class _Sent:
@@ -205,6 +210,8 @@ class Runner:
         """Ends a launch that has run in these parts. every: those under further schedules, too."""
         launch.touched = next((each.touched for each in every if each.touched is not None), None)
         launch.reached = [each.reached for each in every]
+        if launch.notes_stores:
+            launch.stores = [part.stores for part in parts]
         self.cluster_seconds[id(launch.program)] = sum(part.seconds for part in parts) / launch.config.clusters
         if launch.recording is not None:
             launch.recording.end(launch, [part.records for part in parts])

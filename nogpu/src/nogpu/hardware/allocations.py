@@ -19,6 +19,7 @@ NULL_PAGE = 0x1000  # bytes from address 0 on, which a null pointer and small of
 FREED_LIMIT = 256  # number of freed allocations that are remembered
 NEAR = 1 << 16  # bytes by which an index may miss an allocation; farther off, an address may be the host's
 FOUND_LIMIT = 4096  # number of addresses whose allocation is remembered
+_ALLOCATIONS = itertools.count()
 _HOST_FIRST = 0x10000
 _HOST_END = 1 << 47
 _HOST = np.ctypeslib.as_array((ctypes.c_uint8 * (_HOST_END - _HOST_FIRST)).from_address(_HOST_FIRST))
@@ -60,7 +61,10 @@ class Allocation:
         self.spare_marks: Any = None  # `traffic.Marks` of no launch, all clear
         self.is_compared = True  # all schedules must leave the same bytes
         self.is_guarded = False  # neither the host's code nor another process reaches the bytes
-        self.writes = 0  # launches, copies, fills and library calls that may have written to a guarded allocation
+        self.writes = next(_ALLOCATIONS) << 32
+        """Number that differs for each allocation, and after each launch, copy, fill and library call that may have
+        written to a guarded one.
+        """
         self.filled: object = None  # the last fill, and `writes` behind it
 
     def bytes_at(self, address: int, nbytes: int) -> np.ndarray:
@@ -169,6 +173,10 @@ class Allocations:
             self._index = (version, starts, allocations)
         i = bisect_right(starts, address)
         return allocations[i - 1] if i else None, allocations[i] if i < len(allocations) else None
+
+    def starting_at(self, address: int) -> Allocation | None:
+        """Live allocation that starts at `address`, or None."""
+        return self._live.get(address)
 
     def allocation(self, address: int) -> Allocation | None:
         """Live allocation that contains `address`, or None."""
