@@ -31,7 +31,8 @@ def _issue_kernel(code: Assembler, instruction: Instruction, match: re.Match) ->
     groups = match.groupdict()
     if groups.get("shifts") or groups.get("b_collector"):
         raise Unsupported
-    slots, rows, wide, predicates = [], 0, 0, 0
+    slots: list[int] = []
+    rows = wide = predicates = 0
     operands = [item for operand in instruction.operands for item in items_of(operand)]
     for operand in operands:
         if isinstance(operand, Immediate):

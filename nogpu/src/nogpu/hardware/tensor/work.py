@@ -1,4 +1,4 @@
-"""The tensor core's work that compiled code issues and executes (native/tensor_work.c), and the plans that it follows."""
+"""The tensor core's work that compiled code issues and executes (native/tensor_work.c), and its plans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nogpu.hardware.tma.swizzle import CHUNK
 
 if TYPE_CHECKING:
     from nogpu.hardware.async_operations import AsyncOperation
-    from nogpu.hardware.counters import Counters
+    from nogpu.hardware.counters import LaunchCounters
     from nogpu.hardware.tensor.core import Mma
 
 PLACES, ARRIVALS = headers.constants("native/tensor_work.h", "PLACES", "ARRIVALS")
@@ -93,7 +93,7 @@ def _columns(mask: int) -> ctypes.Array:
     """A byte for each column, 1 if the mask has it in any half."""
     halves = (mask >> COLUMNS * half & (1 << COLUMNS) - 1 for half in range(HALVES))
     bits = np.frombuffer(reduce(or_, halves).to_bytes(COLUMNS // 8, "little"), np.uint8)
-    return (ctypes.c_uint8 * COLUMNS).from_buffer_copy(np.unpackbits(bits, bitorder="little"))
+    return (ctypes.c_uint8 * COLUMNS).from_buffer_copy(np.unpackbits(bits, bitorder="little").tobytes())
 
 
 class _Thread:
@@ -127,8 +127,9 @@ class _Thread:
 
 
 class TensorWork:
-    """The tensor core's work in a machine's run, by thread in the order of their first work. Compiled code has the order
-    of all of it: for an operation that Python keeps (`async_operations.Queues`) the thread's queue has an entry.
+    """The tensor core's work in a machine's run, by thread in the order of their first work.
+
+    Compiled code has the order of all of it: for what Python keeps (`async_operations.Queues`) a queue has an entry.
     """
 
     def __init__(self, plans: TensorPlans, revived: Callable[[PendingArrival], AsyncOperation]) -> None:
@@ -190,7 +191,7 @@ class TensorWork:
         """True if an arrival is on its way to an mbarrier."""
         return bool(library().awaits_work(self.address, barrier.address))
 
-    def settle(self, counters: Counters) -> None:
+    def settle(self, counters: LaunchCounters) -> None:
         """Adds the MMAs that compiled code has executed to the launch's counters."""
         counters.mma += self._state.mma
         counters.mma_flops += self._state.flops
