@@ -86,6 +86,7 @@ class Machine:
         self.idle_turns = 1  # turns of each warp without an effect, after which an asynchronous operation happens
         self.allocations: tuple = ()  # version and observer of the allocations that compiled code has
         self.loads: Loads | None = None
+        self.work: TensorWork | None = None
         self.count_at = self.meter.count(())  # ticks at which the warp instructions are counted next
         self.warp_random = random.Random(schedule.seed)  # separate source: other choices must not depend on `postpones`
         self.finished: list[Cluster] = []
@@ -285,8 +286,8 @@ class Machine:
                 group, index = barrier.initialiser
                 text = f"the grid has ended, but {barrier} (PTX ISA, mbarrier)"
                 raise hang.error_at(grid, group.cta.index, group.warp.index, index, text)
-            if self.queues.work is not None:
-                self.queues.work.settle(grid.counters)
+            if self.work is not None:
+                self.work.settle(grid.counters)
             grid.finish()
             self.queues.forget_tensor_queues((grid.number,))
         return all([grid.finished for grid in self.grids])
@@ -515,7 +516,7 @@ class Machine:
     @property
     def outstanding(self) -> int:
         """Number of outstanding asynchronous operations."""
-        kept = self.loads, self.queues.work
+        kept = self.loads, self.work
         return self.queues.outstanding + sum([len(each) for each in kept if each is not None])
 
     def repeated_loads(self) -> Loads | None:
@@ -529,13 +530,12 @@ class Machine:
         """The tensor core's work that compiled code issues and executes; None where it gives no turns, or work is not
         delayed, or somebody hears of it.
         """
-        queues = self.queues
-        if queues.work is None and self.ready is self.turns and self.schedule.kind == "late" and grid.multiplies:
+        if self.work is None and self.ready is self.turns and self.schedule.kind == "late" and grid.multiplies:
             if grid.observers or grid.program.calls.watch or grid.properties.is_rubin:
                 return None
-            queues.work = TensorWork(grid.program.tensor_plans, self._revived)
-            self.turns.use_work(queues.work.address)
-        return queues.work
+            self.work = self.queues.work = TensorWork(grid.program.tensor_plans, self._revived)
+            self.turns.use_work(self.work.address)
+        return self.work
 
     def _revived(self, arrival: PendingArrival) -> AsyncOperation:
         return tcgen05.pending_arrival(arrival, self.turns.warp_at(arrival.issuer))
@@ -545,8 +545,8 @@ class Machine:
 
         Returns False if none may happen.
         """
-        loads, work = self.loads, self.queues.work
-        if work and self._run_tensor(work):
+        loads = self.loads
+        if self.work and self._run_tensor(self.work):
             return True
         if loads and not self.queues.outstanding_first:
             if self._repeats_load():

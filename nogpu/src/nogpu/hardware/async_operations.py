@@ -11,14 +11,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nogpu.errors import is_lenient
 
 if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cta
     from nogpu.hardware.grid import Grid
-    from nogpu.hardware.tensor.work import TensorWork
     from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
 
 AT_ISSUE = 0.25  # chance that the random schedule runs an operation when one is issued
@@ -108,6 +107,19 @@ class AsyncOperation:
         return self._group.origin(self._issuer)
 
 
+class CompiledWork(Protocol):
+    """The tensor core's operations in order, some of which compiled code keeps (`tensor.work.TensorWork`)."""
+
+    def add(self, key: tuple) -> None:
+        """Notes an operation of a thread that Python keeps. key: the thread's."""
+
+    def take_arrivals(self) -> list[AsyncOperation]:
+        """Removes the arrivals that are pending. Returns operations in their place."""
+
+    def forget(self, prefix: tuple) -> None:
+        """Drops the threads of a cluster or grid that is over. prefix: start of their keys."""
+
+
 class Queues:
     """Outstanding asynchronous operations, and the choice of the next one.
 
@@ -125,7 +137,7 @@ class Queues:
         self.outstanding = 0
         self._issued = 0  # number of operations issued so far
         self.issued: list[AsyncOperation] | None = None  # the operations issued, if they are collected
-        self.work: TensorWork | None = None  # the tensor core's operations in order, where compiled code executes some
+        self.work: CompiledWork | None = None  # where compiled code executes some of them
         self._prompt = is_lenient() is True  # latencies are in proportion, as hardware's are
 
     def _submit(self, queue: deque[AsyncOperation], async_op: AsyncOperation) -> None:

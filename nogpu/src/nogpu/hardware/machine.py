@@ -22,6 +22,7 @@ class Machine(Timed, Protocol):
     running: AsyncOperation | None  # asynchronous operation that happens at this moment
     finished: list[Cluster]  # clusters whose CTAs have all exited
     loads: Loads | None  # tile loads that compiled code repeats, once there are any
+    work: TensorWork | None  # the tensor core's work that compiled code issues, once there is any
 
     def tell(self) -> None:
         """Passes a Python row's changes to compiled code."""

@@ -106,7 +106,7 @@ def invalidate(g: ActiveGroup, mask: int, address: int, issuer: Issuer) -> None:
 
 def _remove(cta: Cta, offset: int) -> None:
     """Ends the life of the mbarrier at an offset."""
-    barrier, loads, work = cta.mbarriers.pop(offset), cta.machine.loads, cta.machine.queues.work
+    barrier, loads, work = cta.mbarriers.pop(offset), cta.machine.loads, cta.machine.work
     for warp in cta.warps:
         warp.keep_polls()  # which name the barrier by an address that another may get
     is_awaited = loads is not None and loads.forget_barrier(barrier)
