@@ -231,7 +231,7 @@ def test_an_mbarrier_whose_initialisation_the_commit_may_not_see():
 
 @pytest.mark.parametrize("kernels", [True, False])
 def test_scale_factors_whose_copies_differ(kernels, rows):
-    """From the iteration before the last on, lanes of warp 1 have other scale factors."""
+    """Lanes of warp 1 have other scale factors from the iteration before the last on."""
     tile = np.full((128, 32), 0x22, np.uint8)
     tile[4:64] = 128
     scales = descriptor(SHARED_BASE + TILE + 0x400, 128)

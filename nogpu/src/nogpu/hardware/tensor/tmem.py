@@ -126,7 +126,7 @@ class TensorMemory:
 
     @cached_property
     def state(self) -> TensorMemoryState:
-        """What compiled code has of it, for the work of the tensor core."""
+        """The part that compiled code shares, for the work of the tensor core."""
         return TensorMemoryState(self.address, self.order.address, self.owned_address)
 
     @cached_property
