@@ -245,5 +245,5 @@ def test_scale_factors_whose_copies_differ(kernels, rows):
     )
     idesc = instruction("mxf4", 128, 16, scale="ue8m0")
     with pytest.raises(EmulatorError, match="scale factors|SFA"):
-        run(issue, idesc, WARP_1.format(other), matrices=(tile, tile), kernels=kernels)
+        run(issue, idesc, WARP_1.format(other), matrices=(tile, tile), times=6, kernels=kernels)
     assert not kernels or len(rows) <= 4 * FEW
