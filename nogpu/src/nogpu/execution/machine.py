@@ -26,6 +26,7 @@ from nogpu.execution.kept_ctas import FEW, MANY, MOST_IN_VAIN, KeptCta
 from nogpu.execution.meter import Meter
 from nogpu.execution.spins import LOOK_TURNS, Outlook, Spins
 from nogpu.execution.turns import (
+    ARRIVALS,
     CONCLUDE,
     DELAYED,
     EFFECTS,
@@ -45,9 +46,10 @@ from nogpu.hardware.chip import Sm
 from nogpu.hardware.cluster import Cluster, next_cluster
 from nogpu.hardware.grid import Grid
 from nogpu.hardware.native import library
+from nogpu.hardware.tensor.work import BY_PYTHON, PendingArrival, TensorWork
 from nogpu.hardware.tile_loads import Loads
 from nogpu.hardware.warp import ActiveGroup, Warp
-from nogpu.ops import copies
+from nogpu.ops import copies, tcgen05
 
 QUANTUM = 256  # segments that a warp runs in a turn
 SHORT_QUANTUM = 8  # quantum while lanes spin for lanes that wait for them, so that a lock soon changes hands
@@ -84,6 +86,7 @@ class Machine:
         self.idle_turns = 1  # turns of each warp without an effect, after which an asynchronous operation happens
         self.allocations: tuple = ()  # version and observer of the allocations that compiled code has
         self.loads: Loads | None = None
+        self.work: TensorWork | None = None
         self.count_at = self.meter.count(())  # ticks at which the warp instructions are counted next
         self.warp_random = random.Random(schedule.seed)  # separate source: other choices must not depend on `postpones`
         self.finished: list[Cluster] = []
@@ -283,6 +286,8 @@ class Machine:
                 group, index = barrier.initialiser
                 text = f"the grid has ended, but {barrier} (PTX ISA, mbarrier)"
                 raise hang.error_at(grid, group.cta.index, group.warp.index, index, text)
+            if self.work is not None:
+                self.work.settle(grid.counters)
             grid.finish()
             self.queues.forget_tensor_queues((grid.number,))
         return all([grid.finished for grid in self.grids])
@@ -321,7 +326,8 @@ class Machine:
         if ticks >= self.count_at:
             self.count()
         words[LIMIT] = max(ticks + 1, min(ticks + TURNS_AT_ONCE, self.count_at))
-        words[PROGRESS], words[QUIET], words[OUTSTANDING] = self.progress, self.quiet, self.queues.outstanding
+        words[PROGRESS] = self.progress
+        self._tell_outstanding()
         why = grid.program.run_turns(turns.address, turns.group)
         if why == LOOK:
             turns.catch_up()
@@ -437,9 +443,13 @@ class Machine:
     def tell(self) -> None:
         """Passes a Python row's changes to compiled turns: quiet events, asynchronous operations, allocations."""
         words = self.turns.words
-        words[QUIET], words[OUTSTANDING] = self.quiet, self.queues.outstanding
+        self._tell_outstanding()
         if self.resident[0].grid.memory.version != self.allocations[0]:
             words[STALE] = 1
+
+    def _tell_outstanding(self) -> None:
+        words, queues = self.turns.words, self.queues
+        words[QUIET], words[OUTSTANDING], words[ARRIVALS] = self.quiet, queues.outstanding, queues.arrival_count
 
     def _note_effects(self) -> None:
         """Counts the turns just run as one with an effect, or without."""
@@ -506,7 +516,8 @@ class Machine:
     @property
     def outstanding(self) -> int:
         """Number of outstanding asynchronous operations."""
-        return self.queues.outstanding + (0 if self.loads is None else len(self.loads))
+        kept = self.loads, self.work
+        return self.queues.outstanding + sum([len(each) for each in kept if each is not None])
 
     def repeated_loads(self) -> Loads | None:
         """Tile loads that compiled code repeats; None where it gives no turns, or work is not delayed."""
@@ -515,12 +526,28 @@ class Machine:
             self.turns.use_loads(self.loads.address)
         return self.loads
 
+    def compiled_work(self, grid: Grid) -> TensorWork | None:
+        """The tensor core's work that compiled code issues and executes; None where it gives no turns, or work is not
+        delayed, or somebody hears of it.
+        """
+        if self.work is None and self.ready is self.turns and self.schedule.kind == "late" and grid.multiplies:
+            if grid.observers or grid.program.calls.watch or grid.properties.is_rubin:
+                return None
+            self.work = self.queues.work = TensorWork(grid.program.tensor_plans, self._revived)
+            self.turns.use_work(self.work.address)
+        return self.work
+
+    def _revived(self, arrival: PendingArrival) -> AsyncOperation:
+        return tcgen05.pending_arrival(arrival, self.turns.warp_at(arrival.issuer))
+
     def run_one(self, grid: Grid | None = None) -> bool:
         """Runs an asynchronous operation, of a grid or (None) of all, chosen by the schedule. One must be outstanding.
 
         Returns False if none may happen.
         """
         loads = self.loads
+        if self.work and self._run_tensor(self.work):
+            return True
         if loads and not self.queues.outstanding_first:
             if self._repeats_load():
                 return True
@@ -531,6 +558,27 @@ class Machine:
             self.queues.run_one()
         else:
             self.queues.run_one_of(grid)
+        return True
+
+    def _run_tensor(self, work: TensorWork) -> bool:
+        """Executes the first arrival of a commit in another CTA that compiled code has, or else the first work of the
+        tensor core. Returns False if there is none, or arrivals that Python has come first.
+        """
+        turns = self.turns
+        turns.words[PROGRESS], turns.words[ARRIVALS] = self.progress, self.queues.arrival_count
+        done = library().run_tensor(turns.address)
+        self.progress = turns.words[PROGRESS]
+        if done >= 0:
+            return bool(done)
+        self.queues.take_arrivals()
+        if self.queues.arrival_count:
+            return False
+        thread, entry = work.take()
+        if entry.kind == BY_PYTHON:
+            self.queues.run_tensor(thread)
+        else:
+            async_op = tcgen05.pending_work(entry, work.plans, turns.warp_at(entry.issuer))
+            self.execute(async_op, async_op.action)
         return True
 
     def _repeats_load(self) -> bool:

@@ -28,7 +28,7 @@ _INDEX = {field[0]: getattr(TurnState, field[0]).offset // 8 for field in TurnSt
 PROGRESS, QUIET, TICKS, LIMIT = (_INDEX[name] for name in ("progress", "quiet", "ticks", "limit"))
 EFFECTS, IDLE, DELAYED = (_INDEX[name] for name in ("effects", "idle", "delayed"))
 _QUANTUM, _OVERDUE = (_INDEX[name] for name in ("quantum", "overdue"))
-OUTSTANDING, STALE, CURRENT = (_INDEX[name] for name in ("outstanding", "stale", "current"))
+OUTSTANDING, ARRIVALS, STALE, CURRENT = (_INDEX[name] for name in ("outstanding", "arrivals", "stale", "current"))
 _HEAD, _COUNT, _ROOM = (_INDEX[name] for name in ("head", "count", "room"))
 
 
@@ -54,6 +54,10 @@ class Turns:
     def use_loads(self, address: int) -> None:
         """Lets compiled code issue tile loads. address: `tile_loads.Loads.address`."""
         self._state.loads = address
+
+    def use_work(self, address: int) -> None:
+        """Lets compiled code issue and execute the tensor core's work. address: `work.TensorWork.address`."""
+        self._state.work = address
 
     def change_program(self, grid: Grid) -> None:
         """Makes the warps go on with their grid's new program."""

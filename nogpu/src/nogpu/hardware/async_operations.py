@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nogpu.errors import is_lenient
 
@@ -107,6 +107,19 @@ class AsyncOperation:
         return self._group.origin(self._issuer)
 
 
+class CompiledWork(Protocol):
+    """The tensor core's operations in order, some of which compiled code keeps (`tensor.work.TensorWork`)."""
+
+    def add(self, key: tuple) -> None:
+        """Notes an operation of a thread that Python keeps. key: the thread's."""
+
+    def take_arrivals(self) -> list[AsyncOperation]:
+        """Removes the arrivals that are pending. Returns operations in their place."""
+
+    def forget(self, prefix: tuple) -> None:
+        """Drops the threads of a cluster or grid that is over. prefix: start of their keys."""
+
+
 class Queues:
     """Outstanding asynchronous operations, and the choice of the next one.
 
@@ -124,6 +137,7 @@ class Queues:
         self.outstanding = 0
         self._issued = 0  # number of operations issued so far
         self.issued: list[AsyncOperation] | None = None  # the operations issued, if they are collected
+        self.work: CompiledWork | None = None  # where compiled code executes some of them
         self._prompt = is_lenient() is True  # latencies are in proportion, as hardware's are
 
     def _submit(self, queue: deque[AsyncOperation], async_op: AsyncOperation) -> None:
@@ -162,7 +176,26 @@ class Queues:
         queue = self._tensor.get(thread)
         if queue is None:
             queue = self._tensor[thread] = deque()
+        if self.work is not None:
+            self.work.add(thread)
         self._submit(queue, async_op)
+
+    def run_tensor(self, thread: tuple) -> None:
+        """Runs the first operation of a thread's that is kept here."""
+        self._run(self._tensor[thread], 0)
+
+    @property
+    def arrival_count(self) -> int:
+        """Number of outstanding arrivals that are kept here."""
+        return len(self._arrivals)
+
+    def take_arrivals(self) -> None:
+        """Takes over the arrivals that compiled code has not performed. They were issued before all others."""
+        if self.work is not None and (taken := self.work.take_arrivals()):
+            later, self._arrivals = self._arrivals, deque()
+            for async_op in taken:
+                self._submit(self._arrivals, async_op)
+            self._arrivals += later
 
     def _run(self, queue: deque[AsyncOperation], index: int) -> None:
         async_op = queue[index]
@@ -207,6 +240,7 @@ class Queues:
 
     def arrivals_of(self, warp: Warp) -> list[AsyncOperation]:
         """Outstanding arrivals that a warp has executed on mbarriers of other CTAs."""
+        self.take_arrivals()
         return [async_op for async_op in self._arrivals if async_op.warp is warp]
 
     def _queues(self) -> tuple[deque[AsyncOperation], ...]:
@@ -259,3 +293,5 @@ class Queues:
         """Drops the empty tensor core queues of a cluster or grid that is over. prefix: start of its threads' keys."""
         for thread in [thread for thread in self._tensor if thread[: len(prefix)] == prefix]:
             del self._tensor[thread]
+        if self.work is not None:
+            self.work.forget(prefix)

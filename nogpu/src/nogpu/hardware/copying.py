@@ -30,7 +30,7 @@ class Tile(ctypes.Structure):
     """Tensor map."""
 
 
-@headers.mirrors("native/copies.c")
+@headers.mirrors("native/copies.h")
 class TensorCopy(ctypes.Structure):
     """Copy by tcgen05.cp: the addresses of three tables of int64."""
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.async_operations import AsyncOperation
     from nogpu.hardware.cluster import Cluster
     from nogpu.hardware.grid import Grid
+    from nogpu.hardware.tensor.work import TensorWork
     from nogpu.hardware.tile_loads import Loads
     from nogpu.hardware.warp import ActiveGroup, Warp
 
@@ -21,12 +22,16 @@ class Machine(Timed, Protocol):
     running: AsyncOperation | None  # asynchronous operation that happens at this moment
     finished: list[Cluster]  # clusters whose CTAs have all exited
     loads: Loads | None  # tile loads that compiled code repeats, once there are any
+    work: TensorWork | None  # the tensor core's work that compiled code issues, once there is any
 
     def tell(self) -> None:
         """Passes a Python row's changes to compiled code."""
 
     def repeated_loads(self) -> Loads | None:
         """Tile loads that compiled code repeats; None where it may repeat none."""
+
+    def compiled_work(self, grid: Grid) -> TensorWork | None:
+        """The tensor core's work that compiled code issues and executes; None where it may not."""
 
     def clock(self) -> int:
         """Count of cycles that only grows."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from nogpu import headers
 from nogpu.errors import Fault, doubt, ordering_fault
 from nogpu.hardware.barriers import label
-from nogpu.hardware.native import WARPS, Barrier, library
+from nogpu.hardware.native import RANKS_OF_CLUSTER, WARPS, Barrier, library
 
 if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cta
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 COUNT_LIMIT = (1 << 20) - 1  # largest expected, pending and tx count (PTX ISA, "Size and alignment of mbarrier object")
 # Names of arrivals, in messages.
 ARRIVAL, COMPLETION, TILE_LOAD, COMMIT = "arrival", "complete_tx", "tensor copy", "tcgen05.commit"
-KINDS = dict(zip(headers.constants("native/engine.h", "BY_THREAD", "BY_TILE_LOAD"), (ARRIVAL, TILE_LOAD)))
+KINDS = dict(
+    zip(headers.constants("native/engine.h", "BY_THREAD", "BY_TILE_LOAD", "BY_COMMIT"), (ARRIVAL, TILE_LOAD, COMMIT))
+)
 """Compiled code's number -> kind, of the arrivals that it performs."""
 BY_THREAD = (ARRIVAL, COMPLETION)  # arrivals that a thread performs itself
 
@@ -39,7 +41,7 @@ class MBarrier(Barrier):
     __hash__ = object.__hash__  # ctypes structures have no hash
 
     def __init__(self, name: str, count: int, home: Cta | None = None, initialiser: Issuer | None = None):
-        super().__init__(last_pc=-1, warp_phases=(-1,) * WARPS)
+        super().__init__(last_pc=-1, warp_phases=(-1,) * WARPS, rank_phases=(-1,) * RANKS_OF_CLUSTER)
         self.address = ctypes.addressof(self)
         self.name = name  # text in messages
         self._phases: dict[Warp, int] = {}  # phases of arrivals that compiled code has not performed
@@ -70,7 +72,8 @@ class MBarrier(Barrier):
         """Kind and issuer of the last arrival."""
         if self.last_pc < 0 or self.home is None:
             return self._last
-        return KINDS[self.last_kind], (self.home.warps[self.last_warp].first_group, self.last_pc)
+        warps = self.home.cluster.ctas[self.last_rank].warps
+        return KINDS[self.last_kind], (warps[self.last_warp].first_group, self.last_pc)
 
     @last.setter
     def last(self, arrival: tuple[str, Issuer]) -> None:
@@ -93,6 +96,10 @@ class MBarrier(Barrier):
         found = dict(self._phases)
         for warp, phase in zip(self.home.warps if self.home is not None else (), self.warp_phases):
             if phase >= 0:
+                found[warp] = max(phase, found.get(warp, 0))
+        for rank, phase in enumerate(self.rank_phases):
+            if phase >= 0 and self.home is not None:
+                warp = self.home.cluster.ctas[rank].warps[self.rank_warps[rank] - 1]
                 found[warp] = max(phase, found.get(warp, 0))
         return dict(sorted(found.items(), key=lambda arrival: arrival[0].key))
 
@@ -130,12 +137,18 @@ class MBarrier(Barrier):
             )
         self.last = how, issuer
         if issuer is not None:
-            self._phases[issuer[0].warp] = self.phase
+            self._arrived(issuer[0].warp)
             self._hear(issuer)
         self.pending -= count
         if drop:
             self.expected -= count
         self._complete_phase()
+
+    def _arrived(self, warp: Warp) -> None:
+        """Notes an arrival of a warp. Compiled code notes those of the first one of each other CTA from then on."""
+        self._phases[warp] = self.phase
+        if self.home is not None and warp.cta is not self.home and not self.rank_warps[warp.cta.rank]:
+            self.rank_warps[warp.cta.rank] = warp.index + 1
 
     def expect_arrival(self) -> None:
         """Adds a pending arrival to this phase (PTX ISA, "cp.async.mbarrier.arrive" without .noinc)."""

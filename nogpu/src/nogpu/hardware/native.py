@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.traffic import Traffic
 
 ALIGNMENT = 64  # bytes, of a register file and of the rows in it
-LANES, WARPS = headers.constants("native/engine.h", "LANES", "WARPS")
+LANES, WARPS, RANKS_OF_CLUSTER = headers.constants("native/engine.h", "LANES", "WARPS", "RANKS_OF_CLUSTER")
 FAULT, WAITS = headers.constants("native/engine.h", "FAULT", "WAITS")  # results of a turn
 LEAVE, LEAVE_SOME, SPLIT = headers.constants("native/engine.h", "LEAVE", "LEAVE_SOME", "SPLIT")  # Context.action
 HEARD, TOLD = headers.constants("native/engine.h", "HEARD", "TOLD")  # bits of Context.observed
@@ -27,16 +27,19 @@ _POINTER, _WORD, _LONG, _INT, _MASK = ctypes.c_void_p, ctypes.c_uint64, ctypes.c
 _BYTES = ctypes.c_char_p
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "append_words": (None, _POINTER, _POINTER, _LONG),
+    "awaits_work": (_INT, _POINTER, _POINTER),
     "complete_fragment": (None, _POINTER, _POINTER),
     "copy_lanes": (_LONG, _POINTER, _INT, _POINTER, _MASK, _LONG),
     "copy_to_tensor_memory": (None, _POINTER, _POINTER, _POINTER),
     "dequeue": (_POINTER, _POINTER),
     "enqueue": (None, _POINTER),
+    "first_queue": (_POINTER, _POINTER),
     "forget_allocations": (None, _POINTER),
     "forget_barrier": (_INT, _POINTER, _POINTER),
     "forget_routes": (None, _POINTER, _POINTER),
     "fragment_to_rows": (None, _POINTER, _POINTER, _INT, _MASK, _POINTER, _POINTER, _INT),
     "free_trace": (None, _POINTER),
+    "learn_plan": (_INT, _POINTER, _POINTER),
     "learn_route": (None, _POINTER, _POINTER),
     "load_bulk": (_LONG, _POINTER, _POINTER, _WORD, _WORD, _WORD),
     "load_tile": (_LONG, _POINTER, _POINTER, _POINTER, _WORD, _POINTER, _INT),
@@ -48,6 +51,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "record_executed": (None, _POINTER, _POINTER, _INT, _MASK),
     "run_load": (_INT, _POINTER),
     "run_ops": (_INT, _POINTER, _POINTER),
+    "run_tensor": (_INT, _POINTER),
     "run_turns": (_INT, _POINTER),
     "start_again": (None, _POINTER, _POINTER),
     "use_amx": (_INT, _INT),
@@ -99,6 +103,8 @@ class Barrier(ctypes.Structure):
     pending: int
     bytes: int
     phase: int
+    rank_phases: Any
+    rank_warps: Any
 
 
 class AllocationTable:

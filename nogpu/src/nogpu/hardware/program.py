@@ -12,6 +12,7 @@ import numpy as np
 from nogpu import headers
 from nogpu.hardware.native import Calls
 from nogpu.hardware.register_file import Move, RegisterFile
+from nogpu.hardware.tensor.work import TensorPlans
 from nogpu.ptx.ir import Entry
 
 if TYPE_CHECKING:
@@ -94,6 +95,11 @@ class Program:
     by_lane: Callable[[], tuple[Program, list[Move]]] | None = None
     register_uses: RegisterUses | None = None  # set for programs whose registers are followed
     printing_schedule: str | None = None  # only schedule whose printf output appears; None: all
+
+    @cached_property
+    def tensor_plans(self) -> TensorPlans:
+        """Plans of its tensor core's work for compiled code."""
+        return TensorPlans()
 
     @cached_property
     def traits(self) -> Traits:

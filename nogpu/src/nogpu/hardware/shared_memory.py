@@ -46,7 +46,8 @@ class SharedMemory:
     def window(self) -> int:
         """Address of the structure that compiled copies take."""
         guarded = self.live_barriers.guarded.ctypes.data
-        self._window = Window(self.data.ctypes.data, len(self.data), guarded, closed=self.closed)
+        barriers = self.live_barriers.addresses.ctypes.data
+        self._window = Window(self.data.ctypes.data, len(self.data), guarded, closed=self.closed, barriers=barriers)
         self._tell()
         return ctypes.addressof(self._window)
 
@@ -61,6 +62,11 @@ class SharedMemory:
         """Tells compiled code whether the CTA has mbarriers whose initialisation somebody may not see."""
         assert self._window is not None  # made with the CTA
         self._window.hides = hides
+
+    def tell_tensor_memory(self, address: int) -> None:
+        """Tells compiled code the address of the CTA's `TensorMemoryState`."""
+        assert self._window is not None  # made with the CTA
+        self._window.tensor = address
 
     @property
     def observer(self) -> Observer | None:

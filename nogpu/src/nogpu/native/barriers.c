@@ -67,6 +67,7 @@ KERNEL(mbarrier_arrive) {
         return to_python(ctx, op);
     ctx->progress++;
     write_long(ctx, op, (u64)barrier->pending << 32 | (u64)barrier->phase);
+    barrier->last_rank = (s32)ctx->rank;
     barrier->last_warp = ctx->warp;
     barrier->last_pc = op->pc;
     barrier->last_kind = BY_THREAD;

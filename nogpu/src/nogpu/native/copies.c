@@ -220,14 +220,6 @@ s64 write_bulk(Traffic *stores, u64 address, const u8 *data, u64 nbytes) {
     return (s64)nbytes;
 }
 
-// tcgen05.cp without unpacking: a row of chunks for each lane of tensor memory that it writes.
-typedef struct {
-    s64 lanes, row_chunks;
-    const s64 *places;   // chunks of shared memory, [rows][row_chunks]
-    const s64 *words;    // words of tensor memory, [lanes]: the first of each lane's columns
-    const s64 *rows;     // row of each lane, [lanes]
-} TensorCopy;
-
 void copy_to_tensor_memory(const TensorCopy *copy, const Window *window, u32 *words) {
     for (s64 l = 0; l < copy->lanes; l++) {
         const s64 *chunks = copy->places + copy->rows[l] * copy->row_chunks;

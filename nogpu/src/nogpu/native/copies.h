@@ -35,6 +35,8 @@ typedef struct Window {
     s64 watched;         // nonzero if threads' accesses are reported, so that Python performs them
     StoreMarks *marked;  // marks of threads' stores, NULL: none
     s64 hides;           // nonzero if the CTA has mbarriers whose initialisation somebody may not see
+    Barrier *const *barriers;  // live mbarriers, by offset / 8
+    struct TensorMemory *tensor;  // tensor memory (tensor_work.h), NULL: Python has executed no work of the CTA's
 } Window;
 
 // An allocation of global memory, and the traffic to or from it.
@@ -57,4 +59,13 @@ typedef struct {
     s64 dims[RANKS], strides[RANKS], counts[RANKS], steps[RANKS];  // strides in bytes, steps and the others in elements
 } Tile;
 
+// tcgen05.cp without unpacking: a row of chunks for each lane of tensor memory that it writes.
+typedef struct {
+    s64 lanes, row_chunks;
+    const s64 *places;   // chunks of shared memory, [rows][row_chunks]
+    const s64 *words;    // words of tensor memory, [lanes]: the first of each lane's columns
+    const s64 *rows;     // row of each lane, [lanes]
+} TensorCopy;
+
+void copy_to_tensor_memory(const TensorCopy *copy, const Window *window, u32 *words);
 s64 load_tile(const Tile *tile, Traffic *loads, const Window *window, u64 offset, const s64 *at, int parts);

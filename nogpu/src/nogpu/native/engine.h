@@ -10,7 +10,7 @@
 
 #define FULL 0xffffffffu
 
-enum { LANES = 32, WARPS = 32 };  // lanes of a warp; warps of a CTA, at most
+enum { LANES = 32, WARPS = 32, RANKS_OF_CLUSTER = 16 };  // lanes of a warp; warps of a CTA, CTAs of a cluster, at most
 
 enum { SHARED_BASE = 0x400, RANK_SHIFT = 24 };  // layout of shared addresses (hardware/memory.py)
 enum { SHARED_TAG = 1, LOCAL_TAG = 2, TAG_SHIFT = 56 };  // tags of generic addresses (ops/memory.py)
@@ -40,13 +40,16 @@ typedef struct Barrier {
     s32 waiting;            // groups that wait and that Python keeps
     s32 last_warp, last_pc; // warp and pc of the last arrival if compiled code has performed it, else -1
     s32 offset;             // offset in the CTA's shared memory
-    s32 last_kind;          // BY_THREAD or BY_TILE_LOAD, of the last arrival if compiled code has performed it
-    s32 hides, unused;      // nonzero if somebody may not see its initialisation
+    s32 last_kind;          // BY_THREAD to BY_COMMIT, and
+    s32 last_rank;          // rank of the CTA, of the last arrival if compiled code has performed it
+    s32 hides;              // nonzero if somebody may not see its initialisation
     s64 warp_phases[WARPS]; // phase of each warp's last arrival in compiled code; -1: none
+    s64 rank_phases[RANKS_OF_CLUSTER];  // the same of a warp of another CTA, by its rank
+    s64 rank_warps[RANKS_OF_CLUSTER];   // 1 + that warp; 0: none
     Context *first, *last_listed;  // list of the warps whose one group waits; all have waited longer than those of Python
 } Barrier;
 
-enum { BY_THREAD, BY_TILE_LOAD };
+enum { BY_THREAD, BY_TILE_LOAD, BY_COMMIT };
 
 // The groups into which the lanes of a warp have parted during its turn, and their reconvergence points (parted.c).
 typedef struct Parted {
@@ -75,9 +78,11 @@ typedef struct {
     s64 delayed;            // turns with an effect since the last asynchronous operation
     s64 overdue;            // limit of `delayed`, for each warp that can run
     s64 outstanding;        // asynchronous operations that Python keeps
+    s64 arrivals;           // those among them that are arrivals at mbarriers of other CTAs
     s64 stale;              // nonzero if the live allocations have changed
     Context *current;       // the warp whose turn it is
     struct Loads *loads;    // tile loads (loads.h), NULL: all are Python's
+    struct TensorWork *work;  // work of the tensor core (tensor_work.h), NULL: all is Python's
     Parted *parted;         // room for the groups of the warp whose turn it is
 } Turns;
 

@@ -108,6 +108,10 @@ static void complete_all(Context *ctx, int stores) {
     complete_first(ctx, n);
 }
 
+void complete_stores(Context *ctx) {
+    if (ctx->tensor->stores) complete_all(ctx, 1);
+}
+
 static void add_columns(u64 *mask, int half, int column, int count) {
     for (int bit = TMEM_COLUMNS * half + column; count--; bit++) mask[bit >> 6] |= (u64)1 << (bit & 63);
 }
@@ -152,7 +156,7 @@ KERNEL(tensor_load) {
     s64 start = access_fragment(ctx, op, 0);
     if (start < 0) return to_python(ctx, op);
     TensorUser *user = ctx->tensor;
-    if (user->stores) complete_all(ctx, 1);
+    complete_stores(ctx);
     PendingFragment load = {(const Fragment *)op->x, start, 0, op->pc, 0};
     if (user->late) user->pending[user->count++] = load;
     else complete_fragment(ctx, &load);

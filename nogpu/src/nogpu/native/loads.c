@@ -91,6 +91,7 @@ int run_load(Turns *turns) {
     barrier->heard |= load->known;
     barrier->bytes -= route->nbytes;
     barrier->delivered = 1;
+    barrier->last_rank = (s32)load->issuer->rank;
     barrier->last_warp = load->issuer->warp;
     barrier->last_pc = (s32)load->pc;
     barrier->last_kind = BY_TILE_LOAD;

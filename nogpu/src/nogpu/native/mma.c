@@ -159,3 +159,10 @@ int mma(const Mma *call, const u8 *shared, u32 *tensor, const u8 *odd_shared, u3
     }
     return 0;
 }
+
+int multiply_parts(const void *const *products, s64 count, const u8 *shared, u32 *tensor, const u8 *odd_shared,
+                   u32 *odd_tensor) {
+    int refused = 0;
+    for (s64 i = 0; i < count && !refused; i++) refused = mma(products[i], shared, tensor, odd_shared, odd_tensor);
+    return refused;
+}

@@ -61,7 +61,19 @@ typedef struct TensorUser {
     s64 rows_used;
     s64 count, stores;   // pending loads and stores, oldest first; stores among them
     PendingFragment pending[PENDING_FRAGMENTS];
+    struct TensorQueue *queue;  // work of the tensor core that its thread `lane` has issued, NULL: none (tensor_work.h)
+    s64 lane;
+    Release *issued;     // the next release of its MMAs and copies
+    Release *supply;     // later ones, of which `supplied` have been used
+    s64 supplied;
 } TensorUser;
+
+// Completes the warp's stores, of which Python has none.
+void complete_stores(struct Context *ctx);
+
+// mma.c: calls `mma` for each product, up to the first result that is not 0, which it returns.
+int multiply_parts(const void *const *products, s64 count, const u8 *shared, u32 *tensor, const u8 *odd_shared,
+                   u32 *odd_tensor);
 
 int order_access(TensorOrder *order, const struct Context *warp, Release *release, s64 pc, s64 after, int fences,
                  const u64 *reads, const u64 *writes, int is_checked);

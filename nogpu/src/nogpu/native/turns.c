@@ -1,6 +1,7 @@
 // Turns of warps, one after another, as long as none of them needs Python (execution/machine.py).
 
 #include "loads.h"
+#include "tensor_work.h"
 
 // Puts a warp whose group can run into the ring.
 void enqueue(Context *ctx) {
@@ -191,7 +192,17 @@ static int take_turn(Turns *turns, Context *ctx) {
     return 1;
 }
 
-static s64 pending(const Turns *turns) { return turns->loads ? turns->loads->count : 0; }
+// Asynchronous operations that compiled code keeps.
+static s64 pending(const Turns *turns) {
+    return (turns->loads ? turns->loads->count : 0) + (turns->work ? turns->work->count + turns->work->arrival_count : 0);
+}
+
+// Executes an operation when no warp can run. Returns 0 if Python has to, or there is none.
+static int run_operation(Turns *turns) {
+    int done = turns->work ? run_tensor(turns) : 0;
+    if (done) return done > 0;
+    return !turns->outstanding && turns->loads && turns->loads->count && run_load(turns);
+}
 
 // Returns 1 if Python may leave the next turn to compiled code, too.
 static int goes_on(Turns *turns) {
@@ -203,13 +214,13 @@ static int goes_on(Turns *turns) {
     return ++turns->delayed <= turns->overdue * (turns->count ? turns->count : 1);
 }
 
-// Gives turns to the warps that can run, in order, and executes a tile load when none can. Returns the reason of its
+// Gives turns to the warps that can run, in order, and executes an asynchronous operation when none can. Returns the reason of its
 // end: LOOK if Python has to look after the rest, SERVE if the warp `current` needs a turn by Python, CONCLUDE if
 // Python has to end that warp's turn.
 s32 run_turns(Turns *turns) {
     while (turns->ticks < turns->limit && !turns->stale) {
         if (!turns->count) {
-            if (turns->outstanding || !pending(turns) || !run_load(turns)) break;
+            if (!run_operation(turns)) break;
             continue;
         }
         Context *ctx = turns->current = dequeue(turns);

@@ -106,10 +106,11 @@ def invalidate(g: ActiveGroup, mask: int, address: int, issuer: Issuer) -> None:
 
 def _remove(cta: Cta, offset: int) -> None:
     """Ends the life of the mbarrier at an offset."""
-    barrier, loads = cta.mbarriers.pop(offset), cta.machine.loads
+    barrier, loads, work = cta.mbarriers.pop(offset), cta.machine.loads, cta.machine.work
     for warp in cta.warps:
         warp.keep_polls()  # which name the barrier by an address that another may get
-    cta.shared.remove_barrier(offset, loads is not None and loads.forget_barrier(barrier))
+    is_awaited = loads is not None and loads.forget_barrier(barrier)
+    cta.shared.remove_barrier(offset, is_awaited or (work is not None and work.awaits(barrier)))
     if barrier.hidden is not None:
         cta.hidden_barriers = [other for other in cta.hidden_barriers if other is not barrier]
 
@@ -132,6 +133,11 @@ def deliver(g: ActiveGroup, barrier: MBarrier, how: str, issuer: Issuer, action:
     if barrier.home is g.cta:
         action()
         return
+    g.cta.machine.queues.arrival(AsyncOperation(g, issuer, remote(barrier, how, issuer, action)))
+
+
+def remote(barrier: MBarrier, how: str, issuer: Issuer, action: Callable[[], None]) -> Callable[[], None]:
+    """An action of another CTA on a barrier, at the time when it happens."""
     assert barrier.home is not None  # every barrier of a CTA has one
     home = barrier.home
 
@@ -140,7 +146,7 @@ def deliver(g: ActiveGroup, barrier: MBarrier, how: str, issuer: Issuer, action:
         barrier.check_live(how, issuer)
         action()
 
-    g.cta.machine.queues.arrival(AsyncOperation(g, issuer, run))
+    return run
 
 
 def arrive(

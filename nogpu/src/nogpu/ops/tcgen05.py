@@ -4,48 +4,118 @@ Family Instructions").
 
 from __future__ import annotations
 
+import ctypes
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from nogpu.arithmetic.lanes import lane_list
 from nogpu.errors import Fault
 from nogpu.hardware.async_operations import AsyncOperation
-from nogpu.hardware.mbarriers import COMMIT
+from nogpu.hardware.mbarriers import COMMIT, MBarrier
 from nogpu.hardware.tensor.copy import Copy
 from nogpu.hardware.tensor.core import Mma, MmaForm, MmaOperands
+from nogpu.hardware.tensor.order import IssuedAccess, Release
+from nogpu.hardware.tensor.work import BY_PLAN
+from nogpu.ops import tmem
 from nogpu.ops.active_lanes import one_lane, pick
-from nogpu.ops.mbarrier import deliver
+from nogpu.ops.mbarrier import deliver, remote
 from nogpu.ops.memory import shared_target
 from nogpu.ops.peers import check_started, multicast_ranks, started
-from nogpu.ops.tmem import accesses, commits, group_ctas
+from nogpu.ops.tmem import accesses, commits, finish_stores, group_ctas
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nogpu.hardware.cluster import Cta
-    from nogpu.hardware.warp import ActiveGroup, Issuer
+    from nogpu.hardware.tensor.work import IssuedWork, PendingArrival, TensorPlans, TensorWork
+    from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
     from nogpu.ops.active_lanes import Operand
 
 
-def _submit(
-    g: ActiveGroup,
-    mask: int,
-    cta_group: int,
-    issuer: Issuer,
-    run: Callable[[], None],
-    ctas: list[Cta] | None = None,
-    restricted: bool = False,
-) -> None:
-    """Queues an operation. ctas: those whose tensor memory it accesses; None for a commit. restricted: as `commit`."""
+def _submit(g: ActiveGroup, mask: int, cta_group: int, issuer: Issuer, action: Callable[[], None]) -> None:
     g.cta.use_cta_group(cta_group)
-    # One thread's operations run in order, and its commits track no other thread's (PTX ISA, "tcgen05.commit").
-    thread = *g.warp.key, mask.bit_length()
-    if restricted:
-        ordered = run
+    g.cta.machine.queues.tensor(_thread(g, mask), AsyncOperation(g, issuer, action))
+
+
+def _thread(g: ActiveGroup, mask: int) -> tuple:
+    """Key of a thread. Its operations run in order, and its commits track no other's (PTX ISA, "tcgen05.commit")."""
+    return *g.warp.key, mask.bit_length()
+
+
+def _issue(
+    g: ActiveGroup, mask: int, ctas: list[Cta], operation: Mma | Copy, issuer: Issuer, repeats: bool = True
+) -> None:
+    """Queues an MMA or a copy, which is legal. ctas: those whose memories it uses. repeats: compiled code may issue and
+    execute it the next time.
+    """
+    finish_stores(g)
+    user, work = g.warp.tensor, g.cta.machine.compiled_work(g.grid)
+    if work is not None:
+        if repeats and work.missed:
+            work.learn(operation, len(ctas))
+        _share(g, mask, ctas, work)
+    issued = IssuedAccess(issuer, user.issued, user.seen)
+    _submit(g, mask, len(ctas), issuer, _execution(ctas, operation, issued))
+
+
+def _share(g: ActiveGroup, mask: int, ctas: list[Cta], work: TensorWork) -> None:
+    """Lets compiled code issue the thread's next work in these CTAs, and execute it."""
+    tmem.share(g)
+    for cta in ctas:
+        cta.tmem.order.meet(g.warp)
+        cta.shared.tell_tensor_memory(ctypes.addressof(cta.tmem.state))
+    g.cta.tmem.state.cta_group = len(ctas)
+    g.warp.tensor.share_work(work.queue(_thread(g, mask)), mask.bit_length() - 1)
+
+
+def _execution(ctas: list[Cta], operation: Mma | Copy, issued: IssuedAccess) -> Callable[[], None]:
+    """The tensor core's work for an MMA or a copy."""
+    issuer = issued.issuer
+    grid = issuer[0].grid
+
+    def run() -> None:
+        memories = [cta.operands() for cta in ctas]
+        if isinstance(operation, Copy):
+            operation.run(memories, issuer)
+            return
+        grid.counters.mma_flops += operation.run(memories, issuer, grid.multiplies)
+        grid.counters.mma += 1
+
+    return accesses(issued, ctas, run)
+
+
+def pending_work(entry: IssuedWork, plans: TensorPlans, warp: Warp) -> AsyncOperation:
+    """Work that compiled code has issued for a warp and does not execute."""
+    g = warp.first_group
+    issuer, release = (g, entry.pc), Release.at(entry.release)
+    cluster = g.cta.cluster
+    if entry.kind == BY_PLAN:
+        operation, count = plans.operation(entry.plan)
+        ctas = cluster.ctas[g.cta.rank & -count :][:count]
+        action = _execution(ctas, operation, IssuedAccess(issuer, release, (entry.after, entry.synced)))
     else:
-        ordered = commits(g, run) if ctas is None else accesses(g, ctas, run, issuer)
-    g.cta.machine.queues.tensor(thread, AsyncOperation(g, issuer, ordered))
+        ctas = [cluster.ctas[rank] for rank in lane_list(entry.ranks)]
+        targets = [(cta, _barrier(cta, address)) for cta, address in zip(ctas, entry.targets)]
+        action = commits(g.cta.machine, release, _arrivals(targets, issuer))
+    async_op = AsyncOperation(g, issuer, action)
+    async_op.known = entry.known
+    return async_op
+
+
+def pending_arrival(arrival: PendingArrival, warp: Warp) -> AsyncOperation:
+    """Arrival of a commit in another CTA that compiled code does not perform."""
+    g = warp.first_group
+    issuer, home = (g, arrival.pc), g.cta.cluster.ctas[arrival.rank]
+    barrier = _barrier(home, arrival.target)
+    async_op = AsyncOperation(g, issuer, remote(barrier, COMMIT, issuer, partial(barrier.arrive, 1, COMMIT, issuer)))
+    async_op.known = arrival.known
+    return async_op
+
+
+def _barrier(cta: Cta, address: int) -> MBarrier:
+    return cast("MBarrier", cta.shared.live_barriers.by_address[address])
 
 
 def started_ctas(g: ActiveGroup, cta_group: int) -> list[Cta]:
@@ -79,10 +149,7 @@ def copy(
     operation = Copy.decode(*form, pick(taddr, mask), descriptor, g.grid.properties.is_rubin)
     operation.check([cta.operands() for cta in ctas])
 
-    def run() -> None:
-        operation.run([cta.operands() for cta in ctas], issuer)
-
-    _submit(g, mask, cta_group, issuer, run, ctas)
+    _issue(g, mask, ctas, operation, issuer, operation.compiled is not None)
 
 
 def _picked(operands: MmaOperands, mask: int) -> MmaOperands:
@@ -123,13 +190,7 @@ def mma(g: ActiveGroup, mask: int, form: MmaForm, operands: MmaOperands, issuer:
         if form.cta_group == 1:
             legal[form, operands] = operation
 
-    def run() -> None:
-        flops = operation.run([cta.operands() for cta in ctas], issuer, g.grid.multiplies)
-        counters = g.grid.counters
-        counters.mma += 1
-        counters.mma_flops += flops
-
-    _submit(g, mask, form.cta_group, issuer, run, ctas)
+    _issue(g, mask, ctas, operation, issuer)
 
 
 def commit(
@@ -155,10 +216,24 @@ def commit(
     ctas = [cta] if multicast is None else started(g, multicast_ranks(g, multicast))
     targets = [(cta, cta.mbarrier(offset)) for cta in ctas]
 
+    one_lane(mask, COMMIT)
+    arrivals = _arrivals(targets, issuer)
+    if restricted:
+        _submit(g, mask, cta_group, issuer, arrivals)
+        return
+    user = g.warp.tensor
+    _submit(g, mask, cta_group, issuer, commits(g.cta.machine, user.issued, arrivals))
+    user.issued = Release()
+    user.supply()
+
+
+def _arrivals(targets: list[tuple[Cta, MBarrier]], issuer: Issuer) -> Callable[[], None]:
+    """Arrives on mbarriers, each in its CTA."""
+    g = issuer[0]
+
     def run() -> None:
         for cta, barrier in targets:
             cta.alive(f"tcgen05.commit, an arrival on the {barrier.name},", issuer)
             deliver(g, barrier, COMMIT, issuer, partial(barrier.arrive, 1, COMMIT, issuer))
 
-    one_lane(mask, COMMIT)
-    _submit(g, mask, cta_group, issuer, run, restricted=restricted)
+    return run

@@ -29,6 +29,7 @@ from nogpu.ops.memory import shared_target
 
 if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cta
+    from nogpu.hardware.machine import Machine
     from nogpu.hardware.warp import ActiveGroup, Issuer
     from nogpu.ops.active_lanes import Operand
 
@@ -137,11 +138,11 @@ def _access(g: ActiveGroup, mask: int, instruction: str, form: Form, taddr: Oper
         g.cta.cluster.events.touched(g.cta, issuer, read, written)
         g.cta.cluster.events.fragment(g, issuer, place, stores=stores)
     user.touched = True
-    _share(g)
+    share(g)
     return place
 
 
-def _share(g: ActiveGroup) -> None:
+def share(g: ActiveGroup) -> None:
     """Lets compiled code execute the warp's next loads and stores if nobody hears of them, nor chance delays them."""
     machine, user = g.cta.machine, g.warp.tensor
     if user.is_shared or machine.always_postpones is None or g.cta.cluster.events.is_observed:
@@ -220,10 +221,9 @@ def fence(g: ActiveGroup, side: str) -> None:
     (fence_before if side == "before" else fence_after)(g)
 
 
-def accesses(g: ActiveGroup, ctas: list[Cta], run: Callable[[], None], issuer: Issuer) -> Callable[[], None]:
+def accesses(issued: IssuedAccess, ctas: list[Cta], run: Callable[[], None]) -> Callable[[], None]:
     """The tensor core's work for one instruction, with its accesses to tensor memory checked against their order."""
-    finish_stores(g)
-    issued, memories = IssuedAccess(issuer), [cta.tmem for cta in ctas]
+    memories = [cta.tmem for cta in ctas]
 
     def ordered() -> None:
         for memory in memories:
@@ -235,10 +235,8 @@ def accesses(g: ActiveGroup, ctas: list[Cta], run: Callable[[], None], issuer: I
     return ordered
 
 
-def commits(g: ActiveGroup, run: Callable[[], None]) -> Callable[[], None]:
+def commits(machine: Machine, release: Release, run: Callable[[], None]) -> Callable[[], None]:
     """The arrival `run` of tcgen05.commit, which also releases the accesses that the warp has issued before it."""
-    user, machine = g.warp.tensor, g.cta.machine
-    release, user.issued = user.issued, Release()
 
     def released() -> None:
         release.time = machine.progress

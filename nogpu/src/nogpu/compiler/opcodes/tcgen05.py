@@ -12,13 +12,66 @@ from nogpu.compiler.opcodes.rows import Row, always_lanes, called, row
 from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
 from nogpu.hardware.tensor.instruction import BLOCK_SCALING, KINDS, SCALE_BLOCKS
 from nogpu.hardware.tensor.tmem import Form, extent, fragment
-from nogpu.ptx.ir import Address, Immediate, Instruction, Register, Vector, items_of
+from nogpu.ptx.ir import Address, Immediate, Instruction, Negated, Register, Vector, items_of
 
 
 def _tensor_memory_load(code: Code, instruction: Instruction, match: re.Match) -> None:
     _, taddr, *split = instruction.operands
     places = f"{_form(code, split, match)}, {code.address(taddr)}, destinations[{code.pc}]"
     code.line(f"tmem.load(g, {code.mask}, {places}, (g, {code.pc}))")
+
+
+_ISSUE = headers.packer("native/tensor_work.c", "IssueOperands")
+_COMMITTED = headers.packer("native/tensor_work.c", "CommitOperands")
+(_WORK_OPERANDS,) = headers.constants("native/tensor_work.h", "WORK_OPERANDS")
+
+
+def _issue_kernel(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    """Emits tcgen05.mma or cp with the registers that it reads."""
+    groups = match.groupdict()
+    if groups.get("shifts") or groups.get("b_collector"):
+        raise Unsupported
+    slots: list[int] = []
+    rows = wide = predicates = 0
+    operands = [item for operand in instruction.operands for item in items_of(operand)]
+    for operand in operands:
+        if isinstance(operand, Immediate):
+            continue
+        bit = 1 << len(slots)
+        base = operand.base if isinstance(operand, Address) else operand
+        if isinstance(base, Register) and base.width == 1 or isinstance(base, Negated):
+            source = code.source(base, "pred")
+            predicates |= bit
+        elif isinstance(base, Register):
+            source = code.source(base, f"b{base.width}")
+            wide |= bit if base.width == 64 else 0
+        else:
+            raise Unsupported
+        slots.append(source.offset)
+        rows |= bit if source.row else 0
+    if len(slots) > _WORK_OPERANDS:
+        raise Unsupported
+    count = len(slots)
+    slots += [0] * (_WORK_OPERANDS - count)
+    is_mma = instruction.opcode.startswith("tcgen05.mma")
+    code.emit_described(
+        "tensor_issue", _ISSUE.pack(*slots, rows, wide, predicates, count, int(groups["group"]), is_mma)
+    )
+
+
+def _commit_kernel(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    barrier, *ranks = instruction.operands
+    if match.group("restricted"):
+        raise Unsupported
+    slot, displacement, rows = code.address(barrier)
+    wide = not isinstance(barrier.base, Register) or barrier.base.width == 64
+    multicast = code.source(ranks[0], "b16") if ranks else None
+    if multicast is not None and multicast.row:
+        raise Unsupported
+    where = slot, -1 if multicast is None else multicast.offset
+    code.emit_described(
+        "tensor_commit", _COMMITTED.pack(displacement, *where, rows, wide, int(match.group("group")), 0)
+    )
 
 
 _FRAGMENT = headers.packer("native/fragments.c", "Fragment")
@@ -252,10 +305,13 @@ ROWS: list[Row] = [
         r"(?:\.b8x16\.(?P<source>b6x16_p32|b4x16_p64))?",
         "tcgen05.copy(g, {m}, {group}, ({shape}, {cast}, {source}), {0:x}, {1:l}, {issuer})",
         writes=0,
+        kernels=_issue_kernel,
         takes="[] b64",
     ),
-    row(rf"tcgen05\.mma{_MMA_MODIFIERS}", _mma, writes=0, takes="[] . b64 b32 . .? .? .?"),
-    row(rf"tcgen05\.mma\.sp{_MMA_MODIFIERS}", _mma, writes=0, takes="[] . b64 [] b32 . .? .? .?"),
+    row(rf"tcgen05\.mma{_MMA_MODIFIERS}", _mma, writes=0, kernels=_issue_kernel, takes="[] . b64 b32 . .? .? .?"),
+    row(
+        rf"tcgen05\.mma\.sp{_MMA_MODIFIERS}", _mma, writes=0, kernels=_issue_kernel, takes="[] . b64 [] b32 . .? .? .?"
+    ),
     row(
         r"tcgen05\.mma\.ws\.cta_group::1\.kind::(?P<kind>f16|tf32|f8f6f4|i8)"
         r"(?:\.collector::(?P<buffer>b[0-3])::(?P<collector>fill|use|lastuse|discard))?",
@@ -267,12 +323,14 @@ ROWS: list[Row] = [
         rf"{_COMMIT}(?:\.shared::cluster)?\.b64",
         "tcgen05.commit(g, {m}, {group}, {restricted:b}, {0:x}, None, {issuer})",
         writes=0,
+        kernels=_commit_kernel,
         takes="[]",
     ),
     called(
         rf"{_COMMIT}(?:\.shared::cluster)?\.multicast::cluster\.b64",
         "tcgen05.commit(g, {m}, {group}, {restricted:b}, {0:x}, {1:i}, {issuer})",
         writes=0,
+        kernels=_commit_kernel,
         takes="[] b16",
     ),
 ]

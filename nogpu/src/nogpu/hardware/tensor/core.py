@@ -220,14 +220,14 @@ class Mma:
             self.metadata.check(tmem)
 
     @cached_property
-    def _writes(self) -> int:
+    def writes(self) -> int:
         """The columns that are written, as a mask."""
         halves = (UPPER_HALVES if self.lane else LOWER_HALVES) if self.op.spread else ALL_HALVES
         columns = columns_mask(self.column, self.op.columns, halves)
         return columns | self._a_columns if self.shifts_a else columns
 
     @cached_property
-    def _reads(self) -> int:
+    def reads(self) -> int:
         """The columns that are read besides D's, as a mask."""
         columns = [columns_mask(scales.column, scales.columns) for scales in self.scales]
         if self.metadata is not None:
@@ -237,7 +237,7 @@ class Mma:
     @cached_property
     def _touched(self) -> int:
         """The columns that are read or written, as a mask."""
-        return self._reads | self._writes
+        return self.reads | self.writes
 
     @cached_property
     def _a_columns(self) -> int:
@@ -249,6 +249,16 @@ class Mma:
     def _multiplications(self) -> list[Multiplication]:
         """Multiplications of the parts of K, to be run in this order."""
         return [self._multiplication(number) for number in range(self.op.passes)]
+
+    @property
+    def calls(self) -> list[int]:
+        """Addresses of the calls of `mma` in native/mma.h that compute D, one after the other."""
+        return [multiplication.address for multiplication in self._multiplications]
+
+    @property
+    def chunks(self) -> list[Chunks]:
+        """The chunks of the operands in shared memory."""
+        return [self.b_chunks] if self.a_chunks is None else [self.a_chunks, self.b_chunks]
 
     def _multiplication(self, number: int) -> Multiplication:
         op, passes = self.op, self.op.passes
@@ -286,7 +296,7 @@ class Mma:
             raise ValueError(f"cta_group::{op.cta_group} needs {op.cta_group} CTAs, got {len(ctas)}")
         for shared, tmem in ctas:
             self._check_columns(tmem)
-            tmem.touch(self._reads, self._writes)
+            tmem.touch(self.reads, self.writes)
             observe_chunks(shared, self.b_chunks, issuer)
         if self.a_chunks is not None:
             for shared, _ in ctas:

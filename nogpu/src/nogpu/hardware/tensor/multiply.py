@@ -140,12 +140,12 @@ class Multiplication:
         if metadata is not None:
             self._call.metadata, self._call.unit, self._call.legal = metadata.column, metadata.unit, metadata.legal
         self._function = library().mma
-        self._address = ctypes.addressof(self._call)
+        self.address = ctypes.addressof(self._call)
 
     def run(self, ctas: Sequence[tuple[SharedMemory, TensorMemory]]) -> int:
         """Computes D in every CTA. Returns what `core.Mma.multiply` does."""
         (shared, tensor), (odd_shared, odd_tensor) = ctas[0], ctas[-1]
-        return self._function(self._address, shared.address, tensor.address, odd_shared.address, odd_tensor.address)
+        return self._function(self.address, shared.address, tensor.address, odd_shared.address, odd_tensor.address)
 
 
 def _words(mask: int, bits: int) -> tuple[int, ...]:

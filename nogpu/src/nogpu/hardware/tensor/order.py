@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 COLUMNS, MASK_WORDS, STORED_ROWS = headers.constants(
     "native/tensor_memory.h", "TMEM_COLUMNS", "MASK_WORDS", "STORED_ROWS"
 )
+(RELEASES,) = headers.constants("native/tensor_work.h", "RELEASES")
 (HALF,) = headers.constants("native/tensor_memory.h", "HALF")
 # Rows of M = 64 lie in one half of each quadrant, and another product's may in the other.
 HALVES = 8
@@ -61,6 +62,13 @@ class Release(ctypes.Structure):
         super().__init__(time=-1, arrived=-1)
         self.address = ctypes.addressof(self)
 
+    @staticmethod
+    def at(address: int) -> Release:
+        """The release that compiled code has at this address."""
+        release = Release.from_address(address)
+        release.address = address
+        return release
+
 
 @headers.mirrors("native/tensor_memory.h", "TensorUser")
 class _Shared(ctypes.Structure):
@@ -75,7 +83,19 @@ class PendingFragment(ctypes.Structure):
 class TensorUser:
     """State of a warp as a user of tensor memory."""
 
-    __slots__ = ("_after", "_context", "_own", "_pending", "_rows", "_shared", "_taken_over", "issued", "unfenced")
+    __slots__ = (
+        "_after",
+        "_context",
+        "_issued",
+        "_kept",
+        "_own",
+        "_pending",
+        "_rows",
+        "_shared",
+        "_supply",
+        "_taken_over",
+        "unfenced",
+    )
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -86,7 +106,9 @@ class TensorUser:
         self._own = Release()
         self._taken_over: Callable[[PendingFragment], Any] | None = None
         self.unfenced: list[Release] = []  # releases with which it has arrived on a barrier before it executed a fence
-        self.issued = Release()  # the next release of its MMAs and copies, by a commit
+        self._issued = Release()
+        self._supply: ctypes.Array[Release] | None = None  # releases that compiled code begins
+        self._kept: list = []  # releases of MMAs and copies, for as long as epochs may name them
 
     @property
     def after(self) -> int:
@@ -103,6 +125,42 @@ class TensorUser:
     def own(self) -> Release:
         """The next release of its loads and stores."""
         return self._own
+
+    @property
+    def issued(self) -> Release:
+        """The next release of its MMAs and copies, by a commit."""
+        shared = self._shared
+        if shared is not None and shared.issued != self._issued.address:
+            self._issued = Release.at(shared.issued)
+        return self._issued
+
+    @issued.setter
+    def issued(self, release: Release) -> None:
+        self._issued = release
+        if self._shared is not None:
+            self._kept.append(release)
+            self._shared.issued = release.address
+
+    def share_work(self, queue: int, lane: int) -> None:
+        """Lets compiled code issue work of the tensor core for a lane, once it executes the warp's loads and
+        stores. queue: address of the thread's `TensorQueue`.
+        """
+        shared = self._shared
+        if shared is None or (shared.queue and shared.lane != lane):
+            return
+        if not shared.queue:
+            shared.queue, shared.lane = queue, lane
+        self.supply()
+
+    def supply(self) -> None:
+        """Gives compiled code new releases for its commits if it has used all."""
+        shared = self._shared
+        if shared is not None and shared.queue and (self._supply is None or shared.supplied == RELEASES):
+            self._supply = supply = (Release * RELEASES)()
+            for release in supply:
+                release.time = release.arrived = -1
+            self._kept.append(supply)
+            shared.supply, shared.supplied = ctypes.addressof(supply), 0
 
     def renew(self, order: TensorOrder) -> None:
         """Begins the next release of its loads and stores."""
@@ -151,6 +209,8 @@ class TensorUser:
         self._shared = shared = _Shared(late=late, in_python=bool(self._pending), after=self._after)
         shared.fences, shared.order = g.grid.program.traits.tensor_fences, memory.order.address
         shared.words, shared.owned, shared.own = memory.address, memory.owned_address, self._own.address
+        shared.issued = self._issued.address
+        self._kept.append(self._issued)
         memory.order.keep(self._own)
         self._context.tensor = ctypes.addressof(shared)
 
@@ -243,12 +303,16 @@ class TensorOrder:
             self._limit = max(64, 2 * len(self._releases))
         self._releases[release.address] = release
 
+    def meet(self, warp: Warp) -> None:
+        """Makes a warp known by whose instructions compiled code may record accesses."""
+        self._warps[warp.registers.context_address] = warp
+
     def epochs(self) -> list[Epoch]:
         """The epochs, oldest first."""
         return [
             Epoch(
                 self._warps[state.warp],
-                self._releases[state.release],
+                self._releases.get(state.release) or Release.at(state.release),
                 int.from_bytes(state.reads, "little"),
                 int.from_bytes(state.writes, "little"),
                 state.pc,
@@ -276,7 +340,7 @@ class TensorOrder:
             self._epochs[self._place].pc = issuer[1]
             return
         context = warp.registers.context_address
-        self._warps[context] = warp
+        self.meet(warp)
         if release.address not in self._releases:
             self.keep(release)
         fences = not frees and issuer[0].grid.program.traits.tensor_fences
@@ -356,9 +420,9 @@ class IssuedAccess:
 
     __slots__ = ("issuer", "release", "seen")
 
-    def __init__(self, issuer: Issuer):
-        user = issuer[0].warp.tensor
-        self.issuer, self.release, self.seen = issuer, user.issued, user.seen  # values at the issue
+    def __init__(self, issuer: Issuer, release: Release, seen: tuple[int, int]) -> None:
+        """release, seen: `TensorUser.issued` and `TensorUser.seen` at the issue."""
+        self.issuer, self.release, self.seen = issuer, release, seen
 
     def touch(self, order: TensorOrder, reads: int, writes: int) -> None:
         """Records that the tensor core reads and writes these columns (masks)."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from nogpu import headers
 from nogpu.errors import Fault
 from nogpu.hardware.tensor.order import COLUMNS, HALF, IssuedAccess, TensorOrder, columns_mask
 
@@ -83,6 +84,11 @@ class ColumnAllocator:
         self._free[first : first + units] = b"\1" * units
 
 
+@headers.mirrors("native/tensor_work.h", "TensorMemory")
+class TensorMemoryState(ctypes.Structure):
+    """Tensor memory of a CTA that compiled code shares."""
+
+
 class TensorMemory:
     """Tensor memory of one CTA. It may use only the columns that it has allocated, at first full of 0xFF."""
 
@@ -117,6 +123,11 @@ class TensorMemory:
     def owned_address(self) -> int:
         """Address of a byte for each column, not 0 if it is allocated."""
         return ctypes.addressof(ctypes.c_char.from_buffer(self._owned))
+
+    @cached_property
+    def state(self) -> TensorMemoryState:
+        """The part that compiled code shares, for the work of the tensor core."""
+        return TensorMemoryState(self.address, self.order.address, self.owned_address)
 
     @cached_property
     def _flat(self) -> np.ndarray:
