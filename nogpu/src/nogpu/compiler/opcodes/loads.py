@@ -160,7 +160,7 @@ def _load(code: Code, instruction: Instruction, match: re.Match) -> None:
             f"{words} = memory.load_lanes(g, {code.mask}, {space!r}, {text}, {width // 8}, {count}, (g, {code.pc}))"
         )
     if found.get("order", "weak") != "weak":
-        code.line(f"messages.hear(g, {code.mask}, {code.address(address)})")
+        code.line(f"messages.hear(g, {code.mask}, {space!r}, {code.address(address)})")
     for i, item in enumerate(items):
         if item == SINK:
             continue
@@ -206,7 +206,7 @@ def _store(code: Code, instruction: Instruction, match: re.Match) -> None:
         elif item != SINK:
             code.value(item)
     if found.get("order", "weak") != "weak":
-        code.line(f"messages.tell(g, {code.mask}, {code.address(address)})")
+        code.line(f"messages.tell(g, {code.mask}, {space!r}, {code.address(address)})")
     if SINK in items:
         _store_parts(code, space, address, items, found["type"])
     else:
