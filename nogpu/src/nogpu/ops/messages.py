@@ -26,7 +26,7 @@ def _words(g: ActiveGroup, mask: int, space: str, address: Operand) -> list[tupl
 
 
 def _generic(space: str, place: int) -> int:
-    """Generic address of an address in a state space. Global memory may lie below 4 GiB, as offsets in shared memory do."""
+    """Generic address of an address in a state space. Global memory may lie below 4 GiB, as shared offsets do."""
     if space.startswith("shared") or place >> TAG_SHIFT == SHARED_TAG:
         return _SHARED_BITS | place & _OFFSET_MASK
     return place
