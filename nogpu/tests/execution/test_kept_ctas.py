@@ -229,6 +229,26 @@ def test_python_takes_over_in_the_place_of_another(launches):
         assert np.array_equal(launches(kernel, 4, word=word), expected(4) ^ 32)
 
 
+def test_the_clusters_barrier_in_the_place_of_another(launches, monkeypatch):
+    """It ends at a time of its own launch: a fence behind it is behind what this launch has initialised ahead of it."""
+    monkeypatch.setenv("NOGPU_LENIENT", "0")
+    kernel = entry(
+        HEAD
+        + "cvt.u32.u64 %r5, %a1; setp.eq.u32 %p1, %r5, 0; @%p1 bra OUT; setp.eq.u32 %p2, %tid, 32;"
+        + "st.shared.b32 [%r11], %r3;" * 9
+        + "@%p2 mbarrier.init.shared.b64 [%r10+512], 1; barrier.cluster.arrive; barrier.cluster.wait;"
+        + "setp.ne.u32 %p2, %tid, 0; @%p2 bra OUT; fence.proxy.async;"
+        + "mbarrier.arrive.expect_tx.shared.b64 _, [%r10+512], 16; cp.async.bulk.shared::cta.global"
+        + ".mbarrier::complete_tx::bytes [%r10], [%a0], 16, [%r10+512];"
+        + "WAIT: mbarrier.try_wait.parity.shared.b64 %p3, [%r10+512], 0; @!%p3 bra WAIT; OUT:"
+        + STORE.format("%r3"),
+        2,
+    )
+    for word in (0, 0, 1, 0):
+        assert np.array_equal(launches(kernel, 1, word=word), expected(1))
+    assert launches.made == 2  # Python has the CTA of the third launch to its end
+
+
 def test_an_error_in_the_place_of_another(launches):
     """It names the CTA; the launches that follow are as before."""
     kernel = entry(

@@ -116,9 +116,15 @@ store past an allocation | past the end of a0 | st.global.b8 [%a0+<128 -> 127>],
 store past an allocation by a lane | past the end of a0
     | mad.wide.u32 %rd1, %tid, 4, %a0; st.global.b32 [%rd1<+4 -> >], %r1;
 shared memory past the launch's size | the launch's shared memory is | ld.shared.b8 %r1, [%r10+<16384 -> 16383>];
+an atomic below shared memory | shared address 0xfffffffffffffffc names CTA rank
+    | mov.b64 %rd1, 1024; atom.shared.add.u32 %r3, [%rd1+<-1028 -> 0>], 1;
 the system's shared memory | the launch's shared memory is | ld.shared.b8 %r1, [%r10<+-1 -> >];
 shared memory of a CTA that is not there | CTA rank 1 of a cluster of 1
     | ld.shared::cluster.b32 %r1, [%r10<+0x1000000 -> >];
+local memory ahead of its start | access of 4 bytes at local address 0xfffffffc: .* past 0x20
+    | st.local.b32 [<-4 -> 4>], %r1;
+local memory ahead of its start, by a register | access of 8 bytes at local address 0xfffffff8: .* past 0x20
+    | mov.b64 %rd1, 8; ld.local.v2.b32 {%r1, %r2}, [%rd1+<-16 -> -8>];
 local memory past its end | local address .* past 0x20 | ld.local.b32 %r1, [stack+<4096 -> 28>];
 cp.async alignment | must be a multiple of the copy's 16 bytes
     | $CP_ASYNC_CG [%r10], [%a0+<8 -> 16>], 16; cp.async.wait_all;

@@ -1,5 +1,7 @@
 """The sanitizer on global memory: races of threads, copies, clusters and launches beside twins that are ordered."""
 
+import mmap
+
 import numpy as np
 import pytest
 
@@ -156,9 +158,10 @@ CASES = {
 }
 
 
-def run(body, schedule, allowed=(), **options):
+def run(body, schedule, allowed=(), words=None, **options):
     options = {"threads": 64} | options
-    launch(BEGIN + body, aligned(512), schedule=schedule, sanitizer=Sanitizer(allowed), **options)
+    words = aligned(512) if words is None else words
+    launch(BEGIN + body, words, schedule=schedule, sanitizer=Sanitizer(allowed), **options)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -170,6 +173,25 @@ def test_a_race_is_reported_and_its_ordered_twin_is_silent(name, schedule):
     assert error.value.reason.partition("namely")[0].count("at PTX line") == 2 and "(PTX ISA, " in error.value.reason
     assert " of a0 at 0x" in error.value.reason
     run(legal, schedule, **options)
+
+
+@pytest.fixture
+def low_words():
+    """512 words below 4 GiB, where the heap of a Python lies that is no position-independent executable."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_32BIT", 0x40)
+    words = np.frombuffer(mmap.mmap(-1, 2048, flags=flags), np.uint32)
+    if words.ctypes.data >> 32:
+        pytest.skip("MAP_32BIT is of x86")
+    return words
+
+
+@pytest.mark.parametrize("name", ["a flag without an order", "a chain of three CTAs", "a barrier of the grid"])
+def test_words_of_low_addresses_order_clusters(name, low_words):
+    rule, options, racy, legal = CASES[name]
+    with pytest.raises(EmulatorError, match=f"rule {rule}: nothing orders"):
+        run(racy, "late", words=low_words, **options)
+    low_words[:] = 0
+    run(legal, "late", words=low_words, **options)
 
 
 # A tensor map in global memory (%a1) that threads edit, and a copy that uses it, twice. %a2: another tensor.

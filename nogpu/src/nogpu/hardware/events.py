@@ -105,10 +105,10 @@ class Events:
         """Lanes are about to store values uint[count, 32] to addresses uint64[32]."""
 
     def word_stored(self, warp: Warp, mask: int, key: int) -> None:
-        """Lanes store a word with an order, or change it by an atomic."""
+        """Lanes store a word with an order, or change it by an atomic. key: its generic address."""
 
     def word_loaded(self, warp: Warp, mask: int, key: int) -> None:
-        """Lanes have loaded a word with an order, or by an atomic."""
+        """Lanes have loaded a word with an order, or by an atomic. key: its generic address."""
 
     def waited_for(self, warp: Warp, grid: int) -> None:
         """The lanes that run have seen the end of the launch ahead, by its number (griddepcontrol.wait)."""

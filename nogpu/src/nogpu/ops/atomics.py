@@ -54,7 +54,7 @@ def atomic(
     before = machine.progress
     machine.progress += 1
     if isinstance(address, int):
-        address = row_of(address, 64 if space in ("global", "generic") else 32)
+        address = row_of(address, 64)
     if space == "generic":
         _refuse_local(mask, address)
     if type_name.startswith(("f", "bf")):

@@ -14,29 +14,33 @@ if TYPE_CHECKING:
     from nogpu.hardware.warp import ActiveGroup
     from nogpu.ops.active_lanes import Operand
 
-_SHARED_MASK = (1 << 32) - 1
+_SHARED_BITS = SHARED_TAG << TAG_SHIFT
+_OFFSET_MASK = (1 << 32) - 1
 
 
-def _words(g: ActiveGroup, mask: int, address: Operand) -> list[tuple[int, int]]:
-    """(address, lanes that have it) of each word, shared addresses without a tag; none if nobody follows messages."""
+def _words(g: ActiveGroup, mask: int, space: str, address: Operand) -> list[tuple[int, int]]:
+    """(generic address, lanes that have it) of each word; none if nobody follows messages."""
     if g.cta.cluster.size == 1 and not g.cta.cluster.events.is_observed:
         return []
-    return [(_untagged(place), lanes) for place, lanes in sharers(mask, address).items()]
+    return [(_generic(space, place), lanes) for place, lanes in sharers(mask, address).items()]
 
 
-def _untagged(place: int) -> int:
-    return place & _SHARED_MASK if place >> TAG_SHIFT == SHARED_TAG else place
+def _generic(space: str, place: int) -> int:
+    """Generic address of an address in a state space. Global memory may lie below 4 GiB, as shared offsets do."""
+    if space.startswith("shared") or place >> TAG_SHIFT == SHARED_TAG:
+        return _SHARED_BITS | place & _OFFSET_MASK
+    return place
 
 
-def tell(g: ActiveGroup, mask: int, address: Operand) -> None:
+def tell(g: ActiveGroup, mask: int, space: str, address: Operand) -> None:
     """Notes that the active lanes store words for which others may wait: the warp's knowledge goes with them."""
-    for key, lanes in _words(g, mask, address):
+    for key, lanes in _words(g, mask, space, address):
         g.cta.cluster.events.word_stored(g.warp, lanes, key)
         g.cta.cluster.told[key] = g.cta.cluster.told.get(key, 0) | g.warp.known
 
 
-def hear(g: ActiveGroup, mask: int, address: Operand) -> None:
+def hear(g: ActiveGroup, mask: int, space: str, address: Operand) -> None:
     """Notes that the active lanes have loaded words that others may have stored."""
-    for key, lanes in _words(g, mask, address):
+    for key, lanes in _words(g, mask, space, address):
         g.cta.cluster.events.word_loaded(g.warp, lanes, key)
         g.warp.known |= g.cta.cluster.told.get(key, 0)

@@ -19,7 +19,7 @@ from nogpu.sanitizer.clocks import (
     Clock,
     lanes_of,
 )
-from nogpu.sanitizer.cluster_state import ClusterState, is_global, opcode, remnant, running, running_lanes
+from nogpu.sanitizer.cluster_state import ClusterState, is_global, opcode, place_of, remnant, running, running_lanes
 from nogpu.sanitizer.observed import Observed, both
 from nogpu.sanitizer.orders import is_of_device, is_wide, word_size
 from nogpu.sanitizer.relaxed import Weak
@@ -233,7 +233,7 @@ class Barriers:
         issuer, base = running(warp), self._warps[warp].base
         stores, releases = opcode(issuer).startswith("st."), self._state.releases(issuer)
         self._note_write(warp, mask, key, stores)
-        self._note_weak(issuer, f"word at {key:#x}", True)
+        self._note_weak(issuer, f"word at {place_of(key):#x}", True)
         word = self._word(key)
         if stores:
             word.store(base, mask)
@@ -257,7 +257,7 @@ class Barriers:
         clock.writes[word] = self._state.words.write(word, stores, fenced)
 
     def _observed(self, key: int, issuer: Issuer) -> ObservedWord:
-        return (None if is_global(key) else self._state.home), key, word_size(opcode(issuer))
+        return (None if is_global(key) else self._state.home), place_of(key), word_size(opcode(issuer))
 
     def _word(self, key: int) -> Word[_Source]:
         """Clocks that lanes of this cluster have released by a word."""
@@ -280,7 +280,7 @@ class Barriers:
         if seen == version and not mask & ~lanes:
             return
         self._seen[place] = version, mask
-        self._note_weak(issuer, f"word at {key:#x}", False)
+        self._note_weak(issuer, f"word at {place_of(key):#x}", False)
         if is_of_device(opcode(issuer)) or not is_global(key):
             self._observe(warp, mask, self._observed(key, issuer), opcode(issuer).startswith("atom"))
         if word.is_of_others(self._warps[warp].base, mask):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from nogpu.ops.memory import SHARED_TAG, TAG_SHIFT
 from nogpu.sanitizer import orders
 from nogpu.sanitizer.clocks import LANES, Agents, Home
 from nogpu.sanitizer.rules import ORDER
@@ -66,8 +67,13 @@ class ClusterState:
 
 
 def is_global(key: int) -> bool:
-    """True if a word's address is in global memory: addresses in shared memory have 32 bits."""
-    return key >> 32 != 0
+    """True if a word's generic address is not in shared memory."""
+    return key >> TAG_SHIFT != SHARED_TAG
+
+
+def place_of(key: int) -> int:
+    """Address of a word in its own memory."""
+    return key if is_global(key) else key & 0xFFFFFFFF
 
 
 def running_lanes(warp: Warp) -> int:

@@ -92,9 +92,12 @@ static void share_handles(const char *program, const char *path) {
     IS(cudaIpcGetMemHandle(&handles.memory, &on_stack) == cudaErrorInvalidValue);
     FILE *file = fopen(path, "wb");
     IS(file && fwrite(&handles, sizeof handles, 1, file) == 1 && !fclose(file));
+    OK(cuMemsetD32((CUdeviceptr)x, 3, N));
     IS(run_again(program, "open", path) == 0);
     OK(cudaEventSynchronize(event));
     check(x, N, 7);
+    OK(cuMemsetD32((CUdeviceptr)x, 3, N));  // not in vain: the other process has written
+    check(x, N, 3);
     OK(cudaFree(x));
     OK(cudaMalloc(&x, N * sizeof(int)));
     OK(cudaMemset(x, 0, N * sizeof(int)));

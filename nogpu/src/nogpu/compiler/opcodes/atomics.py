@@ -76,11 +76,11 @@ def _emit(code: Code, instruction: Instruction, match: re.Match) -> None:
     space = {None: "generic", "shared::cta": "shared"}.get(found.get("space"), found.get("space"))
     place = f"{(space, found['operation'], found['type'])}, {code.address(address)}"
     call = f"atomics.atomic(g, {code.mask}, {place}, {', '.join((values + ['None'])[:2])}, (g, {code.pc}))"
-    code.line(f"messages.tell(g, {code.mask}, {code.address(address)})")
+    code.line(f"messages.tell(g, {code.mask}, {space!r}, {code.address(address)})")
     if name == "red":
         code.line(call)
         return
-    code.line(f"messages.hear(g, {code.mask}, {code.address(address)})")
+    code.line(f"messages.hear(g, {code.mask}, {space!r}, {code.address(address)})")
     destination = instruction.operands[0]
     code.fits(destination, f"_{found['type']}{'*' if count > 1 else ''}")
     if count > 1 and len(destination.items if isinstance(destination, Vector) else ()) != count:

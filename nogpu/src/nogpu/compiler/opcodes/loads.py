@@ -155,12 +155,12 @@ def _load(code: Code, instruction: Instruction, match: re.Match) -> None:
     else:
         text = code.address(address)
         if code.is_uniform(address.base):
-            text = f"row_of({text}, {32 if space == 'local' else 64})"
+            text = f"row_of({text}, 64)"
         code.line(
             f"{words} = memory.load_lanes(g, {code.mask}, {space!r}, {text}, {width // 8}, {count}, (g, {code.pc}))"
         )
     if found.get("order", "weak") != "weak":
-        code.line(f"messages.hear(g, {code.mask}, {code.address(address)})")
+        code.line(f"messages.hear(g, {code.mask}, {space!r}, {code.address(address)})")
     for i, item in enumerate(items):
         if item == SINK:
             continue
@@ -206,7 +206,7 @@ def _store(code: Code, instruction: Instruction, match: re.Match) -> None:
         elif item != SINK:
             code.value(item)
     if found.get("order", "weak") != "weak":
-        code.line(f"messages.tell(g, {code.mask}, {code.address(address)})")
+        code.line(f"messages.tell(g, {code.mask}, {space!r}, {code.address(address)})")
     if SINK in items:
         _store_parts(code, space, address, items, found["type"])
     else:
@@ -233,14 +233,8 @@ def _store_words(code: Code, space: str, address: Address, items: tuple, type_na
         return
     text = code.address(address)
     if code.is_uniform(address.base):
-        text = f"row_of({text}, {_address_width(address, space)})"
+        text = f"row_of({text}, 64)"
     code.line(f"memory.store_lanes(g, {code.mask}, {space!r}, {text}, {code.stack(items, type_name)}, (g, {code.pc}))")
-
-
-def _address_width(address: Address, space: str) -> int:
-    if isinstance(address.base, Register):
-        return address.base.width
-    return 32 if space in ("local", "shared", "shared::cluster") else 64
 
 
 def _truncated(code: Code, item: object, type_name: str) -> str:
