@@ -90,16 +90,6 @@ static u64 word_at(u64 address, int nbytes, int is_signed, int width) {
     return width < 64 ? value & ((1ull << width) - 1) : value;
 }
 
-// Copies a row of 32 words.
-static void copy_row(u8 *to, const u8 *from, int nbytes) {
-    switch (nbytes) {
-    case 1: memcpy(to, from, LANES); break;
-    case 2: memcpy(to, from, 2 * LANES); break;
-    case 4: memcpy(to, from, 4 * LANES); break;
-    default: memcpy(to, from, 8 * LANES); break;
-    }
-}
-
 // Returns 1 if the one item of an access is a row as it is in memory.
 static int is_plain_row(const Access *access) {
     return access->count == 1 && access->items[0].kind == ROW && access->items[0].width == 8 * access->nbytes;
@@ -371,9 +361,9 @@ static int full_row(Context *ctx, const Access *access) {
             return 1;
         }
         if (access->items[0].kind != ROW) splat(ctx, &access->items[0], row = words, access->nbytes);
-        copy_row((u8 *)low, row, access->nbytes);
+        copy_row((u8 *)low, row, LANES * access->nbytes);
     } else if (!differs) {
-        copy_row(row, (const u8 *)low, access->nbytes);
+        copy_row(row, (const u8 *)low, LANES * access->nbytes);
     } else {
         load_row(row, access->items[0].width, at, access->nbytes, 0, FULL);
     }
@@ -452,10 +442,10 @@ KERNEL(access) {
     u8 *row = ctx->file + access->items[0].place;
     if (access->is_store) {
         ctx->progress++;
-        if (run) copy_row((u8 *)at[0], row, access->nbytes);
+        if (run) copy_row((u8 *)at[0], row, LANES * access->nbytes);
         else store_items(ctx, access, at, mask);
     } else if (run) {
-        copy_row(row, (const u8 *)at[0], access->nbytes);
+        copy_row(row, (const u8 *)at[0], LANES * access->nbytes);
     } else {
         load_items(ctx, access, at, mask);
     }
