@@ -6,7 +6,7 @@
 
 #pragma once
 
-#include "types.h"
+#include "vectors.h"
 
 #define FULL 0xffffffffu
 
@@ -316,18 +316,6 @@ static inline void write_mask(Context *ctx, const Op *op, u32 bits) {
 static inline void write_truth(Context *ctx, const Op *op, int holds) {
     if (op->flags & TO_ROW) write_mask(ctx, op, holds ? FULL : 0);
     else *AT(u64, d) = holds != 0;
-}
-
-// Copies 32, 64, 128 or 256 bytes by whole vectors. gcc's memcpy halves them, and a load of a vector whose halves were
-// stored apart, as the next instruction's, has to wait for both.
-static inline void copy_row(void *to, const void *from, int nbytes) {
-    typedef u8 Vector __attribute__((vector_size(32), aligned(1)));
-    Vector *t = to;
-    const Vector *f = from;
-    t[0] = f[0];
-    if (nbytes >= 64) t[1] = f[1];
-    if (nbytes >= 128) t[2] = f[2], t[3] = f[3];
-    if (nbytes >= 256) t[4] = f[4], t[5] = f[5], t[6] = f[6], t[7] = f[7];
 }
 
 #define COMMIT(BITS)                                                                   \
