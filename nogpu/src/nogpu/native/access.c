@@ -405,33 +405,39 @@ static void splat(const Context *ctx, const Item *item, u8 *row, int nbytes) {
     for (int size = nbytes; size < nbytes * LANES; size *= 2) memcpy(row + size, row, (size_t)size);
 }
 
-// Moves the words of an access by lanes at the host's addresses. run: all lanes have consecutive words.
-static void move_rows(Context *ctx, const Access *access, u64 *at, u32 mask, int run) {
+// Returns 1 if one word of each lane is in memory as it is in a row, or if a store has one value for all lanes.
+static int is_copied(const Access *access) {
+    return is_plain_row(access) || (access->is_store && access->count == 1 && access->items[0].kind != ROW);
+}
+
+// Moves the words of an access that `is_copied` to or from the host's address of the first.
+static void move_run(Context *ctx, const Access *access, u64 start) {
     u8 *row = ctx->file + access->items[0].place, words[8 * LANES];
     int bytes = LANES * access->nbytes;
-    if (run && access->is_store && access->count == 1 && access->items[0].kind != ROW) {
-        splat(ctx, &access->items[0], words, access->nbytes);
-        copy_row((u8 *)at[0], words, bytes);
-    } else if (run && is_plain_row(access)) {
-        if (access->is_store) copy_row((u8 *)at[0], row, bytes);
-        else copy_row(row, (const u8 *)at[0], bytes);
-    } else if (access->is_store) {
-        store_items(ctx, access, at, mask);
-    } else {
-        load_items(ctx, access, at, mask);
+    if (!access->is_store) {
+        copy_row(row, (const u8 *)start, bytes);
+        return;
     }
+    if (access->items[0].kind != ROW) splat(ctx, &access->items[0], row = words, access->nbytes);
+    copy_row((u8 *)start, row, bytes);
+}
+
+// Moves the words of an access at the lanes' addresses, the host's.
+static void move_items(Context *ctx, const Access *access, u64 *at, u32 mask) {
+    if (access->is_store) store_items(ctx, access, at, mask);
+    else load_items(ctx, access, at, mask);
 }
 
 // Does an access of global memory by all lanes. Returns 0, with nothing done, if it is not plain.
-static int full_row(Context *ctx, const Access *access) {
+__attribute__((noinline)) static int global_rows(Context *ctx, const Access *access) {
     const u64 *bases = (const u64 *)(ctx->file + access->address);
-    u64 at[LANES], width = (u64)(access->nbytes * access->count), differs = 0;
-    for (int l = 0; l < LANES; l++) {
-        differs |= bases[l] ^ (bases[0] + (u64)l * width);
-        at[l] = bases[l] + (u64)access->displacement;
-    }
-    u64 bits = at[0];
-    s64 low = (s64)at[0], high = (s64)at[LANES - 1];  // an address of 2^63 or more is nobody's
+    u64 at[LANES], width = (u64)(access->nbytes * access->count), differs = 0, displacement = (u64)access->displacement;
+    int shift = __builtin_ctzll(width), copied = is_copied(access);
+    for (int l = 0; l < LANES; l++) differs |= bases[l] ^ (bases[0] + ((u64)l << shift));
+    u64 bits = bases[0] + displacement;
+    s64 low = (s64)bits, high = (s64)(bases[LANES - 1] + displacement);  // an address of 2^63 or more is nobody's
+    if (differs || !copied)
+        for (int l = 0; l < LANES; l++) at[l] = bases[l] + displacement;
     for (int l = 0; l < LANES && differs; l++) {
         s64 address = (s64)at[l];
         low = address < low ? address : low;
@@ -441,29 +447,38 @@ static int full_row(Context *ctx, const Access *access) {
     if (bits & (width - 1) || low < 0 || high < low || high >> TAG_SHIFT) return 0;
     if (!global_is_plain(ctx, access, at, FULL, (u64)low, (u64)high, width, !differs)) return 0;
     ctx->progress += access->is_store;
-    move_rows(ctx, access, at, FULL, !differs);
+    if (copied && !differs) move_run(ctx, access, (u64)low);
+    else move_items(ctx, access, at, FULL);
     return 1;
 }
 
 // Does an access of the CTA's own shared memory by 32-bit addresses of lanes. Returns 0, with nothing done, if it is not
 // plain.
-static int shared_rows(Context *ctx, const Op *op, const Access *access) {
+__attribute__((noinline)) static int shared_rows(Context *ctx, const Op *op, const Access *access) {
     const u32 *bases = (const u32 *)(ctx->file + access->address);
     const Window *window = ctx->windows[ctx->rank];
-    u32 mask = ctx->mask, width = (u32)(access->nbytes * access->count), differs = 0, refused = 0;
-    u32 first = (ctx->rank << RANK_SHIFT) + SHARED_BASE, displacement = (u32)access->displacement - first;
+    u32 mask = ctx->mask, width = (u32)(access->nbytes * access->count), differs = mask != FULL, refused = 0;
+    u32 displacement = (u32)access->displacement - (ctx->rank << RANK_SHIFT) - SHARED_BASE;
     u64 at[LANES], start = (u64)window->data + SHARED_BASE;
+    int shift = __builtin_ctz(width), is_marked = access->is_store && window->marked;
     if (window->watched || window->end < SHARED_BASE + width) return 0;
-    u32 last = (u32)window->end - SHARED_BASE - width;
+    u32 last = (u32)window->end - SHARED_BASE - width, low = bases[0] + displacement, high = bases[LANES - 1] + displacement;
+    for (int l = 0; l < LANES; l++) differs |= bases[l] ^ (bases[0] + ((u32)l << shift));
+    if (!differs && !is_marked && is_copied(access)) {
+        if (low & (width - 1) || low > high || high > last) return 0;
+        if (window->guarded[0] && !is_clear(window, low + SHARED_BASE, high + SHARED_BASE + width)) return 0;
+        ctx->progress += access->is_store;
+        move_run(ctx, access, start + low);
+        return 1;
+    }
     for (int l = 0; l < LANES; l++) {
         u32 place = bases[l] + displacement;
         refused |= ((place & (width - 1)) | (place > last)) & -(mask >> l & 1);
-        differs |= bases[l] ^ (bases[0] + (u32)l * width);
         at[l] = start + place;
     }
     if (refused) return 0;
     if (window->guarded[0]) {
-        u32 low = last, high = 0;
+        low = last, high = 0;
         for (int l = 0; l < LANES; l++) {
             u32 place = bases[l] + displacement, on = -(mask >> l & 1), below = place | ~on, above = place & on;
             low = below < low ? below : low;
@@ -471,11 +486,9 @@ static int shared_rows(Context *ctx, const Op *op, const Access *access) {
         }
         if (!lanes_are_clear(window, at, mask, low + SHARED_BASE, high + SHARED_BASE, width)) return 0;
     }
-    if (access->is_store && window->marked &&
-        !marks_store(ctx, op->pc, mask, window->marked, at, (u64)window->data, ctx->progress + 1))
-        return 0;
+    if (is_marked && !marks_store(ctx, op->pc, mask, window->marked, at, (u64)window->data, ctx->progress + 1)) return 0;
     ctx->progress += access->is_store;
-    move_rows(ctx, access, at, mask, mask == FULL && !differs);
+    move_items(ctx, access, at, mask);
     return 1;
 }
 
@@ -516,7 +529,7 @@ static int is_done(Context *ctx, const Op *op, const Access *access) {
     if ((!is_shared && access->address_bits != 64) || ctx->uninitialised) return 0;
     if (!access->by_lane) return !access->is_store && uniform_words(ctx, access);
     if (is_shared) return access->address_bits == 32 && shared_rows(ctx, op, access);
-    return ctx->mask == FULL && full_row(ctx, access);
+    return ctx->mask == FULL && global_rows(ctx, access);
 }
 
 // Does a load or store of local memory, at offsets, unless its Python row has to.
