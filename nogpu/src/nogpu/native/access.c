@@ -428,6 +428,19 @@ static void move_items(Context *ctx, const Access *access, u64 *at, u32 mask) {
     else load_items(ctx, access, at, mask);
 }
 
+// Loads the words that all lanes have at one address, the host's, into whole rows.
+static void load_same(Context *ctx, const Access *access, u64 address) {
+    for (int i = 0; i < access->count; i++, address += (u64)access->nbytes) {
+        u8 *row = ctx->file + access->items[i].place;
+        u64 value = word_at(address, access->nbytes, 0, 64);
+        switch (access->nbytes) {
+        case 4: for (int l = 0; l < LANES; l++) ((u32 *)row)[l] = (u32)value; break;
+        case 8: for (int l = 0; l < LANES; l++) ((u64 *)row)[l] = value; break;
+        default: for (int l = 0; l < LANES; l++) memcpy(row + l * access->nbytes, &value, (size_t)access->nbytes);
+        }
+    }
+}
+
 // Does an access of global memory by all lanes. Returns 0, with nothing done, if it is not plain.
 __attribute__((noinline)) static int global_rows(Context *ctx, const Access *access) {
     const u64 *bases = (const u64 *)(ctx->file + access->address);
@@ -448,6 +461,7 @@ __attribute__((noinline)) static int global_rows(Context *ctx, const Access *acc
     if (!global_is_plain(ctx, access, at, FULL, (u64)low, (u64)high, width, !differs)) return 0;
     ctx->progress += access->is_store;
     if (copied && !differs) move_run(ctx, access, (u64)low);
+    else if (low == high && !access->is_store && has_whole_rows(access)) load_same(ctx, access, (u64)low);
     else move_items(ctx, access, at, FULL);
     return 1;
 }
@@ -457,7 +471,7 @@ __attribute__((noinline)) static int global_rows(Context *ctx, const Access *acc
 __attribute__((noinline)) static int shared_rows(Context *ctx, const Op *op, const Access *access) {
     const u32 *bases = (const u32 *)(ctx->file + access->address);
     const Window *window = ctx->windows[ctx->rank];
-    u32 mask = ctx->mask, width = (u32)(access->nbytes * access->count), differs = mask != FULL, refused = 0;
+    u32 mask = ctx->mask, width = (u32)(access->nbytes * access->count), differs = mask != FULL, others = differs, refused = 0;
     u32 displacement = (u32)access->displacement - (ctx->rank << RANK_SHIFT) - SHARED_BASE;
     u64 at[LANES], start = (u64)window->data + SHARED_BASE;
     int shift = __builtin_ctz(width), is_marked = access->is_store && window->marked;
@@ -474,6 +488,7 @@ __attribute__((noinline)) static int shared_rows(Context *ctx, const Op *op, con
     for (int l = 0; l < LANES; l++) {
         u32 place = bases[l] + displacement;
         refused |= ((place & (width - 1)) | (place > last)) & -(mask >> l & 1);
+        others |= bases[l] ^ bases[0];
         at[l] = start + place;
     }
     if (refused) return 0;
@@ -488,7 +503,8 @@ __attribute__((noinline)) static int shared_rows(Context *ctx, const Op *op, con
     }
     if (is_marked && !marks_store(ctx, op->pc, mask, window->marked, at, (u64)window->data, ctx->progress + 1)) return 0;
     ctx->progress += access->is_store;
-    move_items(ctx, access, at, mask);
+    if (!others && !access->is_store && has_whole_rows(access)) load_same(ctx, access, at[0]);
+    else move_items(ctx, access, at, mask);
     return 1;
 }
 
