@@ -108,7 +108,6 @@ def test_rows_of_shared_memory(count, width, stride, lanes_of):
     vector, size = f".v{count}" if count > 1 else "", 32 * 5 * nbytes
     words = np.random.default_rng(2).integers(0, 256, size).astype(np.uint8)
     source, out = aligned(words), aligned(np.zeros(size, np.uint8))
-    zero = {8: "mov.b16", 16: "mov.b16", 32: "mov.b32", 64: "mov.b64"}[width]
     body = f"""
         mov.u32 %r2, smem; mov.u32 %r1, 0;
     F:  add.u32 %r3, %r2, %r1; cvt.u64.u32 %rd1, %r1; add.s64 %rd2, %a1, %rd1;
@@ -117,7 +116,7 @@ def test_rows_of_shared_memory(count, width, stride, lanes_of):
         bar.warp.sync -1;
         mad.lo.u32 %r3, %tid, {stride * nbytes}, %r2; mov.u32 %r4, {lanes_of}; shr.u32 %r4, %r4, %tid;
         and.b32 %r4, %r4, 1; setp.ne.u32 %p2, %r4, 0;
-        {" ".join(f"{zero} {register}, 7;" for register in loaded)}
+        {" ".join(f"mov.b{max(width, 16)} {register}, 7;" for register in loaded)}
         @%p2 ld.shared{vector}.b{width} {items}, [%r3];
         mul.wide.u32 %rd3, %tid, {nbytes}; add.s64 %rd3, %a0, %rd3; st.global{vector}.b{width} [%rd3], {items};
         bar.warp.sync -1;
@@ -139,7 +138,8 @@ def test_rows_of_shared_memory(count, width, stride, lanes_of):
 def test_a_lane_on_a_live_barrier(lane, stride):
     """Rows of shared memory around a live mbarrier are loaded; one lane on it is an error, whatever the others have."""
     body = f"""
-        mov.u32 %r2, smem; setp.eq.u32 %p1, %tid, 0; @%p1 mbarrier.init.shared.b64 [%r2+{{barrier}}], 1; bar.warp.sync -1;
+        mov.u32 %r2, smem; setp.eq.u32 %p1, %tid, 0;
+        @%p1 mbarrier.init.shared.b64 [%r2+{{barrier}}], 1; bar.warp.sync -1;
         mad.lo.u32 %r3, %tid, {stride}, %r2; st.shared.b32 [%r3+4096], %tid; ld.shared.b32 %r1, [%r3+4096];
     """
     place = 4096 + (lane * stride & ~7)
