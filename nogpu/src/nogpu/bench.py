@@ -26,7 +26,7 @@ from nogpu.bench_kernels import CASES, SHARED_BYTES, TILE_BYTES, Case, ptx
 from nogpu.hardware.tma.encode import TiledMap
 
 NOTE = "Times of the emulator on this CPU; they say nothing about a GPU."
-ENVIRONMENT = {"NOGPU_SCHEDULE": "late", "NOGPU_WORKERS": "1"}
+ENVIRONMENT = {"NOGPU_SCHEDULE": "late", "NOGPU_WORKERS": "1", "NOGPU_EVERY_LAUNCH": "1"}
 LOOP_SECONDS = 0.04  # approximate time of a timed launch
 
 

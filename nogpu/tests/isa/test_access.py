@@ -96,6 +96,58 @@ def test_shared_memory(space):
     assert lanes(body) == (8 * LANE + 14).tolist()
 
 
+@pytest.mark.parametrize("lanes_of", [0xFFFFFFFF, 0x00F0F00F, 1 << 31])
+@pytest.mark.parametrize("stride", [0, 1, 2, 5], ids=lambda words: f"stride {words}")
+@pytest.mark.parametrize("count,width", [(1, 8), (1, 16), (1, 32), (2, 32), (4, 32), (1, 64), (2, 64)])
+def test_rows_of_shared_memory(count, width, stride, lanes_of):
+    """Lanes that share an address, have words in a row, or words apart; all lanes or some."""
+    nbytes = count * width // 8
+    name = {8: "%h", 16: "%h", 32: "%r", 64: "%rd"}[width]
+    loaded, kept = ([f"{name}{start + i}" for i in range(count)] for start in (10, 20))
+    items, rest = (f"{{{', '.join(found)}}}" if count > 1 else found[0] for found in (loaded, kept))
+    vector, size = f".v{count}" if count > 1 else "", 32 * 5 * nbytes
+    words = np.random.default_rng(2).integers(0, 256, size).astype(np.uint8)
+    source, out = aligned(words), aligned(np.zeros(size, np.uint8))
+    body = f"""
+        mov.u32 %r2, smem; mov.u32 %r1, 0;
+    F:  add.u32 %r3, %r2, %r1; cvt.u64.u32 %rd1, %r1; add.s64 %rd2, %a1, %rd1;
+        ld.global.b8 %h1, [%rd2]; st.shared.b8 [%r3], %h1; add.u32 %r1, %r1, 1;
+        setp.lt.u32 %p1, %r1, {size}; @%p1 bra F;
+        bar.warp.sync -1;
+        mad.lo.u32 %r3, %tid, {stride * nbytes}, %r2; mov.u32 %r4, {lanes_of}; shr.u32 %r4, %r4, %tid;
+        and.b32 %r4, %r4, 1; setp.ne.u32 %p2, %r4, 0;
+        {" ".join(f"mov.b{max(width, 16)} {register}, 7;" for register in loaded)}
+        @%p2 ld.shared{vector}.b{width} {items}, [%r3];
+        mul.wide.u32 %rd3, %tid, {nbytes}; add.s64 %rd3, %a0, %rd3; st.global{vector}.b{width} [%rd3], {items};
+        bar.warp.sync -1;
+        @%p2 st.shared{vector}.b{width} [%r3], {items};
+        bar.warp.sync -1;
+        ld.shared{vector}.b{width} {rest}, [%r3];
+        add.s64 %rd3, %rd3, {32 * nbytes}; st.global{vector}.b{width} [%rd3], {rest};
+    """
+    launch(body, out, source, shared=size)
+    seven = np.tile(np.frombuffer((7).to_bytes(width // 8, "little"), np.uint8), count)
+    places = [words[lane * stride * nbytes :][:nbytes] for lane in LANE]
+    expected = [place if lanes_of >> lane & 1 else seven for lane, place in enumerate(places)]
+    np.testing.assert_array_equal(out[: 32 * nbytes], np.concatenate(expected))
+    np.testing.assert_array_equal(out[32 * nbytes : 64 * nbytes], np.concatenate(places))
+
+
+@pytest.mark.parametrize("stride", [4, 16, 64], ids=lambda nbytes: f"stride {nbytes}")
+@pytest.mark.parametrize("lane", [0, 13, 31])
+def test_a_lane_on_a_live_barrier(lane, stride):
+    """Rows of shared memory around a live mbarrier are loaded; one lane on it is an error, whatever the others have."""
+    body = f"""
+        mov.u32 %r2, smem; setp.eq.u32 %p1, %tid, 0;
+        @%p1 mbarrier.init.shared.b64 [%r2+{{barrier}}], 1; bar.warp.sync -1;
+        mad.lo.u32 %r3, %tid, {stride}, %r2; st.shared.b32 [%r3+4096], %tid; ld.shared.b32 %r1, [%r3+4096];
+    """
+    place = 4096 + (lane * stride & ~7)
+    assert lanes(body.format(barrier=4096 - 8), shared=8192) == LANE.tolist()
+    with pytest.raises(EmulatorError, match="touches a live barrier"):
+        lanes(body.format(barrier=place), shared=8192)
+
+
 def test_distributed_shared_memory():
     body = """
         mov.u32 %r2, smem; mad.lo.u32 %r3, %tid, 4, %r2; add.u32 %r4, %tid, 100; mad.lo.u32 %r4, %rank, 1000, %r4;

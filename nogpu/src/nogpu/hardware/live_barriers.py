@@ -24,7 +24,8 @@ class LiveBarriers:
         self.by_address: dict[int, Barrier] = {}
         # Addresses of the barriers in this process, 0 for none; by offset / 8.
         self.addresses = np.zeros((end >> 3) + 1, np.uint64)
-        self._bytes = bytearray((end >> 3) + 1)  # 1 if a barrier is there, by offset / 8
+        # 1 if a barrier is there, by offset / 8. The first byte, where none can be, is 1 if there are any.
+        self._bytes = bytearray((end >> 3) + 1)
         self.guarded = np.frombuffer(self._bytes, bool)  # view of `_bytes`
 
     def __len__(self) -> int:
@@ -36,7 +37,7 @@ class LiveBarriers:
         if isinstance(barrier, Barrier):
             self.addresses[offset >> 3], barrier.offset = barrier.address, offset
             self.by_address[barrier.address] = barrier
-        self.guarded[offset >> 3] = True
+        self.guarded[[0, offset >> 3]] = True
 
     def remove(self, offset: int, is_awaited: bool = False) -> None:
         """Removes the barrier at `offset`. is_awaited: compiled code has a load on its way to it."""
@@ -45,6 +46,7 @@ class LiveBarriers:
             del self.by_address[barrier.address]
         self.addresses[offset >> 3] = 0
         self.guarded[offset >> 3] = False
+        self.guarded[0] = bool(self._barriers)
 
     def clear_of(self, places: np.ndarray, width: int) -> np.ndarray:
         """bool[n]: True where the aligned words of `width` <= 32 bytes at offsets `places` touch no barrier."""

@@ -59,6 +59,16 @@ static int touches_barrier(const Window *window, u64 offset, u64 width) {
                 out[l] = (W)word;                                  \
             }                                                      \
     } while (0)
+// Loads a row of words by vectors: the next instruction would wait for words that are stored one by one.
+static void load_words(u8 *to, const u64 *at) {
+    for (int l = 0; l < LANES; l += 8) {
+        const u32 *p[8];
+        for (int i = 0; i < 8; i++) p[i] = (const u32 *)at[l + i];
+        Eight words = {*p[0], *p[1], *p[2], *p[3], *p[4], *p[5], *p[6], *p[7]};
+        memcpy(to + 4 * l, &words, sizeof words);
+    }
+}
+
 #define CASE(NBYTES, WIDTH, SIGNED) case NBYTES << 8 | WIDTH | SIGNED
 
 static void load_row(u8 *to, int width, const u64 *at, int nbytes, int is_signed, u32 mask) {
@@ -75,7 +85,10 @@ static void load_row(u8 *to, int width, const u64 *at, int nbytes, int is_signed
     CASE(2, 32, 1): LOAD_ROW(s16, u32); break;
     CASE(2, 64, 0): LOAD_ROW(u16, u64); break;
     CASE(2, 64, 1): LOAD_ROW(s16, u64); break;
-    CASE(4, 32, 0): CASE(4, 32, 1): LOAD_ROW(u32, u32); break;
+    CASE(4, 32, 0): CASE(4, 32, 1):
+        if (mask == FULL) load_words(to, at);
+        else LOAD_ROW(u32, u32);
+        break;
     CASE(4, 64, 0): LOAD_ROW(u32, u64); break;
     CASE(4, 64, 1): LOAD_ROW(s32, u64); break;
     CASE(8, 64, 0): CASE(8, 64, 1): LOAD_ROW(u64, u64); break;
@@ -90,22 +103,56 @@ static u64 word_at(u64 address, int nbytes, int is_signed, int width) {
     return width < 64 ? value & ((1ull << width) - 1) : value;
 }
 
-// Copies a row of 32 words.
-static void copy_row(u8 *to, const u8 *from, int nbytes) {
-    switch (nbytes) {
-    case 1: memcpy(to, from, LANES); break;
-    case 2: memcpy(to, from, 2 * LANES); break;
-    case 4: memcpy(to, from, 4 * LANES); break;
-    default: memcpy(to, from, 8 * LANES); break;
-    }
+// Returns 1 if the items of an access are rows of words as they are in memory.
+static int has_whole_rows(const Access *access) {
+    int others = 0;
+    for (int i = 0; i < access->count; i++)
+        others |= access->items[i].kind != ROW || access->items[i].width != 8 * access->nbytes;
+    return !others;
 }
 
 // Returns 1 if the one item of an access is a row as it is in memory.
-static int is_plain_row(const Access *access) {
-    return access->count == 1 && access->items[0].kind == ROW && access->items[0].width == 8 * access->nbytes;
+static int is_plain_row(const Access *access) { return access->count == 1 && has_whole_rows(access); }
+
+// Returns 1 if a full warp accesses four or eight words of 4 bytes a lane, as they are in its rows.
+static int has_vectors(const Access *access, u32 mask) {
+    return mask == FULL && access->nbytes == 4 && access->count % 4 == 0 && has_whole_rows(access);
+}
+
+// The place of item i, a row, of lane l.
+static u8 *row_of(const Context *ctx, const Access *access, int i, int l) {
+    return ctx->file + access->items[i].place + 4 * l;
+}
+
+static void load_vectors(const Context *ctx, const Access *access, const u64 *at) {
+    for (int i = 0; i < access->count; i += 4)
+        for (int l = 0; l < LANES; l += 8) {
+            Eight words[4];
+            for (int k = 0; k < 4; k++) {
+                memcpy(&words[k], (const u8 *)at[l + k] + 4 * i, 16);
+                memcpy((u8 *)&words[k] + 16, (const u8 *)at[l + k + 4] + 4 * i, 16);
+            }
+            transpose_halves(words);
+            for (int k = 0; k < 4; k++) memcpy(row_of(ctx, access, i + k, l), &words[k], 32);
+        }
+}
+
+static void store_vectors(const Context *ctx, const Access *access, const u64 *at) {
+    for (int l = 0; l < LANES; l += 8)
+        for (int i = 0; i < access->count; i += 4) {
+            Eight words[4];
+            for (int k = 0; k < 4; k++) memcpy(&words[k], row_of(ctx, access, i + k, l), 32);
+            transpose_halves(words);
+            for (int k = 0; k < 4; k++) memcpy((u8 *)at[l + k] + 4 * i, &words[k], 16);
+            for (int k = 0; k < 4; k++) memcpy((u8 *)at[l + k + 4] + 4 * i, (u8 *)&words[k] + 16, 16);
+        }
 }
 
 static void load_items(Context *ctx, const Access *access, u64 *at, u32 mask) {
+    if (has_vectors(access, mask)) {
+        load_vectors(ctx, access, at);
+        return;
+    }
     for (int i = 0; i < access->count; i++) {
         int width = access->items[i].width;
         u8 *to = ctx->file + access->items[i].place;
@@ -125,6 +172,10 @@ static void load_items(Context *ctx, const Access *access, u64 *at, u32 mask) {
 
 static void store_items(const Context *ctx, const Access *access, u64 *at, u32 mask) {
     int nbytes = access->nbytes;
+    if (has_vectors(access, mask)) {
+        store_vectors(ctx, access, at);
+        return;
+    }
     if (access->uniform) mask = 1;
     for (int i = 0; i < access->count; i++) {
         const u8 *from = (const u8 *)&access->items[i].place;
@@ -249,26 +300,33 @@ static int is_clear(const Window *window, u64 first, u64 end) {
     return !found;
 }
 
+// Returns 1 if no live mbarrier has any of the bytes that lanes access at the host's addresses, from offset `low` to
+// `high + width`.
+static int lanes_are_clear(const Window *window, const u64 *at, u32 mask, u64 low, u64 high, u64 width) {
+    u64 origin = (u64)window->data;
+    u8 found = 0;
+    if (!window->guarded[0] || is_clear(window, low, high + width)) return 1;
+    for (int l = 0; l < LANES; l++) found |= window->guarded[(mask >> l & 1 ? at[l] - origin : low) >> 3];
+    if (width > 8)
+        for (int l = 0; l < LANES; l++)
+            if (mask >> l & 1) found |= (u8)touches_barrier(window, at[l] - origin, width);
+    return !found;
+}
+
 // Returns 1 if the access, from address `low` to `high + width`, is plain. Turns shared addresses into the host's.
 static int shared_is_plain(Context *ctx, const Op *op, u64 *at, u64 low, u64 high, u64 width) {
     const Access *access = (const Access *)op->x;
-    u64 rank = low >> RANK_SHIFT, origin = rank << RANK_SHIFT;
+    u64 rank = low >> RANK_SHIFT, origin = rank << RANK_SHIFT, host[LANES];
     u32 mask = ctx->mask;
     AccessLog *log = access->space == SHARED ? ctx->shared_log : 0;
     const Window *window = window_of(ctx, access, rank, log);
     if (!window || low < origin + SHARED_BASE || high > origin + window->end || width > origin + window->end - high)
         return 0;
     if (log && refuses(ctx, log, access, at, mask)) return 0;
-    if (access->by_lane && !is_clear(window, low - origin, high + width - origin)) {
-        u8 found = 0;
-        for (int l = 0; l < LANES; l++) found |= window->guarded[((mask >> l & 1 ? at[l] : low) - origin) >> 3];
-        if (width > 8)
-            for (int l = 0; l < LANES; l++)
-                if (mask >> l & 1) found |= (u8)touches_barrier(window, at[l] - origin, width);
-        if (found) return 0;
-    } else if (!access->by_lane && touches_barrier(window, low - origin, width)) {
+    for (int l = 0; l < LANES; l++) host[l] = at[l] + (u64)window->data - origin;
+    if (access->by_lane ? !lanes_are_clear(window, host, mask, low - origin, high - origin, width)
+                        : touches_barrier(window, low - origin, width))
         return 0;
-    }
     if (log) {
         if (ctx->unwritten && is_unwritten(ctx, op, access, at, mask, width)) return 0;
         note(ctx, log, op, access, at, width, 0);
@@ -276,7 +334,7 @@ static int shared_is_plain(Context *ctx, const Op *op, u64 *at, u64 low, u64 hig
     if (access->is_store && window->marked &&
         !marks_store(ctx, op->pc, access->by_lane ? mask : 1, window->marked, at, origin, ctx->progress + 1))
         return 0;
-    for (int l = 0; l < LANES; l++) at[l] += (u64)window->data - origin;
+    memcpy(at, host, sizeof host);
     return 1;
 }
 
@@ -347,59 +405,147 @@ static void splat(const Context *ctx, const Item *item, u8 *row, int nbytes) {
     for (int size = nbytes; size < nbytes * LANES; size *= 2) memcpy(row + size, row, (size_t)size);
 }
 
-// Does an access of global memory by all lanes, a load of one row of whole words or a store of one word each. Returns 0,
-// with nothing done, if it is none or not plain.
-static int full_row(Context *ctx, const Access *access) {
+// Returns 1 if one word of each lane is in memory as it is in a row, or if a store has one value for all lanes.
+static int is_copied(const Access *access) {
+    return is_plain_row(access) || (access->is_store && access->count == 1 && access->items[0].kind != ROW);
+}
+
+// Moves the words of an access that `is_copied` to or from the host's address of the first.
+static void move_run(Context *ctx, const Access *access, u64 start) {
+    u8 *row = ctx->file + access->items[0].place, words[8 * LANES];
+    int bytes = LANES * access->nbytes;
+    if (!access->is_store) {
+        copy_row(row, (const u8 *)start, bytes);
+        return;
+    }
+    if (access->items[0].kind != ROW) splat(ctx, &access->items[0], row = words, access->nbytes);
+    copy_row((u8 *)start, row, bytes);
+}
+
+// Moves the words of an access at the lanes' addresses, the host's.
+static void move_items(Context *ctx, const Access *access, u64 *at, u32 mask) {
+    if (access->is_store) store_items(ctx, access, at, mask);
+    else load_items(ctx, access, at, mask);
+}
+
+// Loads the words that all lanes have at one address, the host's, into whole rows.
+static void load_same(Context *ctx, const Access *access, u64 address) {
+    for (int i = 0; i < access->count; i++, address += (u64)access->nbytes) {
+        u8 *row = ctx->file + access->items[i].place;
+        u64 value = word_at(address, access->nbytes, 0, 64);
+        switch (access->nbytes) {
+        case 4: for (int l = 0; l < LANES; l++) ((u32 *)row)[l] = (u32)value; break;
+        case 8: for (int l = 0; l < LANES; l++) ((u64 *)row)[l] = value; break;
+        default: for (int l = 0; l < LANES; l++) memcpy(row + l * access->nbytes, &value, (size_t)access->nbytes);
+        }
+    }
+}
+
+// Does an access of global memory by all lanes. Returns 0, with nothing done, if it is not plain.
+__attribute__((noinline)) static int global_rows(Context *ctx, const Access *access) {
     const u64 *bases = (const u64 *)(ctx->file + access->address);
-    u64 at[LANES], width = (u64)access->nbytes, bits = 0, differs = 0;
-    s64 low = INT64_MAX, high = INT64_MIN;  // an address of 2^63 or more is nobody's
-    for (int l = 0; l < LANES; l++) {
-        s64 address = (s64)(bases[l] + (u64)access->displacement);
-        at[l] = (u64)address;
+    u64 at[LANES], width = (u64)(access->nbytes * access->count), differs = 0, displacement = (u64)access->displacement;
+    int shift = __builtin_ctzll(width), copied = is_copied(access);
+    for (int l = 0; l < LANES; l++) differs |= bases[l] ^ (bases[0] + ((u64)l << shift));
+    u64 bits = bases[0] + displacement;
+    s64 low = (s64)bits, high = (s64)(bases[LANES - 1] + displacement);  // an address of 2^63 or more is nobody's
+    if (differs || !copied)
+        for (int l = 0; l < LANES; l++) at[l] = bases[l] + displacement;
+    for (int l = 0; l < LANES && differs; l++) {
+        s64 address = (s64)at[l];
         low = address < low ? address : low;
         high = address > high ? address : high;
         bits |= at[l];
-        differs |= bases[l] ^ (bases[0] + (u64)l * width);
     }
-    if (bits & (width - 1) || low < 0 || high >> TAG_SHIFT) return 0;
+    if (bits & (width - 1) || low < 0 || high < low || high >> TAG_SHIFT) return 0;
     if (!global_is_plain(ctx, access, at, FULL, (u64)low, (u64)high, width, !differs)) return 0;
-    u8 *row = ctx->file + access->items[0].place, words[8 * LANES];
-    if (access->is_store) {
-        ctx->progress++;
-        if (differs) {
-            store_items(ctx, access, at, FULL);
-            return 1;
-        }
-        if (access->items[0].kind != ROW) splat(ctx, &access->items[0], row = words, access->nbytes);
-        copy_row((u8 *)low, row, access->nbytes);
-    } else if (!differs) {
-        copy_row(row, (const u8 *)low, access->nbytes);
-    } else {
-        load_row(row, access->items[0].width, at, access->nbytes, 0, FULL);
-    }
+    ctx->progress += access->is_store;
+    if (copied && !differs) move_run(ctx, access, (u64)low);
+    else if (low == high && !access->is_store && has_whole_rows(access)) load_same(ctx, access, (u64)low);
+    else move_items(ctx, access, at, FULL);
     return 1;
 }
 
-// Does a load of a word of global memory that all lanes share. Returns 0, with nothing done, if it is none or not plain.
-static int one_word(Context *ctx, const Access *access) {
-    u64 address = (u64)access->displacement, width = (u64)access->nbytes;
+// Does an access of the CTA's own shared memory by 32-bit addresses of lanes. Returns 0, with nothing done, if it is not
+// plain.
+__attribute__((noinline)) static int shared_rows(Context *ctx, const Op *op, const Access *access) {
+    const u32 *bases = (const u32 *)(ctx->file + access->address);
+    const Window *window = ctx->windows[ctx->rank];
+    u32 mask = ctx->mask, width = (u32)(access->nbytes * access->count), differs = mask != FULL, others = differs, refused = 0;
+    u32 displacement = (u32)access->displacement - (ctx->rank << RANK_SHIFT) - SHARED_BASE;
+    u64 at[LANES], start = (u64)window->data + SHARED_BASE;
+    int shift = __builtin_ctz(width), is_marked = access->is_store && window->marked;
+    if (window->watched || window->end < SHARED_BASE + width) return 0;
+    u32 last = (u32)window->end - SHARED_BASE - width, low = bases[0] + displacement, high = bases[LANES - 1] + displacement;
+    for (int l = 0; l < LANES; l++) differs |= bases[l] ^ (bases[0] + ((u32)l << shift));
+    if (!differs && !is_marked && is_copied(access)) {
+        if (low & (width - 1) || low > high || high > last) return 0;
+        if (window->guarded[0] && !is_clear(window, low + SHARED_BASE, high + SHARED_BASE + width)) return 0;
+        ctx->progress += access->is_store;
+        move_run(ctx, access, start + low);
+        return 1;
+    }
+    for (int l = 0; l < LANES; l++) {
+        u32 place = bases[l] + displacement;
+        refused |= ((place & (width - 1)) | (place > last)) & -(mask >> l & 1);
+        others |= bases[l] ^ bases[0];
+        at[l] = start + place;
+    }
+    if (refused) return 0;
+    if (window->guarded[0]) {
+        low = last, high = 0;
+        for (int l = 0; l < LANES; l++) {
+            u32 place = bases[l] + displacement, on = -(mask >> l & 1), below = place | ~on, above = place & on;
+            low = below < low ? below : low;
+            high = above > high ? above : high;
+        }
+        if (!lanes_are_clear(window, at, mask, low + SHARED_BASE, high + SHARED_BASE, width)) return 0;
+    }
+    if (is_marked && !marks_store(ctx, op->pc, mask, window->marked, at, (u64)window->data, ctx->progress + 1)) return 0;
+    ctx->progress += access->is_store;
+    if (!others && !access->is_store && has_whole_rows(access)) load_same(ctx, access, at[0]);
+    else move_items(ctx, access, at, mask);
+    return 1;
+}
+
+// The values of a load whose address all lanes share, from the host's address.
+static void load_values(Context *ctx, const Access *access, u64 address) {
+    for (int i = 0; i < access->count; i++, address += (u64)access->nbytes) {
+        if (access->items[i].kind == NOTHING) continue;
+        u64 value = word_at(address, access->nbytes, access->is_signed, access->items[i].width);
+        memcpy(ctx->file + access->items[i].place, &value, 8);
+    }
+}
+
+// Does a load of words that all lanes share. Returns 0, with nothing done, if it is none or not plain.
+static int uniform_words(Context *ctx, const Access *access) {
+    for (int i = 0; i < access->count; i++)
+        if (access->items[i].kind == ROW) return 0;
+    u64 address = (u64)access->displacement, width = (u64)(access->nbytes * access->count);
     if (access->address >= 0) address += *(const u64 *)(ctx->file + access->address);
-    if (address & (width - 1) || address >> TAG_SHIFT || !reached(ctx, address, address + width)) return 0;
-    u64 value = word_at(address, access->nbytes, access->is_signed, access->items[0].width);
-    memcpy(ctx->file + access->items[0].place, &value, 8);
+    if (access->address_bits == 32) address = (u32)address;
+    if (address & (width - 1)) return 0;
+    if (access->space == SHARED) {
+        const Window *window = ctx->windows[ctx->rank];
+        u64 offset = address - ((u64)ctx->rank << RANK_SHIFT);
+        if (window->watched || offset < SHARED_BASE || offset > window->end || width > window->end - offset) return 0;
+        if (touches_barrier(window, offset, width)) return 0;
+        load_values(ctx, access, (u64)window->data + offset);
+        return 1;
+    }
+    if (address >> TAG_SHIFT || !reached(ctx, address, address + width)) return 0;
+    load_values(ctx, access, address);
     return 1;
 }
 
 // Does one of the most frequent accesses, which nobody follows. Returns 0, with nothing done, if it is none of them.
-static int is_done(Context *ctx, const Access *access) {
-    if (access->space != GLOBAL && access->space != GENERIC) return 0;
-    if (access->address_bits != 64 || access->count != 1) return 0;
-    if (ctx->log || ctx->uninitialised) return 0;
-    if (access->by_lane) {
-        int is_one_row = is_plain_row(access) || (access->is_store && access->items[0].kind != ROW);
-        return ctx->mask == FULL && is_one_row && full_row(ctx, access);
-    }
-    return !access->is_store && access->items[0].kind == ONE && one_word(ctx, access);
+static int is_done(Context *ctx, const Op *op, const Access *access) {
+    int is_shared = access->space == SHARED;
+    if (is_shared ? ctx->shared_log != 0 : access->space == CLUSTER || access->space == LOCAL || ctx->log) return 0;
+    if ((!is_shared && access->address_bits != 64) || ctx->uninitialised) return 0;
+    if (!access->by_lane) return !access->is_store && uniform_words(ctx, access);
+    if (is_shared) return access->address_bits == 32 && shared_rows(ctx, op, access);
+    return ctx->mask == FULL && global_rows(ctx, access);
 }
 
 // Does a load or store of local memory, at offsets, unless its Python row has to.
@@ -421,10 +567,9 @@ static const Op *access_local(Context *ctx, const Op *op, u64 *at, u64 width) {
     return op + 1;
 }
 
-KERNEL(access) {
+// Does any access, unless its Python row has to.
+__attribute__((noinline)) static const Op *access_any(Context *ctx, const Op *op) {
     const Access *access = (const Access *)op->x;
-    if (access->operation == ORDERED && ctx->observed) return to_python(ctx, op);
-    if (is_done(ctx, access)) return op + 1;
     u32 mask = ctx->mask;
     u64 at[LANES], width = (u64)(access->nbytes * access->count), low, high, bits;
     addresses(ctx, access, at);
@@ -452,14 +597,20 @@ KERNEL(access) {
     u8 *row = ctx->file + access->items[0].place;
     if (access->is_store) {
         ctx->progress++;
-        if (run) copy_row((u8 *)at[0], row, access->nbytes);
+        if (run) copy_row((u8 *)at[0], row, LANES * access->nbytes);
         else store_items(ctx, access, at, mask);
     } else if (run) {
-        copy_row(row, (const u8 *)at[0], access->nbytes);
+        copy_row(row, (const u8 *)at[0], LANES * access->nbytes);
     } else {
         load_items(ctx, access, at, mask);
     }
     return op + 1;
+}
+
+KERNEL(access) {
+    const Access *access = (const Access *)op->x;
+    if (access->operation == ORDERED && ctx->observed) return to_python(ctx, op);
+    return is_done(ctx, op, access) ? op + 1 : access_any(ctx, op);
 }
 
 // ldmatrix or stmatrix of 8x8 matrices of 16-bit elements: an access of 16 bytes by each lane that has a row's address.

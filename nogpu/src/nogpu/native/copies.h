@@ -29,7 +29,7 @@ static inline int stores_place(const Context *warp, s64 pc) { return (int)(((u64
 typedef struct Window {
     u8 *data;            // by offset in the CTA's window
     u64 end;             // offset
-    const u8 *guarded;   // nonzero if a live mbarrier occupies the bytes, by offset / 8
+    const u8 *guarded;   // nonzero if a live mbarrier occupies the bytes, by offset / 8; the first: if there is any
     s64 observed;        // nonzero if accesses are reported, so that compiled code does not copy
     s64 closed;          // nonzero if the CTA has exited
     s64 watched;         // nonzero if threads' accesses are reported, so that Python performs them

@@ -6,7 +6,7 @@
 
 #pragma once
 
-#include "types.h"
+#include "vectors.h"
 
 #define FULL 0xffffffffu
 
@@ -329,7 +329,7 @@ static inline void write_truth(Context *ctx, const Op *op, int holds) {
         const u##BITS *r = row;                                                        \
         u32 mask = ctx->mask;                                                          \
         if (mask == FULL || !(op->flags & KEEPS))                                      \
-            for (int l = 0; l < LANES; l++) d[l] = r[l];                               \
+            copy_row(d, r, LANES * BITS / 8);                                          \
         else                                                                           \
             for (int l = 0; l < LANES; l++) d[l] = mask & lane_bit(l) ? r[l] : d[l];   \
     }

@@ -97,7 +97,7 @@ KERNEL(shuffle) {
     for (int l = 0; l < LANES; l++) holds |= in_range[l] << l;
     if (shuffle->target >= 0) {
         u32 *target = (u32 *)(ctx->file + shuffle->target);
-        if (mask == FULL) memcpy(target, result, sizeof result);
+        if (mask == FULL) copy_row(target, result, sizeof result);
         else
             for (int l = 0; l < LANES; l++) target[l] = mask >> l & 1 ? result[l] : target[l];
     }

@@ -168,15 +168,6 @@ int use_amx(int wanted) {
     return amx;
 }
 
-typedef u32 Four __attribute__((vector_size(16)));
-typedef u64 Two __attribute__((vector_size(16)));
-
-#ifdef __clang__
-#define SHUFFLE(type, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-#define SHUFFLE(type, a, b, ...) __builtin_shuffle(a, b, (type){__VA_ARGS__})
-#endif
-
 // to[columns][PANEL] = from[4][columns].
 static void transpose_words(const u32 *from, int columns, u32 *to) {
     for (int column = 0; column < columns; column += 4) {

@@ -103,7 +103,7 @@ KERNEL(warp_mma) {
             }
         }
     }
-    for (int r = 0; r < halves * (packed ? 1 : 2); r++) memcpy(ctx->file + mma->d[r], d[r], sizeof d[r]);
+    for (int r = 0; r < halves * (packed ? 1 : 2); r++) copy_row(ctx->file + mma->d[r], d[r], sizeof d[r]);
     return op + 1;
 }
 
@@ -131,6 +131,6 @@ KERNEL(warp_mma_f64) {
                 d[r][l] = __builtin_fma(a, double_at(ctx, mma->b[k / 4], column + k % 4), d[r][l]);
             }
         }
-    for (int r = 0; r < 2 * halves; r++) memcpy(ctx->file + mma->d[r], d[r], sizeof d[r]);
+    for (int r = 0; r < 2 * halves; r++) copy_row(ctx->file + mma->d[r], d[r], sizeof d[r]);
     return op + 1;
 }
