@@ -4,7 +4,7 @@
 
 #include "types.h"
 
-#if defined(__AVX512F__) || defined(__FMA__) || defined(__AMX_BF16__)
+#if defined(__AVX__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
 #include <arm_neon.h>
@@ -34,6 +34,18 @@ typedef f32 v_f32 __attribute__((vector_size(VECTOR)));
 typedef f64 v_f64 __attribute__((vector_size(VECTOR)));
 typedef v_f32 v_f32_in_memory __attribute__((aligned(4), may_alias));
 typedef v_f64 v_f64_in_memory __attribute__((aligned(8), may_alias));
+
+// Four elements, at any place in memory
+typedef f32 Singles __attribute__((vector_size(16), aligned(4), may_alias));
+typedef s32 Words __attribute__((vector_size(16), aligned(4), may_alias));
+typedef f64 Doubles __attribute__((vector_size(32), aligned(8), may_alias));
+#ifdef __AVX__
+#define WIDENED(singles) ((Doubles)_mm256_cvtps_pd((__m128)(singles)))
+#define NARROWED(doubles) ((Singles)_mm256_cvtpd_ps((__m256d)(doubles)))
+#else
+#define WIDENED(singles) __builtin_convertvector(singles, Doubles)
+#define NARROWED(doubles) __builtin_convertvector(doubles, Singles)
+#endif
 
 // Elements of two vectors, by index
 #ifdef __clang__

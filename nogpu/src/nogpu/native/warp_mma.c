@@ -11,12 +11,6 @@ enum { SINGLE_RESULT, HALF_RESULT, INTEGER_RESULT };
 enum { COLUMNS = 8, MOST_ROWS = 16, MOST_K = 64 };
 enum { ONE_VALUE = 1 << 30 };  // flag of a slot that holds one value for all lanes
 
-// Four elements, at any place in memory
-typedef f32 Singles __attribute__((vector_size(16), aligned(4), may_alias));
-typedef s32 Words __attribute__((vector_size(16), aligned(4), may_alias));
-typedef f64 Doubles __attribute__((vector_size(32), aligned(8), may_alias));
-#define WIDENED(singles) __builtin_convertvector(singles, Doubles)
-
 typedef struct {
     s32 of_a, of_b, result, m, k, saturates;
     const f32 *a_numbers, *b_numbers;  // number of every code of 8 bits
@@ -109,9 +103,11 @@ static inline __attribute__((always_inline)) void multiply(const WarpMma *mma, c
         for (int k = 0; k < mma->k; k += width, block += mma->m * width)
             for (int i = 0; i < width; i++) {
                 const v_f64_in_memory *line = (const void *)(b + (k + i) * COLUMNS);
+                v_f64 columns[PARTS];
+                for (int p = 0; p < PARTS; p++) columns[p] = line[p];
                 for (int r = 0; r < TOGETHER; r++) {
                     v_f64 element = block[r * width + i] - (v_f64){0};
-                    for (int p = 0; p < PARTS; p++) sum[r][p] = FUSED_f64(element, line[p], sum[r][p]);
+                    for (int p = 0; p < PARTS; p++) sum[r][p] = FUSED_f64(element, columns[p], sum[r][p]);
                 }
             }
         memcpy(sums + row * COLUMNS, sum, sizeof sum);
@@ -145,7 +141,7 @@ KERNEL(warp_mma) {
             }
         } else {
             for (int l = 0; l < LANES; l += 4, part += COLUMNS) {
-                Singles total = __builtin_convertvector(*(Doubles *)part + WIDENED(*(Singles *)(c + l)), Singles);
+                Singles total = NARROWED(*(Doubles *)part + WIDENED(*(Singles *)(c + l)));
                 Words is_nan = total != total;
                 *(Words *)(d[r] + l) = ((Words)total & ~is_nan) | (is_nan & 0x7fffffff);
             }
