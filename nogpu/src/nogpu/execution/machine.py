@@ -30,6 +30,7 @@ from nogpu.execution.turns import (
     DELAYED,
     EFFECTS,
     IDLE,
+    LANE_COPIES,
     LIMIT,
     LOOK,
     OUTSTANDING,
@@ -506,7 +507,8 @@ class Machine:
     @property
     def outstanding(self) -> int:
         """Number of outstanding asynchronous operations."""
-        return self.queues.outstanding + (0 if self.loads is None else len(self.loads))
+        kept = self.turns.words[LANE_COPIES]
+        return self.queues.outstanding + kept + (0 if self.loads is None else len(self.loads))
 
     def repeated_loads(self) -> Loads | None:
         """Tile loads that compiled code repeats; None where it gives no turns, or work is not delayed."""
@@ -520,6 +522,8 @@ class Machine:
 
         Returns False if none may happen.
         """
+        if self.turns.words[LANE_COPIES]:
+            self.turns.take_over()
         loads = self.loads
         if loads and not self.queues.outstanding_first:
             if self._repeats_load():

@@ -75,6 +75,7 @@ typedef struct {
     s64 delayed;            // turns with an effect since the last asynchronous operation
     s64 overdue;            // limit of `delayed`, for each warp that can run
     s64 outstanding;        // asynchronous operations that Python keeps
+    s64 lane_copies;        // cp.async that kept CTAs have outstanding
     s64 stale;              // nonzero if the live allocations have changed
     Context *current;       // the warp whose turn it is
     struct Loads *loads;    // tile loads (loads.h), NULL: all are Python's
@@ -99,6 +100,10 @@ typedef struct KeptCta {
     const Context *contexts;  // contexts of the warps at their start
     s64 shared_bytes;       // end of its shared memory
     struct AccessLog *notes;  // notes of accesses to global memory that are moved from the warps' logs, NULL: there are none
+    struct KeptCopies *copies;  // room for its cp.async, in the order of issue (lane_copies.h)
+    s64 copies_used, outstanding;  // those that have a place; those that are outstanding
+    s64 is_prompt;          // nonzero if copies happen at their issue
+    s64 committed[WARPS];   // groups of copies, by warp
     Context *all[WARPS];    // its warps
     Context *left[WARPS];   // those that have exited, in order
     Context *waiting[WARPS];  // those that wait at the barrier, in order

@@ -134,7 +134,8 @@ static void become(Turns *turns, KeptCta *cta, s64 place) {
         for (s64 i = 0; i < cta->specials; i++) memcpy(ctx->file + cta->slots[i], values + i, 8);
         enqueue(ctx);
     }
-    cta->gone = 0;
+    cta->gone = cta->copies_used = 0;
+    memset(cta->committed, 0, sizeof cta->committed);
 }
 
 // Starts the first CTA of a launch in the place of the last one of another.
@@ -147,7 +148,8 @@ void start_again(Turns *turns, KeptCta *cta) {
 // Starts the next CTA in the place of one that has ended. Returns 0 if Python has to see the end.
 static int starts_next(Turns *turns, KeptCta *cta) {
     int is_end = cta->started == cta->most;
-    if ((is_end && !cta->is_last) || turns->outstanding || turns->stale || !leaves_notes(cta)) return 0;
+    if ((is_end && !cta->is_last) || cta->outstanding || turns->outstanding || turns->stale || !leaves_notes(cta))
+        return 0;
     if (is_end) cta->is_over = 1;
     else become(turns, cta, ++cta->started);
     return 1;
@@ -199,7 +201,7 @@ static int goes_on(Turns *turns) {
     if (effects == turns->effects) return ++turns->idle <= turns->count;
     turns->effects = effects;
     turns->idle = 0;
-    if (!turns->outstanding && !pending(turns)) return 1;
+    if (!turns->outstanding && !turns->lane_copies && !pending(turns)) return 1;
     return ++turns->delayed <= turns->overdue * (turns->count ? turns->count : 1);
 }
 
