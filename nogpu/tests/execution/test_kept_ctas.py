@@ -82,10 +82,10 @@ def test_lanes_that_have_exited(rows, expected, schedule):
 
 
 @pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
-@pytest.mark.parametrize("rows", ["cp.async.commit_group;", "bar.sync 1, 64;"])
+@pytest.mark.parametrize("rows", ["fence.proxy.async.global;", "bar.sync 1, %r40;"])
 def test_python_takes_over(rows, schedule):
     """The second warp of CTA 123 needs Python while the first one waits, or has exited."""
-    choose = "setp.eq.u32 %p1, %r1, 123; setp.ge.and.u32 %p1, %tid, 32, %p1; @!%p1 bra OTHER;"
+    choose = "mov.u32 %r40, 64; setp.eq.u32 %p1, %r1, 123; setp.ge.and.u32 %p1, %tid, 32, %p1; @!%p1 bra OTHER;"
     if rows.startswith("bar"):
         choose = choose.replace("setp.ge.and.u32 %p1, %tid, 32, %p1; ", "")
     waiting, _ = run(f"{choose}{rows} OTHER: {MEET.format('')}{STORE.format('%r4')}", 200, schedule=schedule)
@@ -127,7 +127,7 @@ def test_what_compiled_code_kept_is_forgotten(monkeypatch):
         taken.extend(warp.registers.context.cta for warp in self.cluster.warps)
 
     monkeypatch.setattr(KeptCta, "take_over", spied)
-    run("cp.async.commit_group;" + STORE.format("%r3"), 4)
+    run("fence.proxy.async.global;" + STORE.format("%r3"), 4)
     assert len(taken) >= 4 and not any(taken)
 
 

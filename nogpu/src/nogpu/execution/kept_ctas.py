@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.grid import Grid
     from nogpu.hardware.machine import Machine
 
+(UNCOUNTED,) = headers.constants("native/engine.h", "UNCOUNTED")
 (MOST_COPIES,) = headers.constants("native/lane_copies.h", "MOST_COPIES")
 FEW, MANY = 4, 4096  # followers of a grid's first CTA, and of any
 SEATS = 32  # CTAs that are kept for later launches
@@ -191,7 +192,7 @@ class KeptCta:
                 group.leave(group.bits)
         for address in state.waiting[: state.arrived]:
             group = warps[address].settle()
-            go_on_waiting(group, state.number)
+            go_on_waiting(group, state.number, None if state.threads == UNCOUNTED else state.threads)
             group.warp.registers.tell_of_wait(group)
 
 

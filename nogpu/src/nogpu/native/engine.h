@@ -84,11 +84,14 @@ typedef struct {
 
 enum { LOOK, SERVE, CONCLUDE };  // why compiled turns end (turns.c)
 
+enum { UNCOUNTED = -1 };
+
 // A CTA, alone in its cluster, for which Python has done nothing since its start: compiled code keeps its named barrier
 // and its exits, and may start other CTAs in its place (execution/kept_ctas.py). Every field has 8 bytes.
 typedef struct KeptCta {
     s64 warps, gone;        // warps; those that have exited
     s64 number, arrived;    // the named barrier at which warps wait, and their number
+    s64 threads;            // the threads that bar.sync has named there, or UNCOUNTED
     s64 issued;             // warp instructions of the CTAs that have ended
     s64 started, most;      // CTAs that have been started in this one's place; most that may be
     s64 is_last, is_over;   // nonzero if the grid has no CTA behind these; if they all have ended

@@ -97,17 +97,20 @@ static int leaves_notes(KeptCta *cta) {
     return 1;
 }
 
-// bar.sync of barrier a by all threads of the CTA.
+// bar.sync of barrier a by all threads of the CTA: b is their number, or UNCOUNTED if none is given. Exits complete a
+// barrier without a number only.
 KERNEL(bar_sync) {
     KeptCta *cta = ctx->cta;
     if (ctx->met) {
         ctx->met = 0;
         return op + 1;
     }
-    if (!is_kept(ctx) || cta->notes || (cta->arrived && cta->number != op->a)) return to_python(ctx, op);
+    if (!is_kept(ctx) || cta->notes || (cta->arrived && (cta->number != op->a || cta->threads != op->b)) ||
+        (op->b != UNCOUNTED && (op->b != LANES * cta->warps || cta->gone)))
+        return to_python(ctx, op);
     ctx->progress++;
     if (cta->arrived + cta->gone + 1 < cta->warps) {
-        cta->number = op->a;
+        cta->number = op->a, cta->threads = op->b;
         cta->waiting[cta->arrived++] = ctx;
         return ends(ctx, op, ~op->pc);
     }
@@ -155,13 +158,15 @@ static int starts_next(Turns *turns, KeptCta *cta) {
     return 1;
 }
 
-// Handles the exit of a warp whose CTA compiled code keeps. Returns 0 if Python has to see the CTA's end.
+// Handles the exit of a warp whose CTA compiled code keeps. Returns 0 if Python has to see the CTA's end, or that of a
+// warp for which others wait.
 static int leaves(Turns *turns, Context *ctx) {
     KeptCta *cta = ctx->cta;
     turns->progress++;
     ctx->is_single = 0;
     cta->left[cta->gone++] = ctx;
     if (cta->gone == cta->warps) return starts_next(turns, cta);
+    if (cta->arrived && cta->threads != UNCOUNTED) return 0;
     if (cta->arrived && cta->arrived + cta->gone == cta->warps) complete(cta, turns->progress);
     return 1;
 }
