@@ -16,6 +16,7 @@ HEAD = f"""
     add.s64 %rd1, %a0, %rd1; mov.u32 %r10, smem; mad.lo.u32 %r11, %tid, 4, %r10; xor.b32 %r12, %r11, 128;
 """
 MEET = "st.shared.b32 [%r11], %r3; bar.sync 0; ld.shared.b32 %r4, [%r12]; {} bar.sync 0;"
+COPY = "cp.async.ca.shared.global [{}], [%rd1], 4;"
 STORE = "st.global.b32 [%rd1], {};"
 
 
@@ -38,6 +39,11 @@ def run(body, ctas, **options):
             lambda cta, thread: 0xFFFFFFFF + 0 * (cta + thread),
         ),
         (STORE.format("%r2"), lambda cta, thread: cta % 148 + 0 * thread),
+        (
+            STORE.format("%r3") + COPY.format("%r11") + "cp.async.commit_group; cp.async.wait_group 0; bar.sync 1, 64;"
+            "ld.shared.b32 %r4, [%r12]; bar.sync 0;" + STORE.format("%r4"),
+            lambda cta, thread: THREADS * cta + (thread ^ 32),
+        ),
         # The exit of the other warp completes the barrier.
         (
             "setp.ge.u32 %p1, %tid, 32; @%p1 ret; bar.sync 0;" + STORE.format("%r3"),
@@ -277,3 +283,90 @@ def test_places_have_a_limit(launches):
     for grid in (*range(1, SEATS + 3), 1):
         assert np.array_equal(launches(kernel, grid), expected(grid))
     assert len(launches.device._seats._kept) == SEATS
+
+
+def both(body, ctas=200):
+    """Results or errors of a body, under late, by compiled code and by Python rows."""
+    found = []
+    for kernels in (True, False):
+        try:
+            found.append(run(body, ctas, kernels=kernels)[0].tolist())
+        except EmulatorError as error:
+            found.append(str(error))
+    return found
+
+
+# Copies of three words, the last of which no commit follows, and what each thread has of them.
+THREE = (
+    STORE.format("%r3") + COPY.format("%r11") + "cp.async.commit_group; cp.async.commit_group;"
+    "{2}" + COPY.format("%r11+512") + "cp.async.commit_group;" + COPY.format("%r11+1024") + "{0} {1};"
+    "ld.shared.b32 %r4, [%r11]; ld.shared.b32 %r5, [%r11+512]; ld.shared.b32 %r6, [%r11+1024];"
+    "mad.lo.u32 %r4, %r5, 3, %r4; mad.lo.u32 %r4, %r6, 5, %r4;" + STORE.format("%r4")
+)
+IN_PYTHON = "setp.eq.u32 %p1, %r1, 123; @%p1 fence.proxy.async.global;"
+
+
+@pytest.mark.parametrize("first", ["", IN_PYTHON])
+@pytest.mark.parametrize("second", ["", IN_PYTHON])
+@pytest.mark.parametrize("wait", ["wait_all", *(f"wait_group {newest}" for newest in range(4))])
+def test_copies_complete_as_late_as_in_python(wait, first, second):
+    kept, python = both(THREE.format(second, f"cp.async.{wait}", first))
+    assert kept == python
+
+
+def test_lanes_that_have_exited_commit_no_copies():
+    """Half of a warp exits ahead of the commit."""
+    gone = "and.b32 %r5, %tid, 31; setp.lt.u32 %p1, %r5, 16; @%p1 ret;"
+    body = STORE.format("%r3") + COPY.format("%r11") + gone + "cp.async.commit_group; cp.async.wait_group 0;"
+    kept, python = both(body + "ld.shared.b32 %r4, [%r11]; ld.shared.b32 %r5, [%r11+-64];" + STORE.format("%r5"))
+    assert kept == python
+
+
+def test_more_copies_than_compiled_code_keeps(rows):
+    """Of 700 groups of each warp the first 450 are waited for, after 500."""
+    body = (
+        STORE.format("%r3")
+        + "mov.u32 %r7, 0; L:"
+        + COPY.format("%r11")
+        + "cp.async.commit_group; add.u32 %r7, %r7, 1; setp.eq.u32 %p2, %r7, 200; @%p2 cp.async.wait_group 50;"
+        + "setp.lt.u32 %p1, %r7, 700; @%p1 bra L; cp.async.wait_group 0; ld.shared.b32 %r4, [%r11];"
+        + STORE.format("%r4")
+    )
+    out, _ = run(body, 2)
+    assert np.array_equal(out, np.arange(2 * THREADS).reshape(2, THREADS))
+    assert 0 < len(rows) < 4 * 1000
+
+
+@pytest.mark.parametrize("commits", ["", "cp.async.commit_group;"])
+def test_copies_that_nobody_waits_for_are_checked(commits):
+    far = f"setp.eq.u32 %p1, %r1, 123; @%p1 mov.b64 %rd1, 64; {COPY.format('%r11')} {commits}"
+    kept, python = both(far)
+    assert kept == python and "0x40" in kept and "CTA (123, 0, 0)" in kept
+
+
+def test_a_copy_lands_while_another_warp_polls():
+    """The first warp exits, and waits for no copy; the second one leaves its loop when the copy is there."""
+    body = (
+        f"st.shared.b32 [%r11], 7; bar.sync 0; mov.u32 %r3, 5; {STORE.format('%r3')} setp.ge.u32 %p1, %tid, 32;"
+        + f"@%p1 bra POLL; {COPY.format('%r11')} ret; POLL: ld.volatile.shared.b32 %r4, [%r12];"
+        + "setp.ne.u32 %p2, %r4, 5; @%p2 bra POLL;"
+        + STORE.format("%r4")
+    )
+    kept, python = both(body, 20)
+    assert kept == python == np.full((20, THREADS), 5).tolist()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "setp.ge.u32 %p1, %tid, 32; @%p1 ret; bar.sync 1, 64;",
+        "setp.lt.u32 %p1, %tid, 32; @%p1 bra L; mov.u32 %r5, 0; K: add.u32 %r5, %r5, 1; setp.lt.u32 %p2, %r5, 1000;"
+        "@%p2 bra K; ret; L: bar.sync 1, 64;",
+        "setp.ge.u32 %p1, %tid, 32; @%p1 bra L; bar.sync 1, 64; ret; L: bar.sync 1;",
+        "bar.sync 1, 32; bar.sync 1, 96;",
+    ],
+)
+def test_barriers_of_a_number_of_threads(body):
+    """An exit does not complete them, and all warps must name the same number."""
+    kept, python = both(body, 3)
+    assert kept == python and isinstance(kept, str)
