@@ -322,19 +322,21 @@ def test_lanes_that_have_exited_commit_no_copies():
     assert kept == python
 
 
-def test_more_copies_than_compiled_code_keeps(rows):
-    """Of 700 groups of each warp the first 450 are waited for, after 500."""
+@pytest.mark.parametrize("period, needs_python", [(64, False), (1024, True)])
+def test_more_copies_than_compiled_code_keeps(period, needs_python, rows):
+    """All but 50 of 700 groups of each warp are waited for now and then."""
     body = (
         STORE.format("%r3")
         + "mov.u32 %r7, 0; L:"
         + COPY.format("%r11")
-        + "cp.async.commit_group; add.u32 %r7, %r7, 1; setp.eq.u32 %p2, %r7, 200; @%p2 cp.async.wait_group 50;"
+        + f"cp.async.commit_group; add.u32 %r7, %r7, 1; and.b32 %r8, %r7, {period - 1};"
+        + "setp.ne.u32 %p2, %r8, 0; @%p2 bra ON; cp.async.wait_group 50; ON:"
         + "setp.lt.u32 %p1, %r7, 700; @%p1 bra L; cp.async.wait_group 0; ld.shared.b32 %r4, [%r11];"
         + STORE.format("%r4")
     )
     out, _ = run(body, 2)
     assert np.array_equal(out, np.arange(2 * THREADS).reshape(2, THREADS))
-    assert 0 < len(rows) < 4 * 1000
+    assert bool(rows) == needs_python
 
 
 @pytest.mark.parametrize("commits", ["", "cp.async.commit_group;"])

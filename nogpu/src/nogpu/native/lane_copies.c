@@ -41,14 +41,8 @@ int keep_copies(Context *ctx, s32 pc, const LaneCopies *copies) {
 
 // The lanes' copies since the last commit form a group.
 KERNEL(commit_copies) {
-    KeptCta *cta = ctx->cta;
     if (!keeps(ctx) || !is_kept(ctx)) return to_python(ctx, op);
-    for (s64 i = 0; i < cta->copies_used; i++) {
-        const KeptCopies *each = &cta->copies[i];
-        if (each->warp == ctx->warp && each->group == cta->committed[ctx->warp] && each->left & ~ctx->mask)
-            return to_python(ctx, op);  // lanes that have exited commit nothing
-    }
-    cta->committed[ctx->warp]++;
+    ctx->cta->committed[ctx->warp]++;
     return op + 1;
 }
 
