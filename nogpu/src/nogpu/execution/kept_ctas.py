@@ -64,7 +64,7 @@ class KeptCta:
         self._state = state = CtaState(warps=len(cluster.warps), most=len(followers))
         self.address = ctypes.addressof(state)
         self._copies = np.empty(MOST_COPIES * ctypes.sizeof(KeptCopies), np.uint8)  # touched where they are used
-        state.copies, state.is_prompt = self._copies.ctypes.data, cluster.machine.schedule.kind == "eager"
+        state.copies, state.is_prompt = self._copies.ctypes.data, cluster.machine.queues.schedule.kind == "eager"
         if observer is not None:
             state.notes = observer.address
         registers = [warp.registers for warp in cluster.warps]
