@@ -372,3 +372,17 @@ def test_barriers_of_a_number_of_threads(body):
     """An exit does not complete them, and all warps must name the same number."""
     kept, python = both(body, 3)
     assert kept == python and isinstance(kept, str)
+
+
+@pytest.mark.parametrize("transposed", ["", ".trans"])
+def test_stmatrix_of_a_value_that_all_lanes_share(transposed, rows):
+    """The second matrix is of rows, the first one of a value: compiled code stores both."""
+    body = (
+        "and.b32 %r5, %tid, 31; mad.lo.u32 %r5, %r5, 16, %r10; mov.u32 %r6, 0x10001; ld.global.b32 %r7, [%a1];"
+        + f"stmatrix.sync.aligned.m8n8.x2{transposed}.shared.b16 [%r5], {{%r7, %r6}}; bar.sync 0;"
+        + "ld.shared.b32 %r4, [%r11];"
+        + STORE.format("%r4")
+    )
+    out, value = np.zeros((4, THREADS), np.uint32), np.full(1, 0x30003, np.uint32)
+    launch(HEAD + body, out, value, grid=4, threads=THREADS)
+    assert np.array_equal(out, np.repeat([[0x30003] * 32 + [0x10001] * 32], 4, axis=0)) and not rows

@@ -466,7 +466,7 @@ KERNEL(access) {
 typedef struct {
     Access access;
     s32 transposed, count;  // matrices
-    s32 slots[4];        // of their registers; -1: none
+    s32 slots[4];        // of their registers, with ONE_VALUE in a store; -1: none
 } Matrices;
 
 // Turns the addresses of rows into the host's. Returns 0 if Python has to access them.
@@ -500,7 +500,8 @@ KERNEL(store_matrices) {
     u16 rows[8][8];
     if (!rows_are_plain(ctx, op, matrices, at)) return to_python(ctx, op);
     for (int i = 0; i < matrices->count; i++) {
-        const u16 *from = (const u16 *)(ctx->file + matrices->slots[i]);
+        u32 spread[LANES];
+        const u16 *from = (const u16 *)row_at(ctx, matrices->slots[i], spread);
         for (int e = 0; e < 64 && matrices->transposed; e++) rows[e % 8][e / 8] = from[e];
         for (int r = 0; r < 8; r++) memcpy((u8 *)at[8 * i + r], matrices->transposed ? rows[r] : from + 8 * r, 16);
     }

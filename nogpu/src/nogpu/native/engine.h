@@ -222,6 +222,16 @@ enum { KEEPS = 8, TO_ROW = 16 };  // flags: inactive lanes keep their value; the
 #define KERNEL(NAME) const Op *k_##NAME(Context *restrict ctx, const Op *restrict op)
 #define AT(T, x) ((T *)(ctx->file + op->x))
 
+enum { ONE_VALUE = 1 << 30 };  // flag of a slot in a description: it holds one value for all lanes
+
+// The row of such a slot, or its value in `spread`
+static inline const u32 *row_at(const Context *ctx, s32 slot, u32 *spread) {
+    const u32 *found = (const u32 *)(ctx->file + (slot & ~ONE_VALUE));
+    if (!(slot & ONE_VALUE)) return found;
+    for (int l = 0; l < LANES; l++) spread[l] = *found;
+    return spread;
+}
+
 // The live allocation that holds an address, 0 if there is none. Who accesses it notes which bytes.
 static inline Allocation *find_allocation(Context *ctx, u64 address) {
     Allocation *all = ctx->allocations, *recent = &all[ctx->recent];

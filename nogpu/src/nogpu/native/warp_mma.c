@@ -9,20 +9,12 @@
 enum { HALF, BRAIN, TF32, E4M3, E5M2, S8, U8, S4, U4 };  // types, as opcodes/warp_mma.py numbers them
 enum { SINGLE_RESULT, HALF_RESULT, INTEGER_RESULT };
 enum { COLUMNS = 8, MOST_ROWS = 16, MOST_K = 64 };
-enum { ONE_VALUE = 1 << 30 };  // flag of a slot that holds one value for all lanes
 
 typedef struct {
     s32 of_a, of_b, result, m, k, saturates;
     const f32 *a_numbers, *b_numbers;  // number of every code of 8 bits
     s32 a[4], b[2], c[4], d[4];        // slots
 } WarpMma;
-
-static const u32 *row_at(const Context *ctx, s32 slot, u32 *spread) {
-    const u32 *found = (const u32 *)(ctx->file + (slot & ~ONE_VALUE));
-    if (!(slot & ONE_VALUE)) return found;
-    for (int l = 0; l < LANES; l++) spread[l] = *found;
-    return spread;
-}
 
 // Unpacks the elements of a register's words, lane by lane. Returns the number of elements of a word.
 static int unpack(const u32 *words, s32 kind, const f32 *numbers, f32 *to) {
