@@ -16,6 +16,7 @@ HEAD = f"""
     add.s64 %rd1, %a0, %rd1; mov.u32 %r10, smem; mad.lo.u32 %r11, %tid, 4, %r10; xor.b32 %r12, %r11, 128;
 """
 MEET = "st.shared.b32 [%r11], %r3; bar.sync 0; ld.shared.b32 %r4, [%r12]; {} bar.sync 0;"
+COPY = "cp.async.ca.shared.global [{}], [%rd1], 4;"
 STORE = "st.global.b32 [%rd1], {};"
 
 
@@ -38,6 +39,11 @@ def run(body, ctas, **options):
             lambda cta, thread: 0xFFFFFFFF + 0 * (cta + thread),
         ),
         (STORE.format("%r2"), lambda cta, thread: cta % 148 + 0 * thread),
+        (
+            STORE.format("%r3") + COPY.format("%r11") + "cp.async.commit_group; cp.async.wait_group 0; bar.sync 1, 64;"
+            "ld.shared.b32 %r4, [%r12]; bar.sync 0;" + STORE.format("%r4"),
+            lambda cta, thread: THREADS * cta + (thread ^ 32),
+        ),
         # The exit of the other warp completes the barrier.
         (
             "setp.ge.u32 %p1, %tid, 32; @%p1 ret; bar.sync 0;" + STORE.format("%r3"),
@@ -82,10 +88,10 @@ def test_lanes_that_have_exited(rows, expected, schedule):
 
 
 @pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
-@pytest.mark.parametrize("rows", ["cp.async.commit_group;", "bar.sync 1, 64;"])
+@pytest.mark.parametrize("rows", ["fence.proxy.async.global;", "bar.sync 1, %r40;"])
 def test_python_takes_over(rows, schedule):
     """The second warp of CTA 123 needs Python while the first one waits, or has exited."""
-    choose = "setp.eq.u32 %p1, %r1, 123; setp.ge.and.u32 %p1, %tid, 32, %p1; @!%p1 bra OTHER;"
+    choose = "mov.u32 %r40, 64; setp.eq.u32 %p1, %r1, 123; setp.ge.and.u32 %p1, %tid, 32, %p1; @!%p1 bra OTHER;"
     if rows.startswith("bar"):
         choose = choose.replace("setp.ge.and.u32 %p1, %tid, 32, %p1; ", "")
     waiting, _ = run(f"{choose}{rows} OTHER: {MEET.format('')}{STORE.format('%r4')}", 200, schedule=schedule)
@@ -127,7 +133,7 @@ def test_what_compiled_code_kept_is_forgotten(monkeypatch):
         taken.extend(warp.registers.context.cta for warp in self.cluster.warps)
 
     monkeypatch.setattr(KeptCta, "take_over", spied)
-    run("cp.async.commit_group;" + STORE.format("%r3"), 4)
+    run("fence.proxy.async.global;" + STORE.format("%r3"), 4)
     assert len(taken) >= 4 and not any(taken)
 
 
@@ -297,3 +303,106 @@ def test_places_have_a_limit(launches):
     for grid in (*range(1, SEATS + 3), 1):
         assert np.array_equal(launches(kernel, grid), expected(grid))
     assert len(launches.device._seats._kept) == SEATS
+
+
+def both(body, ctas=200):
+    """Results or errors of a body, under late, by compiled code and by Python rows."""
+    found = []
+    for kernels in (True, False):
+        try:
+            found.append(run(body, ctas, kernels=kernels)[0].tolist())
+        except EmulatorError as error:
+            found.append(str(error))
+    return found
+
+
+# Copies of three words, the last of which no commit follows, and what each thread has of them.
+THREE = (
+    STORE.format("%r3") + COPY.format("%r11") + "cp.async.commit_group; cp.async.commit_group;"
+    "{2}" + COPY.format("%r11+512") + "cp.async.commit_group;" + COPY.format("%r11+1024") + "{0} {1};"
+    "ld.shared.b32 %r4, [%r11]; ld.shared.b32 %r5, [%r11+512]; ld.shared.b32 %r6, [%r11+1024];"
+    "mad.lo.u32 %r4, %r5, 3, %r4; mad.lo.u32 %r4, %r6, 5, %r4;" + STORE.format("%r4")
+)
+IN_PYTHON = "setp.eq.u32 %p1, %r1, 123; @%p1 fence.proxy.async.global;"
+
+
+@pytest.mark.parametrize("first", ["", IN_PYTHON])
+@pytest.mark.parametrize("second", ["", IN_PYTHON])
+@pytest.mark.parametrize("wait", ["wait_all", *(f"wait_group {newest}" for newest in range(4))])
+def test_copies_complete_as_late_as_in_python(wait, first, second):
+    kept, python = both(THREE.format(second, f"cp.async.{wait}", first))
+    assert kept == python
+
+
+def test_lanes_that_have_exited_commit_no_copies():
+    """Half of a warp exits ahead of the commit."""
+    gone = "and.b32 %r5, %tid, 31; setp.lt.u32 %p1, %r5, 16; @%p1 ret;"
+    body = STORE.format("%r3") + COPY.format("%r11") + gone + "cp.async.commit_group; cp.async.wait_group 0;"
+    kept, python = both(body + "ld.shared.b32 %r4, [%r11]; ld.shared.b32 %r5, [%r11+-64];" + STORE.format("%r5"))
+    assert kept == python
+
+
+@pytest.mark.parametrize("period, needs_python", [(64, False), (1024, True)])
+def test_more_copies_than_compiled_code_keeps(period, needs_python, rows):
+    """All but 50 of 700 groups of each warp are waited for now and then."""
+    body = (
+        STORE.format("%r3")
+        + "mov.u32 %r7, 0; L:"
+        + COPY.format("%r11")
+        + f"cp.async.commit_group; add.u32 %r7, %r7, 1; and.b32 %r8, %r7, {period - 1};"
+        + "setp.ne.u32 %p2, %r8, 0; @%p2 bra ON; cp.async.wait_group 50; ON:"
+        + "setp.lt.u32 %p1, %r7, 700; @%p1 bra L; cp.async.wait_group 0; ld.shared.b32 %r4, [%r11];"
+        + STORE.format("%r4")
+    )
+    out, _ = run(body, 2)
+    assert np.array_equal(out, np.arange(2 * THREADS).reshape(2, THREADS))
+    assert bool(rows) == needs_python
+
+
+@pytest.mark.parametrize("commits", ["", "cp.async.commit_group;"])
+def test_copies_that_nobody_waits_for_are_checked(commits):
+    far = f"setp.eq.u32 %p1, %r1, 123; @%p1 mov.b64 %rd1, 64; {COPY.format('%r11')} {commits}"
+    kept, python = both(far)
+    assert kept == python and "0x40" in kept and "CTA (123, 0, 0)" in kept
+
+
+def test_a_copy_lands_while_another_warp_polls():
+    """The first warp exits, and waits for no copy; the second one leaves its loop when the copy is there."""
+    body = (
+        f"st.shared.b32 [%r11], 7; bar.sync 0; mov.u32 %r3, 5; {STORE.format('%r3')} setp.ge.u32 %p1, %tid, 32;"
+        + f"@%p1 bra POLL; {COPY.format('%r11')} ret; POLL: ld.volatile.shared.b32 %r4, [%r12];"
+        + "setp.ne.u32 %p2, %r4, 5; @%p2 bra POLL;"
+        + STORE.format("%r4")
+    )
+    kept, python = both(body, 20)
+    assert kept == python == np.full((20, THREADS), 5).tolist()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "setp.ge.u32 %p1, %tid, 32; @%p1 ret; bar.sync 1, 64;",
+        "setp.lt.u32 %p1, %tid, 32; @%p1 bra L; mov.u32 %r5, 0; K: add.u32 %r5, %r5, 1; setp.lt.u32 %p2, %r5, 1000;"
+        "@%p2 bra K; ret; L: bar.sync 1, 64;",
+        "setp.ge.u32 %p1, %tid, 32; @%p1 bra L; bar.sync 1, 64; ret; L: bar.sync 1;",
+        "bar.sync 1, 32; bar.sync 1, 96;",
+    ],
+)
+def test_barriers_of_a_number_of_threads(body):
+    """An exit does not complete them, and all warps must name the same number."""
+    kept, python = both(body, 3)
+    assert kept == python and isinstance(kept, str)
+
+
+@pytest.mark.parametrize("transposed", ["", ".trans"])
+def test_stmatrix_of_a_value_that_all_lanes_share(transposed, rows):
+    """The second matrix is of rows, the first one of a value: compiled code stores both."""
+    body = (
+        "and.b32 %r5, %tid, 31; mad.lo.u32 %r5, %r5, 16, %r10; mov.u32 %r6, 0x10001; ld.global.b32 %r7, [%a1];"
+        + f"stmatrix.sync.aligned.m8n8.x2{transposed}.shared.b16 [%r5], {{%r7, %r6}}; bar.sync 0;"
+        + "ld.shared.b32 %r4, [%r11];"
+        + STORE.format("%r4")
+    )
+    out, value = np.zeros((4, THREADS), np.uint32), np.full(1, 0x30003, np.uint32)
+    launch(HEAD + body, out, value, grid=4, threads=THREADS)
+    assert np.array_equal(out, np.repeat([[0x30003] * 32 + [0x10001] * 32], 4, axis=0)) and not rows

@@ -31,6 +31,7 @@ from nogpu.execution.turns import (
     DELAYED,
     EFFECTS,
     IDLE,
+    LANE_COPIES,
     LIMIT,
     LOOK,
     OUTSTANDING,
@@ -517,7 +518,8 @@ class Machine:
     def outstanding(self) -> int:
         """Number of outstanding asynchronous operations."""
         kept = self.loads, self.work
-        return self.queues.outstanding + sum([len(each) for each in kept if each is not None])
+        lanes = self.turns.words[LANE_COPIES]
+        return self.queues.outstanding + lanes + sum([len(each) for each in kept if each is not None])
 
     def repeated_loads(self) -> Loads | None:
         """Tile loads that compiled code repeats; None where it gives no turns, or work is not delayed."""
@@ -545,6 +547,8 @@ class Machine:
 
         Returns False if none may happen.
         """
+        if self.turns.words[LANE_COPIES]:
+            self.turns.take_over()
         loads = self.loads
         if self.work and self._run_tensor(self.work):
             return True

@@ -29,6 +29,7 @@ PROGRESS, QUIET, TICKS, LIMIT = (_INDEX[name] for name in ("progress", "quiet", 
 EFFECTS, IDLE, DELAYED = (_INDEX[name] for name in ("effects", "idle", "delayed"))
 _QUANTUM, _OVERDUE = (_INDEX[name] for name in ("quantum", "overdue"))
 OUTSTANDING, ARRIVALS, STALE, CURRENT = (_INDEX[name] for name in ("outstanding", "arrivals", "stale", "current"))
+LANE_COPIES = _INDEX["lane_copies"]
 _HEAD, _COUNT, _ROOM = (_INDEX[name] for name in ("head", "count", "room"))
 
 
@@ -134,7 +135,7 @@ class Turns:
         if self._kept:
             kept = self._kept.pop(warp.registers.context.cta, None)
             if kept is not None:
-                kept.take_over()
+                self._take_over(kept)
         return warp
 
     def group(self) -> ActiveGroup:
@@ -155,7 +156,11 @@ class Turns:
     def take_over(self) -> None:
         """Makes Python keep all CTAs from now on."""
         while self._kept:
-            self._kept.popitem()[1].take_over()
+            self._take_over(self._kept.popitem()[1])
+
+    def _take_over(self, kept: KeptCta) -> None:
+        self.words[LANE_COPIES] -= kept.outstanding_copies
+        kept.take_over()
 
     def append(self, warp: Warp) -> None:
         """Adds a warp that can run behind the others, unless it is in the ring."""

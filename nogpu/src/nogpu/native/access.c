@@ -4,7 +4,7 @@
 // CTA, their own or one that the warp knows to have started, aligned, clear of live mbarriers, watched by nobody. For any
 // other access the instruction's Python row is called, which raises the error or does the rare legal thing.
 
-#include "copies.h"
+#include "lane_copies.h"
 #include "numbers.h"
 
 enum { GLOBAL, SHARED, CLUSTER, GENERIC, LOCAL };
@@ -617,7 +617,7 @@ KERNEL(access) {
 typedef struct {
     Access access;
     s32 transposed, count;  // matrices
-    s32 slots[4];        // of their registers; -1: none
+    s32 slots[4];        // of their registers, with ONE_VALUE in a store; -1: none
 } Matrices;
 
 // Turns the addresses of rows into the host's. Returns 0 if Python has to access them.
@@ -651,7 +651,8 @@ KERNEL(store_matrices) {
     u16 rows[8][8];
     if (!rows_are_plain(ctx, op, matrices, at)) return to_python(ctx, op);
     for (int i = 0; i < matrices->count; i++) {
-        const u16 *from = (const u16 *)(ctx->file + matrices->slots[i]);
+        u32 spread[LANES];
+        const u16 *from = (const u16 *)row_at(ctx, matrices->slots[i], spread);
         for (int e = 0; e < 64 && matrices->transposed; e++) rows[e % 8][e / 8] = from[e];
         for (int r = 0; r < 8; r++) memcpy((u8 *)at[8 * i + r], matrices->transposed ? rows[r] : from + 8 * r, 16);
     }
@@ -664,14 +665,6 @@ typedef struct {
     Access target, source;
     Item counts;         // src-size; NOTHING: all bytes
 } CpAsync;
-
-// The copies of a cp.async of a warp: `counts` bytes from each lane's source, then zeros up to `size`.
-typedef struct LaneCopies {
-    u64 sources[LANES];
-    u32 places[LANES];   // 32-bit addresses in the CTA's shared memory
-    u32 counts[LANES];
-    s64 size;
-} LaneCopies;
 
 static u64 value_of(const Context *ctx, const Item *item, int lane, int nbytes);
 
@@ -695,17 +688,18 @@ static int may_copy(const Context *ctx, const CpAsync *description, LaneCopies *
     return 1;
 }
 
-// The Python row notes the copies, or finds out what is wrong with them.
+// Where compiled code does not keep the copies, the Python row notes them, or finds out what is wrong with them.
 KERNEL(cp_async) {
     LaneCopies copies;
-    if (!ctx->observed && may_copy(ctx, (const CpAsync *)op->x, &copies)) ctx->copies = &copies;
+    if (!ctx->observed && may_copy(ctx, (const CpAsync *)op->x, &copies)) {
+        if (keep_copies(ctx, op->pc, &copies)) return op + 1;
+        ctx->copies = &copies;
+    }
     s32 answer = answer_of(ctx, op->pc);
     ctx->copies = 0;
     return after(ctx, op, answer);
 }
 
-// Performs the copies of lanes that a warp has issued at an instruction. Returns REFUSED if Python has to, 1 if it has
-// to mark what they store, else 0.
 s64 copy_lanes(Context *ctx, s32 pc, const LaneCopies *copies, u32 mask, s64 time) {
     const Window *window = ctx->windows[ctx->rank];
     u64 at[LANES], origin = (u64)ctx->rank << RANK_SHIFT, size = (u64)copies->size;

@@ -79,6 +79,7 @@ typedef struct {
     s64 overdue;            // limit of `delayed`, for each warp that can run
     s64 outstanding;        // asynchronous operations that Python keeps
     s64 arrivals;           // those among them that are arrivals at mbarriers of other CTAs
+    s64 lane_copies;        // cp.async that kept CTAs have outstanding
     s64 stale;              // nonzero if the live allocations have changed
     Context *current;       // the warp whose turn it is
     struct Loads *loads;    // tile loads (loads.h), NULL: all are Python's
@@ -88,11 +89,14 @@ typedef struct {
 
 enum { LOOK, SERVE, CONCLUDE };  // why compiled turns end (turns.c)
 
+enum { UNCOUNTED = -1 };
+
 // A CTA, alone in its cluster, for which Python has done nothing since its start: compiled code keeps its named barrier
 // and its exits, and may start other CTAs in its place (execution/kept_ctas.py). Every field has 8 bytes.
 typedef struct KeptCta {
     s64 warps, gone;        // warps; those that have exited
     s64 number, arrived;    // the named barrier at which warps wait, and their number
+    s64 threads;            // the threads that bar.sync has named there, or UNCOUNTED
     s64 issued;             // warp instructions of the CTAs that have ended
     s64 started, most;      // CTAs that have been started in this one's place; most that may be
     s64 is_last, is_over;   // nonzero if the grid has no CTA behind these; if they all have ended
@@ -104,6 +108,10 @@ typedef struct KeptCta {
     const Context *contexts;  // contexts of the warps at their start
     s64 shared_bytes;       // end of its shared memory
     struct AccessLog *notes;  // notes of accesses to global memory that are moved from the warps' logs, NULL: there are none
+    struct KeptCopies *copies;  // room for its cp.async, in the order of issue (lane_copies.h)
+    s64 copies_used, outstanding;  // those that have a place; those that are outstanding
+    s64 is_prompt;          // nonzero if copies happen at their issue
+    s64 committed[WARPS];   // groups of copies, by warp
     Context *all[WARPS];    // its warps
     Context *left[WARPS];   // those that have exited, in order
     Context *waiting[WARPS];  // those that wait at the barrier, in order
@@ -218,6 +226,16 @@ enum { KEEPS = 8, TO_ROW = 16 };  // flags: inactive lanes keep their value; the
 
 #define KERNEL(NAME) const Op *k_##NAME(Context *restrict ctx, const Op *restrict op)
 #define AT(T, x) ((T *)(ctx->file + op->x))
+
+enum { ONE_VALUE = 1 << 30 };  // flag of a slot in a description: it holds one value for all lanes
+
+// The row of such a slot, or its value in `spread`
+static inline const u32 *row_at(const Context *ctx, s32 slot, u32 *spread) {
+    const u32 *found = (const u32 *)(ctx->file + (slot & ~ONE_VALUE));
+    if (!(slot & ONE_VALUE)) return found;
+    for (int l = 0; l < LANES; l++) spread[l] = *found;
+    return spread;
+}
 
 // The live allocation that holds an address, 0 if there is none. Who accesses it notes which bytes.
 static inline Allocation *find_allocation(Context *ctx, u64 address) {

@@ -4,37 +4,7 @@
 // D is added outside of it.
 
 #include "mma.h"
-
-#if defined(__AVX512F__) || defined(__FMA__) || defined(__AMX_BF16__)
-#include <immintrin.h>
-#elif defined(__aarch64__)
-#include <arm_neon.h>
-#endif
-
-// A vector of the CPU's size, and a b + c with one rounding where the CPU has it: products of two elements are exact in
-// float, so the other CPUs get the same sums.
-#if defined(__AVX512F__)
-enum { VECTOR = 64, ROWS = 8, VECTORS = 2 };
-#define FUSED_f32(a, b, c) ((v_f32)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
-#define FUSED_f64(a, b, c) ((v_f64)_mm512_fmadd_pd((__m512d)(a), (__m512d)(b), (__m512d)(c)))
-#elif defined(__FMA__)
-enum { VECTOR = 32, ROWS = 4, VECTORS = 2 };
-#define FUSED_f32(a, b, c) ((v_f32)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
-#define FUSED_f64(a, b, c) ((v_f64)_mm256_fmadd_pd((__m256d)(a), (__m256d)(b), (__m256d)(c)))
-#elif defined(__aarch64__)
-enum { VECTOR = 16, ROWS = 4, VECTORS = 4 };
-#define FUSED_f32(a, b, c) ((v_f32)vfmaq_f32((float32x4_t)(c), (float32x4_t)(a), (float32x4_t)(b)))
-#define FUSED_f64(a, b, c) ((v_f64)vfmaq_f64((float64x2_t)(c), (float64x2_t)(a), (float64x2_t)(b)))
-#else
-enum { VECTOR = 16, ROWS = 4, VECTORS = 2 };
-#define FUSED_f32(a, b, c) ((a) * (b) + (c))
-#define FUSED_f64(a, b, c) ((a) * (b) + (c))
-#endif
-
-typedef f32 v_f32 __attribute__((vector_size(VECTOR)));
-typedef f64 v_f64 __attribute__((vector_size(VECTOR)));
-typedef v_f32 v_f32_in_memory __attribute__((aligned(4), may_alias));
-typedef v_f64 v_f64_in_memory __attribute__((aligned(8), may_alias));
+#include "fused.h"
 
 static void store_f32(f32 *to, v_f32 values) { *(v_f32_in_memory *)to = values; }
 

@@ -98,17 +98,20 @@ static int leaves_notes(KeptCta *cta) {
     return 1;
 }
 
-// bar.sync of barrier a by all threads of the CTA.
+// bar.sync of barrier a by all threads of the CTA: b is their number, or UNCOUNTED if none is given. Exits complete a
+// barrier without a number only.
 KERNEL(bar_sync) {
     KeptCta *cta = ctx->cta;
     if (ctx->met) {
         ctx->met = 0;
         return op + 1;
     }
-    if (!is_kept(ctx) || cta->notes || (cta->arrived && cta->number != op->a)) return to_python(ctx, op);
+    if (!is_kept(ctx) || cta->notes || (cta->arrived && (cta->number != op->a || cta->threads != op->b)) ||
+        (op->b != UNCOUNTED && (op->b != LANES * cta->warps || cta->gone)))
+        return to_python(ctx, op);
     ctx->progress++;
     if (cta->arrived + cta->gone + 1 < cta->warps) {
-        cta->number = op->a;
+        cta->number = op->a, cta->threads = op->b;
         cta->waiting[cta->arrived++] = ctx;
         return ends(ctx, op, ~op->pc);
     }
@@ -135,7 +138,8 @@ static void become(Turns *turns, KeptCta *cta, s64 place) {
         for (s64 i = 0; i < cta->specials; i++) memcpy(ctx->file + cta->slots[i], values + i, 8);
         enqueue(ctx);
     }
-    cta->gone = 0;
+    cta->gone = cta->copies_used = 0;
+    memset(cta->committed, 0, sizeof cta->committed);
 }
 
 // Starts the first CTA of a launch in the place of the last one of another.
@@ -148,19 +152,22 @@ void start_again(Turns *turns, KeptCta *cta) {
 // Starts the next CTA in the place of one that has ended. Returns 0 if Python has to see the end.
 static int starts_next(Turns *turns, KeptCta *cta) {
     int is_end = cta->started == cta->most;
-    if ((is_end && !cta->is_last) || turns->outstanding || turns->stale || !leaves_notes(cta)) return 0;
+    if ((is_end && !cta->is_last) || cta->outstanding || turns->outstanding || turns->stale || !leaves_notes(cta))
+        return 0;
     if (is_end) cta->is_over = 1;
     else become(turns, cta, ++cta->started);
     return 1;
 }
 
-// Handles the exit of a warp whose CTA compiled code keeps. Returns 0 if Python has to see the CTA's end.
+// Handles the exit of a warp whose CTA compiled code keeps. Returns 0 if Python has to see the CTA's end, or that of a
+// warp for which others wait.
 static int leaves(Turns *turns, Context *ctx) {
     KeptCta *cta = ctx->cta;
     turns->progress++;
     ctx->is_single = 0;
     cta->left[cta->gone++] = ctx;
     if (cta->gone == cta->warps) return starts_next(turns, cta);
+    if (cta->arrived && cta->threads != UNCOUNTED) return 0;
     if (cta->arrived && cta->arrived + cta->gone == cta->warps) complete(cta, turns->progress);
     return 1;
 }
@@ -210,7 +217,7 @@ static int goes_on(Turns *turns) {
     if (effects == turns->effects) return ++turns->idle <= turns->count;
     turns->effects = effects;
     turns->idle = 0;
-    if (!turns->outstanding && !pending(turns)) return 1;
+    if (!turns->outstanding && !turns->lane_copies && !pending(turns)) return 1;
     return ++turns->delayed <= turns->overdue * (turns->count ? turns->count : 1);
 }
 

@@ -72,10 +72,13 @@ def _await(g: ActiveGroup, barrier: NamedBarrier | ClusterBarrier) -> bool:
     return False
 
 
-def go_on_waiting(g: ActiveGroup, number: int) -> None:
-    """Makes a group that compiled code has made wait at bar.sync wait at Python's barrier `number`."""
+def go_on_waiting(g: ActiveGroup, number: int, threads: int | None) -> None:
+    """Makes a group that compiled code has made wait at bar.sync wait at Python's barrier `number`.
+
+    threads: the operand, None for all of the CTA.
+    """
     barrier = g.cta.named_barrier(number)
-    barrier.arrive(f"warp {g.warp.index}", WARP_THREADS, None, g.cta.counted_threads(), g.warp.known)
+    barrier.arrive(f"warp {g.warp.index}", WARP_THREADS, threads, threads or g.cta.counted_threads(), g.warp.known)
     _await(g, barrier)
 
 

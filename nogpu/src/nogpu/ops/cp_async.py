@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nogpu import headers
-from nogpu.arithmetic.lanes import lane_list, lanes, row_of
+from nogpu.arithmetic.lanes import FULL, lane_list, lanes, row_of
 from nogpu.errors import Fault
 from nogpu.hardware.async_operations import AsyncOperation
 from nogpu.hardware.mbarriers import ARRIVAL
@@ -23,17 +23,17 @@ from nogpu.ops.mbarrier import barrier_at
 from nogpu.ops.memory import shared_target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from nogpu.hardware.mbarriers import MBarrier
-    from nogpu.hardware.warp import ActiveGroup, Issuer
+    from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
     from nogpu.ops.active_lanes import Operand
 
 (REFUSED,) = headers.constants("native/copies.h", "REFUSED")  # answer of `copy_lanes`
 _WORDS = {4: (4, 1), 8: (8, 1), 16: (8, 2)}  # size of a copy -> bytes and number of its words
 
 
-@headers.mirrors("native/access.c")
+@headers.mirrors("native/lane_copies.h")
 class LaneCopies(ctypes.Structure):
     """The copies that the lanes of a warp have issued with one instruction: each lane writes `size` bytes, `counts`
     bytes from its source, then zeros.
@@ -48,6 +48,20 @@ class LaneCopies(ctypes.Structure):
 
 
 _BYTES = ctypes.sizeof(LaneCopies)
+
+
+@headers.mirrors("native/lane_copies.h", copies=LaneCopies)
+class KeptCopies(ctypes.Structure):
+    """Copies that compiled code has issued for a CTA that it keeps.
+
+    group: number of the warp's group. warp, pc: who has issued them. left: mask of lanes.
+    """
+
+    copies: LaneCopies
+    group: int
+    warp: int
+    pc: int
+    left: int
 
 
 class Copies:
@@ -139,6 +153,25 @@ def copy(
     copies = Copies(mask, found, issuer)
     g.warp.lane_copies_open.append((mask, copies))
     g.cta.machine.queues.load(copies.async_op)
+
+
+def take_over(warps: Sequence[Warp], kept: Iterable[KeptCopies], committed: Sequence[int]) -> None:
+    """Queues the copies that compiled code has kept for these warps, in the order of issue.
+
+    committed: number of groups, by warp.
+    """
+    for each in kept:
+        warp = warps[each.warp]
+        found = LaneCopies.from_buffer_copy(each.copies)
+        copies = Copies(each.left, found, (warp.first_group, each.pc))
+        later = committed[each.warp] - each.group  # groups from its own on
+        if later:
+            groups = warp.lane_copy_groups
+            groups[:0] = [(FULL, []) for _ in range(later - len(groups))]
+            groups[-later][1].append(copies)
+        else:
+            warp.lane_copies_open.append((each.left, copies))
+        warp.cta.machine.queues.load(copies.async_op)
 
 
 def _own_places(g: ActiveGroup, mask: int, destination: np.ndarray, size: int) -> np.ndarray:

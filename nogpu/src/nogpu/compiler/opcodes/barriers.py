@@ -12,6 +12,7 @@ from nogpu.hardware.barriers import NAMED_BARRIERS
 from nogpu.ptx.ir import Address, Immediate, Instruction, Register
 from nogpu.ptx.literals import literal_bits
 
+(_UNCOUNTED,) = headers.constants("native/engine.h", "UNCOUNTED")
 _SCOPE = r"(?:\.(?:cta|cluster|gpu|sys))"
 _SEM = r"(?:\.(?:sc|acq_rel|acquire|release))"
 _BARRIER_SPACE = r"(?:\.(?P<space>shared::cta|shared::cluster|shared))?"
@@ -33,11 +34,12 @@ def _reduce(code: Code, instruction: Instruction, match: re.Match) -> None:
 
 
 def _sync_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
-    """Emits bar.sync of all threads at a barrier that is named by a legal constant."""
-    number, *threads = instruction.operands
-    if threads or not isinstance(number, Immediate) or literal_bits(number, "u32") >= NAMED_BARRIERS:
+    """Emits bar.sync at a barrier that is named by a legal constant, of all threads or of a constant number."""
+    numbers = [literal_bits(x, "u32") for x in instruction.operands if isinstance(x, Immediate)]
+    number, threads = (*numbers, 0, 0)[:2]
+    if len(numbers) < len(instruction.operands) or number >= NAMED_BARRIERS or threads >> 31:
         raise Unsupported
-    code.emit("bar_sync", a=literal_bits(number, "u32"))
+    code.emit("bar_sync", a=number, b=threads if numbers[1:] else _UNCOUNTED)
 
 
 def _warp_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:

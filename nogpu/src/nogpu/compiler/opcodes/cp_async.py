@@ -10,6 +10,7 @@ from nogpu.compiler.rowcode.accesses import cp_async
 from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
 from nogpu.ptx.ir import Address, Immediate, Instruction, Negated
 
+_ALL_GROUPS = (1 << 31) - 1
 _SIZES = {"ca": (4, 8, 16), "cg": (16,)}
 
 
@@ -63,6 +64,19 @@ def _wait(code: Code, instruction: Instruction, match: re.Match) -> None:
     code.line(f"cp_async.wait_groups(g, {code.mask}, {newest.value})")
 
 
+def _commit_kernel(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    code.emit("commit_copies")
+
+
+def _wait_all_kernel(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    code.emit("wait_copies", a=-1)
+
+
+def _wait_kernel(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    (newest,) = instruction.operands
+    code.emit("wait_copies", a=min(newest.value, _ALL_GROUPS))
+
+
 ROWS: list[Row] = [
     row(
         r"cp\.async\.(?P<level>ca|cg)\.shared(?:::cta)?\.global(?:\.L2::cache_hint)?(?:\.L2::(?:64|128|256)B)?(?:\.L2::cache_hint)?",
@@ -71,9 +85,9 @@ ROWS: list[Row] = [
         takes="[] [] # .? b64?",
         kernels=_kernel,
     ),
-    called(r"cp\.async\.commit_group", "cp_async.commit_group(g, {m})", writes=0),
-    row(r"cp\.async\.wait_group", _wait, writes=0, takes="#"),
-    called(r"cp\.async\.wait_all", "cp_async.wait_copies(g, {m})", writes=0),
+    called(r"cp\.async\.commit_group", "cp_async.commit_group(g, {m})", writes=0, kernels=_commit_kernel),
+    row(r"cp\.async\.wait_group", _wait, writes=0, takes="#", kernels=_wait_kernel),
+    called(r"cp\.async\.wait_all", "cp_async.wait_copies(g, {m})", writes=0, kernels=_wait_all_kernel),
     called(
         r"cp\.async\.mbarrier\.arrive(?P<noinc>\.noinc)?(?:\.shared(?:::cta)?)?\.b64",
         "cp_async.arrive(g, {m}, {noinc:b}, {0:x}, {issuer})",

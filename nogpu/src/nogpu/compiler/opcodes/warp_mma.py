@@ -32,7 +32,7 @@ _KINDS = ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8", "s4", "u4")  # in t
 _RESULTS = ("f32", "f16", "s32")
 _MMA, _DOUBLE_MMA = (headers.packer("native/warp_mma.c", name) for name in ("WarpMma", "DoubleMma"))
 _MOST, _MOST_F64 = (4, 2, 4, 4), (8, 4, 4, 4)  # registers of A, B, C and D
-_ONE = 1 << 30  # flag of a slot with one value for all lanes
+(_ONE,) = headers.constants("native/engine.h", "ONE_VALUE")  # flag of a slot with one value for all lanes
 
 
 def _parsed(code: Assembler, instruction: Instruction, match: re.Match) -> tuple[int, list[tuple[object, ...]]]:

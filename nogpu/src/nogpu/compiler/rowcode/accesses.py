@@ -16,6 +16,7 @@ SPACES = {space: number for space, number in _PLACES.items() if space != "local"
 (_ORDERED,) = headers.constants("native/access.c", "ORDERED")
 (_MOST_ITEMS,) = headers.constants("native/access.c", "MOST_ITEMS")
 NOTHING, ROW, ONE, CONSTANT = headers.constants("native/access.c", "NOTHING", "ROW", "ONE", "CONSTANT")
+(ONE_VALUE,) = headers.constants("native/engine.h", "ONE_VALUE")
 _NAMES = (
     "add",
     "add.f32",
@@ -82,11 +83,12 @@ def atomic(
 
 
 def matrices(code: Assembler, store: bool, address: Address, registers: tuple, transposed: bool) -> None:
-    """Emits ldmatrix or stmatrix of 8x8 matrices of 16-bit elements. Raises Unsupported for values without a row."""
+    """Emits ldmatrix or stmatrix of 8x8 matrices of 16-bit elements. Raises Unsupported for constants."""
     items = [_item(code, register, "b32", store) for register in registers]
-    if any(kind not in (ROW, NOTHING) for kind, *_ in items):
+    if any(kind == CONSTANT or (kind == ONE and not store) for kind, *_ in items):
         raise Unsupported
-    slots = [place if kind == ROW else -1 for kind, _, place in items] + [-1] * (4 - len(items))
+    slots = [-1 if kind == NOTHING else place | (ONE_VALUE if kind == ONE else 0) for kind, _, place in items]
+    slots += [-1] * (4 - len(items))
     head = _place(code, "shared", store, address, 8, 2)
     code.emit_described(
         "store_matrices" if store else "load_matrices", _MATRICES.pack(*head, transposed, len(items), *slots)
