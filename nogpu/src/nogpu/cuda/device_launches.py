@@ -37,7 +37,7 @@ _PER_THREAD = "_ptsz"  # end of the names of functions for which queue 0 is the 
 
 
 class _Record(ctypes.Structure):
-    """What a call leaves. number: 1 for the grid's first launch; 0 for parameters that nobody has launched."""
+    """A call leaves one. number: 1 for the grid's first launch; 0 for parameters that nobody has launched."""
 
     _fields_ = [
         *(("kernel", ctypes.c_uint64), ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3)),

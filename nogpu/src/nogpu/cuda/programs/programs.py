@@ -136,7 +136,7 @@ def compiled(source: Path, shared: bool = False) -> Path:
         compile_ = ["-c", "-o", str(object_), str(source)]  # kept by bin/nvcc, by headers' contents too
 
         def failure(*arguments: str) -> str:
-            """What nvcc says if it fails."""
+            """Runs nvcc; returns its messages if it fails, else nothing."""
             command = [str(home / "bin" / "nvcc"), *options, *arguments]
             done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
             return (done.stderr.rstrip() or f"nvcc has returned {done.returncode}") if done.returncode else ""
