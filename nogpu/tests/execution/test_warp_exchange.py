@@ -80,7 +80,8 @@ def test_the_results_are_those_of_python(name, members, clamp, rows):
     refusals = ("does not take part", "must be the same", "diverged", "hangs")
     assert isinstance(found, list) or any(refusal in found for refusal in refusals)
     is_one = any(f"{opcode}." in text for opcode in ONE_MEMBERMASK) and members.strip() in ("%r10", "%r11")
-    assert not used or isinstance(found, str) or is_one
+    waits = (name, members) == ("a barrier", "-1 ")  # for the exit of the others
+    assert not used or isinstance(found, str) or is_one or waits
     assert rows, "kernels=False has Python execute it"
 
 

@@ -890,7 +890,7 @@ extern "C" int capture_with_added_nodes() {
     wanted.kernel.kernelParams = arguments;
     OK(cudaGraphAddNode(&node, graph, needed, nullptr, count, &wanted));
     OK(cudaStreamUpdateCaptureDependencies(queue, &node, nullptr, 1, cudaStreamSetCaptureDependencies));
-    cudaGraphNode_t none = (cudaGraphNode_t)8;
+    cudaGraphNode_t none = (cudaGraphNode_t)-8;
     CHECK(cudaStreamUpdateCaptureDependencies(queue, &none, nullptr, 1, 0) == cudaErrorInvalidValue);
     OK(cudaMemcpyAsync(host, x, sizeof host, cudaMemcpyDeviceToHost, queue));
     OK(cudaStreamEndCapture(queue, &ended));
