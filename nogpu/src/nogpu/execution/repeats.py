@@ -150,7 +150,9 @@ class Repeats:
         if known is None:
             if len(self._known) == LAUNCHES:
                 del self._known[next(iter(self._known))]
-            known = self._known[key] = _Known(launch.program, *_traits(launch.program))
+            like = next((each for each in reversed(self._known.values()) if each.program is launch.program), None)
+            traits = _traits(launch.program) if like is None else (like.may_repeat, like.notes_accesses)
+            known = self._known[key] = _Known(launch.program, *traits)
             return self._timed(known, launch, run)
         if not known.may_repeat:
             return self._timed(known, launch, run)
