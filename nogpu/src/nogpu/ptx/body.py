@@ -253,7 +253,7 @@ class BodyParser:
         declared = name in self.known or name in module.variables or name in module.functions
         if label == name and name not in self.label_scopes[0] and not declared:
             if name in module.kernels:
-                raise ValueError(f"the address of kernel {name}: kernels that launch kernels are not modelled")
+                raise ValueError(f"the address of kernel {name}, in a module that declares no function __cudaCDP2...")
             raise ValueError(f"{name!r} is not declared")
         return label
 
