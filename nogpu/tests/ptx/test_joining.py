@@ -117,11 +117,3 @@ def test_strings_are_not_renamed():
         "f$module0",
         "f$module1",
     }
-
-
-def test_kernels_that_launch_kernels_are_refused_by_name():
-    content = ".visible .entry child() { ret; } .visible .entry k() { .reg .b64 %rd<2>; mov.b64 %rd1, child; ret; }"
-    made = parse(joined([module(content), module("")]))
-    assert "the address of kernel child: in a module that declares no function __cudaCDP2" in str(
-        made.entries["k"].error
-    )
