@@ -111,6 +111,19 @@ DIVIDING(f64, SOURCE, f64, 1.0, __builtin_sqrt)
 ONE_MODIFIED(rsqrt_f32, f32, 32, (f32)(1 / __builtin_sqrt((f64)x)))
 ONE_SOURCE(rsqrt_f64, f64, 32, 1 / __builtin_sqrt(x))
 
+// approx.ftz.f64 takes and gives the upper 32 bits of a number (PTX ISA, "rcp.approx.ftz.f64").
+static inline f64 upper_half(f64 x) {
+    u64 bits;
+    if (x != x) return x;
+    memcpy(&bits, &x, sizeof bits);
+    bits &= 0xffffffff00000000;
+    if (!(bits & 0x7ff0000000000000)) bits &= 0x8000000000000000;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+ONE_SOURCE(rcp_upper_f64, f64, 32, upper_half(1 / upper_half(x)))
+ONE_SOURCE(rsqrt_upper_f64, f64, 32, upper_half(1 / __builtin_sqrt(upper_half(x))))
+
 // neg and abs change the sign's bit, of NaNs too, except that NaNs of bf16 become the canonical one. Elements of 16 or
 // 32 bits are flushed if the exponent is 0.
 #define SIGNS(NAME, U, n, EXPONENT, E)                                                               \

@@ -259,9 +259,20 @@ def extreme(name, values, groups):
     return floats.signed_by(result, *values) if groups.get("xorsign") else result
 
 
+def upper_half(values):
+    words = values.view(np.uint64) & ~np.uint64(0xFFFFFFFF)
+    tiny = words & np.uint64(0x7FF << 52) == 0
+    return np.where(np.isnan(values), values, np.where(tiny, words & np.uint64(1 << 63), words).view(f64))
+
+
 def floating(match, widths, sources):
     groups, name = match.groupdict(), match.string.partition(".")[0]
     type_name = groups["type"]
+    if match.string.endswith(".approx.ftz.f64"):
+        values = numbers(sources[0], "f64", False)
+        taken = upper_half(values)
+        result = floats.with_nan(upper_half(1 / (np.sqrt(taken) if name == "rsqrt" else taken)), values)
+        return [np.ascontiguousarray(result).view(np.uint64)]
     if name == "copysign":
         sign = UINTS[widths[0]](1 << widths[0] - 1)
         a, b = (bits(source, type_name) for source in sources)

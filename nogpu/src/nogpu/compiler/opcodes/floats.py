@@ -119,6 +119,7 @@ SINGLE_AND_DOUBLE: list[Row] = [
     *(float_row(rf"{name}\.approx" + _FTZ, "f32", count) for name, count in _APPROXIMATE.items()),
     float_row(r"div\.full" + _FTZ, "f32", 2),
     float_row(r"rsqrt\.approx", "f64", 1),
+    *(float_row(rf"{name}\.approx\.ftz", "f64", 1, kernel=f"{name}_upper") for name in ("rcp", "rsqrt")),
     *(float_row(name + _FTZ, "f32", 1) for name in _UNARY),
     *(float_row(name, "f64", 1) for name in _UNARY),
     *(extreme_row(name, _FTZ + _NAN, "f32", (3, 4)) for name in _EXTREMES),
