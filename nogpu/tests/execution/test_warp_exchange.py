@@ -30,6 +30,13 @@ INSTRUCTIONS = {
     "all agree": "vote.sync.uni.pred %p3, %p1, M; @%p3 add.u32 %r20, %r20, 5;",
     "a sum": "redux.sync.add.u32 %r20, %r1, M;",
     "a least": "redux.sync.min.s32 %r20, %r1, M;",
+    "a largest number": "redux.sync.max.f32 %r20, %r1, M;",
+    "a number closest to 0": "redux.sync.min.abs.f32 %r20, %r1, M;",
+    "a least number of two zeros and others": """selp.b32 %r20, 0x80000000, 0, %p1; @%p5 mov.u32 %r20, 0x7fc00001;
+        redux.sync.min.f32 %r20, %r20, M;""",
+    "no number beside another": """mov.u32 %r20, %r1; @%p5 mov.u32 %r20, 0xffc00001;
+        redux.sync.max.NaN.f32 %r20, %r20, M;""",
+    "no number at all": "redux.sync.max.abs.f32 %r20, 0f7fc00001, M;",
     "a leader": "elect.sync %r20|%p3, M; @%p3 add.u32 %r20, %r20, 5;",
     "who has the same": "match.any.sync.b32 %r20, %r3, M;",
     "who has the same 64 bits": "match.any.sync.b64 %r20, %rd4, M;",

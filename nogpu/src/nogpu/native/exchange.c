@@ -158,6 +158,35 @@ REDUCTION(and_u32, u32, FULL, x & y)
 REDUCTION(or_u32, u32, 0, x | y)
 REDUCTION(xor_u32, u32, 0, x ^ y)
 
+// redux.sync of f32. Numbers are ordered as integers are, -0 below +0. NONE: whether one NaN makes the result NaN; else
+// only numbers count.
+#define NUMBER_REDUCTION(NAME, BITS, BETTER, NONE)                                                                 \
+    KERNEL(redux_##NAME##_f32) {                                                                                   \
+        if (!are_members(ctx, (u32)op->x)) return to_python(ctx, op);                                              \
+        SOURCE(u32, a, 0, LANES)                                                                                   \
+        int numbers = 0, others = 0;                                                                               \
+        s32 y = 0;                                                                                                 \
+        for (u32 left = ctx->mask; left; left &= left - 1) {                                                       \
+            s32 x = (s32)(a[__builtin_ctz(left)] & (BITS));                                                        \
+            if ((x & INT32_MAX) > 0x7f800000) {                                                                    \
+                others = 1;                                                                                        \
+                continue;                                                                                          \
+            }                                                                                                      \
+            x ^= x >> 31 & INT32_MAX;                                                                              \
+            if (!numbers || x BETTER y) y = x;                                                                     \
+            numbers = 1;                                                                                           \
+        }                                                                                                          \
+        write_word(ctx, op, !numbers || (NONE && others) ? 0x7fffffff : (u32)(y ^ (y >> 31 & INT32_MAX)));         \
+        return op + 1;                                                                                             \
+    }
+#define NUMBER_REDUCTIONS(NAME, BETTER)                                                                            \
+    NUMBER_REDUCTION(NAME, FULL, BETTER, 0)                                                                        \
+    NUMBER_REDUCTION(NAME##_NaN, FULL, BETTER, 1)                                                                  \
+    NUMBER_REDUCTION(NAME##_abs, 0x7fffffff, BETTER, 0)                                                            \
+    NUMBER_REDUCTION(NAME##_abs_NaN, 0x7fffffff, BETTER, 1)
+NUMBER_REDUCTIONS(min, <)
+NUMBER_REDUCTIONS(max, >)
+
 // match.sync; x: membermask. any: the lanes that hold the same value; all and same: those of all, and whether they do.
 #define MATCH(T, BITS)                                                                                             \
     KERNEL(match_any_##BITS) {                                                                                     \

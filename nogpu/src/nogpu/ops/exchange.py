@@ -131,12 +131,12 @@ def _reduce(g: ActiveGroup, operation: str, value: Operand, type_name: str, mask
     members(g, mask, membermask, "redux.sync")
     values = row_of(value, 32)[lanes(mask)]
     if type_name == "f32":
-        numbers = values.view(np.float32)
-        numbers = np.abs(numbers) if ".abs" in operation else numbers
-        function = {"min": np.fmin, "max": np.fmax}[operation.partition(".")[0]]
-        if ".NaN" in operation and np.isnan(numbers).any():
+        words = values & (0x7FFFFFFF if ".abs" in operation else FULL)
+        numbers = words[~np.isnan(words.view(np.float32))]
+        if not len(numbers) or (".NaN" in operation and len(numbers) < len(words)):
             return 0x7FFFFFFF
-        return int(function.reduce(numbers).view(np.uint32))
+        choose = min if operation.startswith("min") else max
+        return choose(map(int, numbers), key=lambda word: ~(word & 0x7FFFFFFF) if word >> 31 else word)
     integers = [signed(int(number), 32) if type_name == "s32" else int(number) for number in values]
     return functools.reduce(_REDUCTIONS[operation], integers) & FULL
 

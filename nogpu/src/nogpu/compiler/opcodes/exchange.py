@@ -140,9 +140,9 @@ def _match_all_kernels(code: Assembler, instruction: Instruction, match: re.Matc
 
 def _reduce_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
     destination, value, membermask = instruction.operands
-    operation, type_name = match.group("op"), match.group("type")
-    signed = type_name == "s32" and operation in ("min", "max")
-    source, kernel = code.source(value, type_name), f"redux_{operation}_{'s32' if signed else 'u32'}"
+    operation, type_name = match.group("op").replace(".", "_"), match.group("type")
+    as_named = type_name == "f32" or (type_name == "s32" and operation in ("min", "max"))
+    source, kernel = code.source(value, type_name), f"redux_{operation}_{type_name if as_named else 'u32'}"
     _by_members(code, membermask, lambda x: code.shared_result(kernel, destination, source, x=x))
 
 
@@ -195,6 +195,7 @@ ROWS: list[Row] = [
         r"redux\.sync\.(?P<op>(?:min|max)(?:\.abs)?(?:\.NaN)?)\.(?P<type>f32)",
         "exchange.reduce(g, {m}, {op}, {1:v}, {type}, {2:v})",
         kind=_one_membermask,
+        kernels=_reduce_kernels,
         takes="{type} {type} b32",
     ),
     row(r"activemask\.b32", kind=always_uniform, kernels=_active_kernels, takes="b32"),
