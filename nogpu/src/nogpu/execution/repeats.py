@@ -112,9 +112,9 @@ class _Known:
     pause: int = 0
     """Launches that run before memory is copied again."""
     reached: dict[_Place, int] = field(default_factory=dict)
-    """What it has accessed when it ran last -> `Allocation.writes` before that."""
+    """Places that it accessed when it ran last -> `Allocation.writes` before that."""
     kept: list[_Bytes] | None = None
-    """What it has found in memory and stored, if that is known."""
+    """Bytes that it found in memory and stored, if they are known."""
     counters: list[LaunchCounters] = field(default_factory=list)
     """Its counters, if that is known."""
 
@@ -197,7 +197,7 @@ class Repeats:
         found = self._allocations(known.reached)
         if found is None:
             return None
-        # What nothing has written to since the launch has run is not copied, nor that which it only reads.
+        # Memory that nothing has written to since the launch has run is not copied, nor that which it only reads.
         steady = [each.is_guarded and each.writes == writes for each, writes in zip(found, known.reached.values())]
         size = sum(place.nbytes for place, is_steady in zip(known.reached, steady) if not is_steady)
         if size > min(BYTES, max(0.0, self._seconds * BYTES_PER_SECOND)):
