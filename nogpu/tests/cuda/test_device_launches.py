@@ -52,6 +52,15 @@ def test_a_kernel_launches_another(schedule):
     assert launch(schedule=schedule) == [9, 9, 9, 0, 0, 0, 0, 0]
 
 
+def test_the_name_of_a_file_may_be_that_of_a_kernel():
+    """A module that declares the device runtime's functions needs no kernels, either."""
+    text = HEAD + PARENT.format(kernel="child", ctas=1, function=LAUNCH).replace("ld.param", ".loc 1 7 0\nld.param", 1)
+    parsed = nogpu.load_ptx(text + '.file 1 "/home/me/child.cu"\n').parsed
+    sources = [each.source for each in parsed.entries["parent"].instructions]
+    assert any("/home/me/child.cu:7" in str(source) for source in sources)
+    assert not list(nogpu.load_ptx(HEAD.partition(".visible")[0]))
+
+
 @pytest.mark.parametrize(
     "options, reason",
     [

@@ -83,7 +83,7 @@ def product(a, b):
     return a.astype(np.float64) @ b.astype(np.float64).T
 
 
-# Of each of the instructions the first work is Python's, and the next that begins with a plan.
+# Python does the first work of each instruction; the next begins with a plan.
 FEW = 3
 
 

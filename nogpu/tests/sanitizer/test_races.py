@@ -39,7 +39,7 @@ LOADS: {wait} ld.shared.b32 %r5, [%r10+132];
 DONE:
 """
 STORE = "st.shared.b32 [%r2], %tid;"
-# Of each warp the lower half exits, while the upper waits to store where the lower stores last.
+# The lower half of each warp exits, while the upper waits to store where the lower stores last.
 LEFT = f"""{STORE} {WARP} and.b32 %r3, %tid, 16; setp.eq.u32 %p4, %r3, 0; @%p4 bra LEAVES;
     {WARP} st.shared.b32 [%r2+-64], 5; ret;
 LEAVES: {{last}} ret;"""

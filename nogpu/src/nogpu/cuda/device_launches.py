@@ -31,7 +31,7 @@ _UNKNOWN = (1 << 32) - 1  # in place of an attribute's value
 _COPY, _FILL = 1, 2  # in place of a kernel's address
 _KERNEL, _RECORDS, _STATE = "nogpu_kernel_", "nogpu_launches", "nogpu_launch_state"
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)")
-_DECLARED = re.compile(r"\.extern\s+\.func\s+(?:\([^()]*\)\s*)?__cudaCDP2(\w+)")
+_DECLARED = re.compile(r"\.extern\s+\.func\s+(?:\([^()]*\)\s*)?__cudaCDP2")
 _RUNTIME = Path(__file__).with_name("device_runtime.ptx")
 _PER_THREAD = "_ptsz"  # end of the names of functions for which queue 0 is the thread's own
 
@@ -127,13 +127,14 @@ def with_launches(text: str) -> str:
     taken: dict[str, None] = {}
 
     def replaced(match: re.Match) -> str:
-        if match[1]:
+        if match[1] or not match[2]:
             return match[0]
         taken[match[2]] = None
         return _KERNEL + match[2]
 
     kernels = "|".join(re.escape(name) for name in dict.fromkeys(_ENTRY.findall(text)))
-    text = re.sub(rf"(\.entry\s+)?(?<![\w$.%])({kernels})(?![\w$])", replaced, text)
+    if kernels:
+        text = re.sub(rf'"[^"\n]*"|(\.entry\s+)?(?<![\w$.%])({kernels})(?![\w$])', replaced, text)
     variables = "".join(f".global .u64 {_KERNEL}{name}; " for name in taken)  # they stand ahead of their uses
     start = declaration.start()
     return text[:start] + variables + text[start:] + _functions(limit, of_process())
