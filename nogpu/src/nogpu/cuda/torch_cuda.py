@@ -54,6 +54,61 @@ class Generator(torch._C.Generator):
         return self._device
 
 
+class DefaultGenerator(Generator):
+    """The device's default generator: torch's own, whose states are a seed and an offset here, as those of a GPU are.
+
+    A state that no draw has led to, which the program made, seeds torch's generator with both.
+    """
+
+    _states: dict[tuple[int, ...], torch.Tensor]  # (seed, offset) -> state of torch's generator
+    _now: tuple[int, ...]
+    _seed: int | None  # of torch's generator when _now was its state
+
+    def __new__(cls) -> DefaultGenerator:
+        self = super().__new__(cls, "cuda")
+        self._states, self._now, self._seed = {}, (0, 0), None  # type: ignore[attr-defined]
+        return self  # type: ignore[return-value]  # Generator.__new__ makes one of cls
+
+    def get_state(self) -> torch.Tensor:
+        """uint8 (16,): the seed and the offset as int64; the offset grows by 4 if something was drawn since."""
+        state, seed = torch.default_generator.get_state(), torch.default_generator.initial_seed()
+        if seed != self._seed:
+            self._now = ((seed + (1 << 63)) % (1 << 64) - (1 << 63), 0)
+        elif not torch.equal(self._states[self._now], state):
+            self._now = (self._now[0], self._now[1] + 4)
+        self._states[self._now], self._seed = state, seed
+        return torch.tensor(self._now, dtype=torch.int64).view(torch.uint8)
+
+    def set_state(self, new_state: torch.Tensor) -> DefaultGenerator:
+        """Take a state of the form of get_state's. Raises RuntimeError for another size."""
+        if new_state.nbytes != 16:
+            raise RuntimeError(f"a CUDA generator's state has 16 bytes, a seed and an offset; got {new_state.nbytes}")
+        self._now = tuple(new_state.view(torch.int64).tolist())
+        if self._now not in self._states:
+            torch.default_generator.manual_seed(hash(self._now))
+            self._states[self._now] = torch.default_generator.get_state()
+        torch.default_generator.set_state(self._states[self._now])
+        self._seed = torch.default_generator.initial_seed()
+        return self
+
+    def manual_seed(self, seed: int) -> DefaultGenerator:
+        """Seed torch's generator."""
+        torch.default_generator.manual_seed(seed)
+        return self
+
+    def seed(self) -> int:
+        """A new seed of torch's generator, which takes it."""
+        return torch.default_generator.seed()
+
+    def initial_seed(self) -> int:
+        """The seed of the state."""
+        self.get_state()
+        return self._now[0] % (1 << 64)
+
+
+GENERATOR = DefaultGenerator()
+
+
 @contextlib.contextmanager
 def _nothing(*args: Any, **kwargs: Any) -> Iterator[None]:
     yield
@@ -175,10 +230,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "seed": _seed_all,
     "seed_all": _seed_all,
     "initial_seed": torch.initial_seed,
-    "get_rng_state": lambda device="cuda": torch.get_rng_state(),
-    "get_rng_state_all": lambda: [torch.get_rng_state()],
-    "set_rng_state": lambda state, device="cuda": torch.set_rng_state(state),
-    "set_rng_state_all": lambda states: torch.set_rng_state(states[0]),
+    "get_rng_state": lambda device="cuda": GENERATOR.get_state(),
+    "get_rng_state_all": lambda: [GENERATOR.get_state()],
+    "set_rng_state": lambda new_state, device="cuda": GENERATOR.set_state(new_state) and None,
+    "set_rng_state_all": lambda new_states: GENERATOR.set_state(new_states[0]) and None,
 }
 
 NVTX: dict[str, Callable[..., Any]] = {
@@ -192,8 +247,9 @@ NVTX: dict[str, Callable[..., Any]] = {
 
 PROFILER: dict[str, Callable[..., Any]] = {"start": lambda: None, "stop": lambda: None}
 
-PATCHES = (
+PATCHES: tuple[tuple[Any, dict[str, Any]], ...] = (
     (torch.cuda, FUNCTIONS),
+    (torch.cuda, {"default_generators": (GENERATOR,)}),
     (torch.cuda.nvtx, NVTX),
     (torch.cuda.profiler, PROFILER),
     (torch, {"Generator": Generator}),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch._subclasses import FakeTensor, FakeTensorMode
+from torch._subclasses import FakeTensor, FakeTensorMode, fake_tensor
 from torch._subclasses.fake_tensor import FakeTensorConverter
 from torch.overrides import TorchFunctionMode
 
@@ -66,3 +66,5 @@ def install(mode: TorchFunctionMode) -> None:
     converter.from_real_tensor = from_real_tensor  # type: ignore[method-assign]  # a patch is the purpose
     # torch's own support of a torch without CUDA, which torch.cuda.is_available would switch off
     fakes.avoid_device_init = property(lambda mode: _guard_is_set())  # type: ignore[method-assign,assignment]
+    # A torch for CUDA would make a tensor on the GPU here.
+    fake_tensor.init_gpu_context = lambda device: None

@@ -209,6 +209,30 @@ def check_random_numbers_repeat():
     assert torch.equal(first, torch.randn(3, device="cuda", generator=generator.manual_seed(7)))
 
 
+def check_the_default_generator():
+    """Its state is a seed and an offset, as FlagGems reads and moves it; a state taken brings the draws back."""
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    torch.manual_seed(11)
+    state = generator.get_state()
+    assert state.view(torch.int64).tolist() == [11, 0] and torch.equal(state, torch.cuda.get_rng_state())
+    first = torch.rand(4, device="cuda", generator=generator)
+    assert generator.get_state().view(torch.int64).tolist() == [11, 4] and generator.initial_seed() == 11
+    generator.set_state(state)
+    assert torch.equal(first, torch.rand(4, device="cuda")) and not torch.equal(first, torch.rand(4, device="cuda"))
+    moved = state.clone()
+    moved.view(torch.int64)[1] += 100
+    drawn = []
+    for _ in range(2):
+        torch.cuda.set_rng_state(moved)
+        assert torch.equal(generator.get_state(), moved) and generator.initial_seed() == 11
+        drawn.append(torch.rand(4, device="cuda"))
+    assert torch.equal(*drawn) and not torch.equal(drawn[0], first)
+    generator.manual_seed(-1)
+    assert generator.get_state().view(torch.int64).tolist() == [-1, 0]
+    host = torch.get_rng_state()
+    raises(RuntimeError, "16 bytes, a seed and an offset; got 5056", torch.cuda.set_rng_state, host)
+
+
 def check_default_device():
     with torch.device("cuda"):
         assert torch.zeros(2).is_cuda and torch.tensor(1).is_cuda and not torch.zeros(2, device="cpu").is_cuda

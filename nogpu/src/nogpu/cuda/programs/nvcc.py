@@ -88,8 +88,11 @@ def rewritten(arguments: list[str]) -> list[str]:
         raise Usage(missing)
     target = architecture(architectures)
     # nvcc calls the device linker only beside a runtime: without machine code it names what the runtime has to link.
-    runtime = "shared" if _may_be_relocatable(kept) else "none"
-    kept += ["-gencode", f"arch=compute_{target},code=compute_{target}", "-cudart", runtime]
+    relocatable = _may_be_relocatable(kept)
+    # The device linker of 13.0 refuses the names of PTX alone ("specified arch exceeds buffer length").
+    also = f",sm_{target}" if relocatable and "release 13.0" in toolkit.version() else ""
+    kept += ["-gencode", f"arch=compute_{target},code=[compute_{target}{also}]"]
+    kept += ["-cudart", "shared" if relocatable else "none"]
     # torch for CUDA pins the runtime's headers, to a version before the compiler's; they fit.
     kept += ["--compress-mode=none", "-DCCCL_DISABLE_CTK_COMPATIBILITY_CHECK"]
     if not any(a in _NO_PROGRAM for a in arguments):
