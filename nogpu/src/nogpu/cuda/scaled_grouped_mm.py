@@ -1,4 +1,4 @@
-"""torch._scaled_grouped_mm, with block or row scales, which torch offers on CUDA devices only.
+"""torch._scaled_grouped_mm, with block or row scales, and torch._scaled_mm_v2, which torch offers on CUDA devices only.
 
 The groups of a 2-D operand lie behind each other along one dimension, and `offs` says where each ends: rows of `a`
 beside a 3-D `b`, columns of `b` beside a 3-D `a`, the K dimension of both if both are 2-D.
@@ -137,3 +137,30 @@ def scaled_grouped_mm_v2(
     The recipes are not read: the scales' dtypes say the same.
     """
     return _grouped(a, b, scale_a, scale_b, offs, bias, out_dtype)
+
+
+def scaled_mm_v2(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    scale_a: Sequence[torch.Tensor],
+    recipe_a: Sequence[int],
+    swizzle_a: Sequence[int],
+    scale_b: Sequence[torch.Tensor],
+    recipe_b: Sequence[int],
+    swizzle_b: Sequence[int],
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    *rest: Any,
+    **kwargs: Any,
+) -> torch.Tensor:
+    """The function behind torch.nn.functional.scaled_mm: (M, K) by (K, N), rounded once.
+
+    Block scales are atoms (scaled_mm.unblock), alone or ahead of a float32 scale of the whole operand. Other scales
+    go to torch. Raises RuntimeError for operands that do not fit.
+    """
+    if {scale_a[0].dtype, scale_b[0].dtype}.isdisjoint(BLOCKS):
+        lists = scale_a, recipe_a, swizzle_a, scale_b, recipe_b, swizzle_b
+        return torch._scaled_mm_v2(a, b, *lists, bias, out_dtype, *rest, **kwargs)
+    scaled_mm.check_operands(a, b, scale_a[0], scale_b[0])
+    [left], [right] = _values([a], scale_a, False), _values([b.t()], scale_b, False)
+    return scaled_mm.product(left, right, bias, out_dtype)

@@ -49,6 +49,24 @@ def round_once(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.where(inexact, toward_zero | 1, bits).view(torch.float32).to(dtype)
 
 
+def check_operands(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> None:
+    """Raises RuntimeError, as torch does, unless (M, K) and (K, N) with block scales fit each other."""
+    if scale_b.dtype != scale_a.dtype or (b.dtype == torch.float4_e2m1fn_x2) != (a.dtype == torch.float4_e2m1fn_x2):
+        raise RuntimeError(f"Invalid scaling configuration: {a.dtype} by {scale_a.dtype}, {b.dtype} by {scale_b.dtype}")
+    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
+        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({tuple(a.shape)} and {tuple(b.shape)})")
+    if a.stride(1) != 1 or b.stride(0) != 1:
+        raise RuntimeError("mat1 must be row-major and mat2 column-major")
+
+
+def product(
+    left: torch.Tensor, right: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype | None
+) -> torch.Tensor:
+    """(M, N) of float64 (M, K) and (N, K), with a bias (N,), rounded once to `dtype`, bfloat16 by default."""
+    result = left @ right.t()
+    return round_once(result if bias is None else result + bias.double(), dtype or torch.bfloat16)
+
+
 def scaled_mm(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -69,18 +87,10 @@ def scaled_mm(
         block = 32
     else:
         return torch._scaled_mm(a, b, scale_a, scale_b, bias, scale_result, out_dtype, **kwargs)
-    if scale_b.dtype != scale_a.dtype or (b.dtype == torch.float4_e2m1fn_x2) != (a.dtype == torch.float4_e2m1fn_x2):
-        raise RuntimeError(f"Invalid scaling configuration: {a.dtype} by {scale_a.dtype}, {b.dtype} by {scale_b.dtype}")
-    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
-        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({tuple(a.shape)} and {tuple(b.shape)})")
-    if a.stride(1) != 1 or b.stride(0) != 1:
-        raise RuntimeError("mat1 must be row-major and mat2 column-major")
+    check_operands(a, b, scale_a, scale_b)
     products = []
     for operand, scales in ((a, scale_a), (b.t(), scale_b)):
         values = values_of(operand)
         factors = unblock(scales, values.shape[0], -(-values.shape[1] // block))
         products.append(values * factors.repeat_interleave(block, dim=1)[:, : values.shape[1]])
-    result = products[0] @ products[1].t()
-    if bias is not None:
-        result = result + bias.double()
-    return round_once(result, out_dtype or torch.bfloat16)
+    return product(*products, bias, out_dtype)

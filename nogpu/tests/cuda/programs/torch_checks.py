@@ -344,6 +344,13 @@ def check_scaled_mm():
         result = torch._scaled_mm(a, b.t(), scale_a, scale_b, out_dtype=torch.float16)
         assert result.is_cuda and result.dtype == torch.float16
         assert np.array_equal(result.cpu().numpy(), (values[0] @ values[1].T).astype(np.float16))
+        recipe = getattr(torch.nn.functional.ScalingType, f"BlockWise1x{block}")
+        whole, swizzle = torch.nn.functional.ScalingType.TensorWise, torch.nn.functional.SwizzleType.SWIZZLE_32_4_4
+        bias = torch.arange(n, dtype=torch.float16, device="cuda")
+        arguments = (a, b.t(), scale_a, recipe, [scale_b, torch.tensor([4.0], device="cuda")], [recipe, whole])
+        result = torch.nn.functional.scaled_mm(*arguments, swizzle, [swizzle], bias, torch.float32)
+        assert np.array_equal(result.cpu().numpy(), values[0] @ values[1].T * 4 + np.arange(n))
+    raises(RuntimeError, "block scales", torch.nn.functional.scaled_mm, a, b.t(), scale_a[:-1], *arguments[3:], swizzle)
     raises(RuntimeError, "block scales", torch._scaled_mm, a, b.t(), scale_a[:-1], scale_b)
     raises(RuntimeError, "column-major", torch._scaled_mm, a, b.t().contiguous(), scale_a, scale_b)
 
