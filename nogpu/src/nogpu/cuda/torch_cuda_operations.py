@@ -1,4 +1,5 @@
-"""Operations of torch that have kernels for CUDA only: products whose result has a wider type than the operands.
+"""Operations of torch that have kernels for CUDA only, products whose result has a wider type than the operands, and
+sums of half precision, which are rounded once there.
 
 They are registered with torch's dispatcher for the CPU, where it takes tensors of the device to be, so that calls by
 torch.mm, by torch.ops and by C++ code reach them. Host tensors are refused, as torch refuses them.
@@ -6,6 +7,7 @@ torch.mm, by torch.ops and by C++ code reach them. Host tensors are refused, as 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -53,6 +55,17 @@ def baddbmm(
     return torch.baddbmm(*_wide("baddbmm", out_dtype, self, batch1, batch2), beta=beta, alpha=alpha).to(out_dtype)
 
 
+def sum_once(
+    self: Tensor, dim: list[int] | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """torch.sum over `dim`. Half precision is rounded once: torch's CPU kernel rounds the sums of its threads, too."""
+    exact = self.dtype if self.is_floating_point() or self.is_complex() else torch.int64
+    result = dtype or exact
+    wide = torch.float32 if result in _NARROW else result
+    sums = torch.empty(0, dtype=wide, device=self.device)
+    return torch.ops.aten.sum.IntList_out(self, dim, keepdim, dtype=wide, out=sums).to(result)
+
+
 def _into(operation: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The operation with its result in the argument `out`."""
 
@@ -67,7 +80,7 @@ _libraries: list[torch.library.Library] = []  # a registration ends with its lib
 
 
 def install() -> None:
-    """Register the operations that this torch has, and has no kernel of for the CPU."""
+    """Register the operations that this torch has, and has no kernel of for the CPU, and the sum."""
     library = torch.library.Library("aten", "IMPL")
     _libraries.append(library)
     has_schema, has_kernel = torch._C._dispatch_has_kernel, torch._C._dispatch_has_computed_kernel_for_dispatch_key
@@ -76,3 +89,6 @@ def install() -> None:
             name = f"aten::{operation.__name__}.{overload}"
             if has_schema(name) and not has_kernel(name, "CPU"):
                 library.impl(name, function, "CPU")
+    with warnings.catch_warnings():  # torch has a kernel, which this one calls by another name
+        warnings.simplefilter("ignore")
+        library.impl("aten::sum.dim_IntList", sum_once, "CPU")

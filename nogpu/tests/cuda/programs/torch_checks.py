@@ -325,6 +325,22 @@ def blocked_scales(scales):
     return torch.tensor(flat)
 
 
+def check_sums_are_rounded_once():
+    """On a GPU threads add in float32; gradients of what is broadcast are sums, too."""
+    generator, threads = torch.Generator().manual_seed(0), torch.get_num_threads()
+    torch.set_num_threads(2)
+    for dtype in (torch.bfloat16, torch.float16):
+        for _ in range(8):
+            host = torch.randn(64, 1024, generator=generator).to(dtype)
+            expected, x = host.double().sum().to(dtype), host.cuda()
+            bias = torch.zeros((), dtype=dtype, device="cuda", requires_grad=True)
+            (x + bias).backward(x)
+            assert x.sum().item() == x.sum((0, 1)).item() == bias.grad.item() == expected.item()
+    assert x.sum(dtype=torch.float64).dtype == torch.float64 and (x > 0).sum().dtype == torch.int64
+    assert x.sum(0, keepdim=True).shape == (1, 1024) and x.int().sum(-1).dtype == torch.int64
+    torch.set_num_threads(threads)
+
+
 def check_scaled_mm():
     generator = np.random.default_rng(1)
     for scale_type, block, (m, n, k) in (
