@@ -308,7 +308,9 @@ class Cluster:
     def peer(self, rank: int) -> Cta:
         """CTA that a shared memory address names. Raises Fault if it has exited."""
         if rank >= self.size:
-            raise Fault(f"shared address names CTA rank {rank} of a cluster of {self.size}")
+            raise Fault(
+                f"shared address names CTA rank {rank} of a cluster of {self.size}, so that it is not in shared memory"
+            )
         found = self.ctas[rank]
         found.alive("a shared memory access")
         return found
