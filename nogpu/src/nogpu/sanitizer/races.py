@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from nogpu.execution.replay import Hold, Step
+from nogpu.hardware.async_operations import AsyncOperation
 from nogpu.hardware.barriers import label
 from nogpu.sanitizer.cluster_state import opcode
 from nogpu.sanitizer.conflicts import Access
@@ -18,7 +19,6 @@ from nogpu.sanitizer.traces import Trace
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nogpu.hardware.async_operations import AsyncOperation
     from nogpu.hardware.cluster import Cluster
     from nogpu.hardware.memory import GlobalMemory
     from nogpu.hardware.warp import Issuer, Warp
@@ -81,6 +81,7 @@ class Races(Sanitizer):
         super().__init__(kept_reads=None)
         self._reporter: _Collector = _Collector()
         self._trace = Trace()
+        self._actor: Warp | AsyncOperation | None = None  # of the present step
         self.queues = None  # Only one launch is explored.
 
     @contextmanager
@@ -95,10 +96,18 @@ class Races(Sanitizer):
     def begins(self, step: object, actor: Warp | AsyncOperation) -> None:
         """Sets the step of the events that follow (`GridObserver.begins`)."""
         assert isinstance(step, Step)
-        if self._accesses is not None:
-            self._accesses.settle()
-        Access.now = step
+        self._settle()
+        Access.now, self._actor = step, actor
         self._trace.begins(step, actor)
+
+    def _settle(self) -> None:
+        """Checks what compiled code has noted in the step that is over: accesses of the warp that has run."""
+        actor = self._actor
+        if self._accesses is None or actor is None or isinstance(actor, AsyncOperation):
+            return
+        state = self._accesses.states.get(actor.cta.cluster)
+        if state is not None:
+            state.warps[actor].settle()
 
     def repeats(self, step: object) -> None:
         """Takes back the turns of a warp that polls again (`GridObserver.repeats`)."""
