@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from nogpu.execution.replay import Hold
 from nogpu.sanitizer.turns import TESTS, WRITES, Phase, Turn
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 WORD, ARRIVAL = 1, 2
 """Kinds of pairs."""
 LONGEST = 20_000  # pairs of a run that are looked at
+FEW = 16  # limit below which a set's turns are found faster one by one
 
 
 class Turns(NamedTuple):
@@ -183,7 +186,11 @@ class Order:
         self._hashes.append(hash((facts, frozenset(turn.tests), past)))
 
     def _direct(self, turn: Turn) -> int:
-        return sum({1 << before.index for before in turn.after if before.index >= 0})
+        found = 0
+        for before in turn.after:
+            if before.index >= 0:
+                found |= 1 << before.index
+        return found
 
     def _under(self, below: int, on: int) -> int:
         """Union of the set `below` with the turns below those of `on`."""
@@ -242,6 +249,11 @@ class Order:
 
 
 def _bits(mask: int) -> Iterable[int]:
+    """Numbers of the bits that are set, in order."""
+    if mask.bit_count() > FEW:
+        bits = np.frombuffer(mask.to_bytes(mask.bit_length() // 8 + 1, "little"), np.uint8)
+        yield from np.flatnonzero(np.unpackbits(bits, bitorder="little")).tolist()
+        return
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1
