@@ -254,3 +254,26 @@ def test_a_search_that_takes_words_for_independent_is_noticed(monkeypatch):
     monkeypatch.setattr(traces.Trace, "_word", lambda *arguments: None)
     words = {orders.outcome(orders.case(0, index))[0] for index in range(12)}
     assert orders.DIFFERS in words
+
+
+FLAG = "st.{}.cta.shared.b32 [%r10+4], 1;", "L: ld.{}.cta.shared.b32 %r6, [%r10+4]; setp.eq.u32 %p3, %r6, 0; @%p3 bra L;"
+SENDS, RECEIVES = WRITE + FLAG[0], FLAG[1] + READ
+LOAD = "ld.shared.b32 %r6, [%r10+{}]; setp.eq.u32 %p3, %r6, 0; @%p3 bra END;"
+# Each with what breaks the rule, and its right twin.
+RULES = {
+    "order": [
+        by_warp(SENDS.format(how), RECEIVES.format(then))
+        for how, then in (("relaxed", "relaxed"), ("release", "acquire"))
+    ],
+    "uninitialised": [by_warp(LOAD.format(offset), "") for offset in (1024, 16)],
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rules_that_no_order_shows(rule):
+    """A search under the sanitizer reports them, one without it does not; a kept rule is silent."""
+    broken, right = RULES[rule]
+    assert verdict(broken).word == "clean"
+    with pytest.raises(EmulatorError, match=f"{RACE} {rule}"):
+        verdict(broken, sanitized=True)
+    assert verdict(right, sanitized=True).word == "clean"
