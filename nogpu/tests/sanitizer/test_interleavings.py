@@ -256,8 +256,8 @@ def test_a_search_that_takes_words_for_independent_is_noticed(monkeypatch):
     assert orders.DIFFERS in words
 
 
-FLAG = "st.{}.cta.shared.b32 [%r10+4], 1;", "L: ld.{}.cta.shared.b32 %r6, [%r10+4]; setp.eq.u32 %p3, %r6, 0; @%p3 bra L;"
-SENDS, RECEIVES = WRITE + FLAG[0], FLAG[1] + READ
+SENDS = WRITE + "st.{}.cta.shared.b32 [%r10+4], 1;"
+RECEIVES = "L: ld.{}.cta.shared.b32 %r6, [%r10+4]; setp.eq.u32 %p3, %r6, 0; @%p3 bra L;" + READ
 LOAD = "ld.shared.b32 %r6, [%r10+{}]; setp.eq.u32 %p3, %r6, 0; @%p3 bra END;"
 # Each with what breaks the rule, and its right twin.
 RULES = {
@@ -274,6 +274,6 @@ def test_rules_that_no_order_shows(rule):
     """A search under the sanitizer reports them, one without it does not; a kept rule is silent."""
     broken, right = RULES[rule]
     assert verdict(broken).word == "clean"
-    with pytest.raises(EmulatorError, match=f"{RACE} {rule}"):
+    with pytest.raises(EmulatorError, match=rf"(?s){RACE} {rule}:.*found in run 1 of"):
         verdict(broken, sanitized=True)
     assert verdict(right, sanitized=True).word == "clean"
