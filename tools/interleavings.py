@@ -137,9 +137,11 @@ def explored(
 
     recorded = record()
     began = _cpu_seconds()
-    if not recorded.expected:
+    text = ptx or recorded.ptx
+    # The recorded text alone is run under "late" behind the search, as `settle` would run it.
+    if not recorded.expected and (seeds or text != recorded.ptx):
         tape.settle(recorded)
-    found = earlier or _searched(recorded, runs, ptx or recorded.ptx)
+    found = earlier or _searched(recorded, runs, text)
     for seed in range(found.random + 1, seeds + 1):
         if found.verdict == FAILS:
             break

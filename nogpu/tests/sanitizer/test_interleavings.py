@@ -254,3 +254,26 @@ def test_a_search_that_takes_words_for_independent_is_noticed(monkeypatch):
     monkeypatch.setattr(traces.Trace, "_word", lambda *arguments: None)
     words = {orders.outcome(orders.case(0, index))[0] for index in range(12)}
     assert orders.DIFFERS in words
+
+
+SENDS = WRITE + "st.{}.cta.shared.b32 [%r10+4], 1;"
+RECEIVES = "L: ld.{}.cta.shared.b32 %r6, [%r10+4]; setp.eq.u32 %p3, %r6, 0; @%p3 bra L;" + READ
+LOAD = "ld.shared.b32 %r6, [%r10+{}]; setp.eq.u32 %p3, %r6, 0; @%p3 bra END;"
+# Each with what breaks the rule, and its right twin.
+RULES = {
+    "order": [
+        by_warp(SENDS.format(how), RECEIVES.format(then))
+        for how, then in (("relaxed", "relaxed"), ("release", "acquire"))
+    ],
+    "uninitialised": [by_warp(LOAD.format(offset), "") for offset in (1024, 16)],
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rules_that_no_order_shows(rule):
+    """A search under the sanitizer reports them, one without it does not; a kept rule is silent."""
+    broken, right = RULES[rule]
+    assert verdict(broken).word == "clean"
+    with pytest.raises(EmulatorError, match=rf"(?s){RACE} {rule}:.*found in run 1 of"):
+        verdict(broken, sanitized=True)
+    assert verdict(right, sanitized=True).word == "clean"

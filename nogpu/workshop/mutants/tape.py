@@ -16,6 +16,7 @@ from nogpu.cuda.modules import Kernel
 from nogpu.errors import LENIENT
 from nogpu.execution import device as devices
 from nogpu.execution.device import Device
+from nogpu.execution.replay import UNHELD
 from nogpu.hardware.allocations import Allocation
 from nogpu.hardware.properties import LaunchConfig
 from nogpu.ptx.module import parse
@@ -92,10 +93,12 @@ def _settings(
     device: Device, schedule: str, tape: Tape, sanitize: bool, limit: int | None, explorer: Explorer | None
 ) -> Iterator[None]:
     """Within the context, launches run in this process under a schedule."""
+    # An explorer follows each order of a launch by sanitizers of its own: the run behind the search is one of these.
+    followed = (schedule,) if explorer is None else (UNHELD,)
     changed: dict[str, Any] = {
         "schedules": (schedule,),
         "workers": 1,
-        "sanitizer": Sanitizer(tape.allowed) if sanitize else None,
+        "sanitizer": Sanitizer(tape.allowed, followed) if sanitize else None,
         "explorer": explorer,
         "max_instructions": limit or device.max_instructions,
         "properties": with_sms(device, tape.sms),

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from nogpu.hardware.grid import Grid
     from nogpu.hardware.warp import ActiveGroup, Warp
 
+UNHELD = "replay:-"
+"""The schedule without holds."""
 IN_A_ROW = 64  # steps of a warp, after which others take turns: it may poll
 _POLLS = re.compile(r"(?:atom|mbarrier\.t(?:est|ry)_wait|ld\.(?:\S*\.)?(?:volatile|relaxed|acquire|mmio))\.")
 _STEP = re.compile(r"((?:g\d+)?c\d+w\d+)(?:\.(\d+)|((?:j\d+)+))")
@@ -102,6 +104,7 @@ class ReplayMachine(Machine):
             self._holds.setdefault(hold.step, []).append(hold.behind)
         self._steps: dict[str, int] = {}  # number of each agent's steps that are over
         self._names: dict[AsyncOperation, Step] = {}
+        self._of_warps: dict[Warp, str] = {}  # names
         self._polls: dict[tuple[Warp, int], _Poll] = {}  # by warp, and index of the instruction
         self._effects: dict[Warp, int] = {}
         self._arrived: set[ActiveGroup] = set()  # groups that wait at a barrier, and whose step is over
@@ -112,6 +115,8 @@ class ReplayMachine(Machine):
 
     def next_warp(self, grid: Grid | None) -> int | None:
         """Index of the first warp that is not held (`Machine.next_warp`)."""
+        if not self._holds:
+            return super().next_warp(grid)
         for index, warp in enumerate(self.ready):
             if (grid is None or warp.cta.grid is grid) and not self._is_held(self._next(warp)):
                 return index
@@ -204,22 +209,29 @@ class ReplayMachine(Machine):
             self._polls[warp, group.pc] = _Poll(state, step.number, effects)
 
     def _next(self, warp: Warp) -> Step:
-        name = _name_of(warp)
+        name = self._name_of(warp)
         return Step(name, self._steps.get(name, 0))
+
+    def _name_of(self, warp: Warp) -> str:
+        name = self._of_warps.get(warp)
+        if name is None:
+            name = self._of_warps[warp] = _name_of(warp)
+        return name
 
     def _name(self, issuer: Step | None = None) -> None:
         """Names the operations that have been issued since the last time, by an operation or (None) by warps."""
         issued = self.queues.issued
         assert issued is not None  # set by __init__
         for async_op in issued:
-            prefix = f"{_name_of(async_op.warp) if issuer is None else issuer.agent}j"
+            prefix = f"{self._name_of(async_op.warp) if issuer is None else issuer.agent}j"
             number = self._steps.get(prefix, 0)
             self._steps[prefix] = number + 1
             self._names[async_op] = Step(f"{prefix}{number}")
         issued.clear()
 
     def _is_held(self, step: Step) -> bool:
-        return any(self._steps.get(behind.agent, 0) <= behind.number for behind in self._holds.get(step, ()))
+        holds = self._holds.get(step)
+        return holds is not None and any(self._steps.get(each.agent, 0) <= each.number for each in holds)
 
     def _drop_operation(self) -> bool:
         """Drops the first hold of an asynchronous operation. Returns False if there is none."""

@@ -101,6 +101,8 @@ class Trial:
 
     def _try(self, schedule: str, report: Report) -> tuple[EmulatorError | None, list[Journal], Any]:
         follower = self._explorer.follower()
+        for launch in self._chain:
+            follower.read(launch.program.entry)
         try:
             ended = self._execute(schedule, follower)
         except EmulatorError as error:

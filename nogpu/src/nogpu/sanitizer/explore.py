@@ -120,13 +120,14 @@ class Explorer:
     def __init__(self, limit: int, allowed: tuple[str, ...] = ()) -> None:
         """limit: runs of a launch. allowed: as in `observer.Sanitizer`."""
         self._limit, self._allowed = limit, allowed
+        self._checks = False  # True if the sanitizer follows the launch that is searched
         self.verdicts: list[Verdict] = []
         self.runs = 0
         """Number of runs of all launches. It includes those that fail and those that reduce a failure's holds."""
 
     def follower(self) -> Races:
         """Collector of one run."""
-        return Races()
+        return Races(self._allowed, self._checks)
 
     def sanitizer(self) -> observer.Sanitizer:
         """Sanitizer of one run."""
@@ -157,6 +158,7 @@ class Explorer:
         queue, plans, runs, turns, missed = _Queue(), [_Plan({})], 0, 0, 0
         seen: set[frozenset[int]] = set()
         left: set[str] = set()
+        self._checks = trial.is_sanitized
         racing: tuple[int, str] | None = None  # the first run with unordered accesses to bytes, and its schedule
         while plans:
             for plan, tried in zip(plans, self._run(trial, [plan.schedule for plan in plans])):
@@ -174,7 +176,7 @@ class Explorer:
                     racing = runs, plan.schedule
                 if trace.turns in seen and plan.past is not None:
                     continue
-                if trace.turns not in seen and trial.is_sanitized:
+                if trace.turns not in seen and found.complains:
                     failure = trial.check(plan.schedule)
                     if failure is not None:
                         raise _told(failure, plan.schedule, runs, plan.holds.values())

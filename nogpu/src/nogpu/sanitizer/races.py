@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from nogpu.execution.replay import Hold, Step
+from nogpu.hardware.async_operations import AsyncOperation
 from nogpu.hardware.barriers import label
 from nogpu.sanitizer.cluster_state import opcode
 from nogpu.sanitizer.conflicts import Access
@@ -16,9 +17,8 @@ from nogpu.sanitizer.rules import Rule
 from nogpu.sanitizer.traces import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from nogpu.hardware.async_operations import AsyncOperation
     from nogpu.hardware.cluster import Cluster
     from nogpu.hardware.memory import GlobalMemory
     from nogpu.hardware.warp import Issuer, Warp
@@ -45,22 +45,27 @@ class Found(NamedTuple):
 
     races: list[Race]
     trace: Traced
+    complains: bool = False  # True if a sanitizer would report something
 
 
 class _Collector(Reporter):
-    """Collector of unordered accesses. It raises nothing."""
+    """Collector of unordered accesses, which checks rules if `checks`. It raises nothing."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, allowed: Iterable[str], checks: bool) -> None:
+        super().__init__(allowed)
+        self.checks, self.complains = checks, False
         self.races: dict[tuple[Step, Step], Race] = {}
 
+    def _fail(self, rule: Rule, text: str, *issuers: Issuer, how: Callable[[], None] | None = None) -> None:
+        self.complains = True
+
     def follows_scopes(self, kernel: str) -> bool:
-        """Returns False, since no schedule shows a scope."""
-        return False
+        """True if scopes matter to the rules; no schedule shows a scope."""
+        return self.checks and super().follows_scopes(kernel)
 
     def allows(self, rule: Rule, *issuers: Issuer) -> bool:
-        """Returns True, so that only conflicts of two accesses are collected."""
-        return True
+        """True if no rule is checked, so that only conflicts of two accesses are collected, or as `Reporter.allows`."""
+        return not self.checks or super().allows(rule, *issuers)
 
     def report(self, conflict: Conflict, now: Access, place: str, memory: str = "shared") -> None:
         """Collects a conflict (`Reporter.report`), unless an order or a fence would be enough: no schedule shows those
@@ -72,15 +77,19 @@ class _Collector(Reporter):
             if first.agent != second.agent and (first, second) not in self.races:
                 text = f"{opcode(before)} of {label(before)} behind {opcode(after)} of {label(after)}"
                 self.races[first, second] = Race(first, second, (before[1], after[1]), text)
+        if self.checks:
+            super().report(conflict, now, place, memory)
 
 
 class Races(Sanitizer):
     """Sanitizer that collects the findings of one run."""
 
-    def __init__(self) -> None:
+    def __init__(self, allowed: Iterable[str] = (), checks: bool = False) -> None:
+        """checks: True to find out if a sanitizer that allows these rules would complain."""
         super().__init__(kept_reads=None)
-        self._reporter: _Collector = _Collector()
+        self._reporter: _Collector = _Collector(allowed, checks)
         self._trace = Trace()
+        self._actor: Warp | AsyncOperation | None = None  # of the present step
         self.queues = None  # Only one launch is explored.
 
     @contextmanager
@@ -95,10 +104,18 @@ class Races(Sanitizer):
     def begins(self, step: object, actor: Warp | AsyncOperation) -> None:
         """Sets the step of the events that follow (`GridObserver.begins`)."""
         assert isinstance(step, Step)
-        if self._accesses is not None:
-            self._accesses.settle()
-        Access.now = step
+        self._settle()
+        Access.now, self._actor = step, actor
         self._trace.begins(step, actor)
+
+    def _settle(self) -> None:
+        """Checks what compiled code has noted in the step that is over: accesses of the warp that has run."""
+        actor = self._actor
+        if self._accesses is None or actor is None or isinstance(actor, AsyncOperation):
+            return
+        state = self._accesses.states.get(actor.cta.cluster)
+        if state is not None:
+            state.warps[actor].settle()
 
     def repeats(self, step: object) -> None:
         """Takes back the turns of a warp that polls again (`GridObserver.repeats`)."""
@@ -117,9 +134,9 @@ class Races(Sanitizer):
         self._trace.cancelled(request)
 
     def _follow(self, cluster: Cluster, accesses: GlobalAccesses) -> ClusterSanitizer:
-        # Uninitialised data do not depend on the order.
-        return ClusterSanitizer(cluster, self._reporter, accesses, self._trace, data=False)
+        # Uninitialised data do not depend on the order: these are no races.
+        return ClusterSanitizer(cluster, self._reporter, accesses, self._trace, data=self._reporter.checks)
 
     def found(self) -> Found:
         """Findings of the run, at its end."""
-        return Found(list(self._reporter.races.values()), self._trace.traced())
+        return Found(list(self._reporter.races.values()), self._trace.traced(), self._reporter.complains)

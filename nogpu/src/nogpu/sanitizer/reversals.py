@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from nogpu.execution.replay import Hold
 from nogpu.sanitizer.turns import TESTS, WRITES, Phase, Turn
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 WORD, ARRIVAL = 1, 2
 """Kinds of pairs."""
 LONGEST = 20_000  # pairs of a run that are looked at
+FEW = 16  # limit below which a set's turns are found faster one by one
 
 
 class Turns(NamedTuple):
@@ -118,7 +121,7 @@ class Order:
         self._hashes: list[int] = []
         self._pairs: list[tuple[int, int]] = []  # (turn, a later one that could come first)
         self._behind: list[tuple[int, int]] = []  # (turn, a later one that it could come behind)
-        self._arrivals: dict[Phase, list[int]] = {}
+        self._arrivals: dict[Phase, int] = {}  # set of those on a phase
         self._tested = {place for turn in self._turns for place in turn.words if place[0] == TESTS}
         self._words: dict[Hashable, dict[str, int]] = {}
         self._waiting: dict[Phase, list[int]] = {}
@@ -143,14 +146,14 @@ class Order:
         waits = 0
         words = dict(turn.words)
         for name, phase in turn.arrives:
-            could_precede |= self._set(name, phase - 1)
+            could_precede |= self._arrivals.get((name, phase - 1), 0)
             if (TESTS, name) in self._tested:
                 words.setdefault((TESTS, name), "arrives")
         for name, phase in turn.waits:
-            waits |= self._set(name, phase)
-            could_precede |= self._set(name, phase - 1)
+            waits |= self._arrivals.get((name, phase), 0)
+            could_precede |= self._arrivals.get((name, phase - 1), 0)
         for name, phase in turn.tests:
-            waits |= self._set(name, phase - 1)
+            waits |= self._arrivals.get((name, phase - 1), 0)
         for place, how in words.items():
             seen = self._words.setdefault(place, {})
             for other, by in seen.items():
@@ -170,8 +173,9 @@ class Order:
         self._on.append(on)
         self._below.append(below | 1 << index)
         self._pairs += [(before, index) for before in _bits(could_precede & ~own)]
+        for phase_of in turn.arrives:
+            self._arrivals[phase_of] = self._arrivals.get(phase_of, 0) | 1 << index
         for table, phases in (
-            (self._arrivals, turn.arrives),
             (self._waiting, turn.waits),
             (self._expecting, turn.expects - turn.arrives.keys()),
         ):
@@ -182,10 +186,11 @@ class Order:
         self._hashes.append(hash((facts, frozenset(turn.tests), past)))
 
     def _direct(self, turn: Turn) -> int:
-        return sum({1 << before.index for before in turn.after if before.index >= 0})
-
-    def _set(self, name: Hashable, phase: int) -> int:
-        return sum(1 << index for index in self._arrivals.get((name, phase), ()))
+        found = 0
+        for before in turn.after:
+            if before.index >= 0:
+                found |= 1 << before.index
+        return found
 
     def _under(self, below: int, on: int) -> int:
         """Union of the set `below` with the turns below those of `on`."""
@@ -198,13 +203,13 @@ class Order:
         that one, and expected bytes, without which the phase would end.
         """
         name, phase = phase_of
-        barrier, earlier = self._barriers.get(name), self._arrivals.get(phase_of, [])
+        barrier, earlier = self._barriers.get(name), self._arrivals.get(phase_of, 0)
         found = []
         if barrier is not None and barrier.phase > phase and self._ends[phase_of] == index:
             waiting = self._waiting.get((name, phase - 1), [])
-            found += [x for x in waiting if not any(self._below[y] >> x & 1 for y in earlier)]
+            found += [x for x in waiting if not any(self._below[y] >> x & 1 for y in _bits(earlier))]
         if self._last_arrivals.get(phase_of) == index:
-            counted = [y for y in earlier if self._turns[y].arrives[phase_of]]
+            counted = [y for y in _bits(earlier) if self._turns[y].arrives[phase_of]]
             expecting = self._expecting.get(phase_of, [])
             found += [x for x in expecting if not any(self._below[y] >> x & 1 for y in counted)]
         return [x for x in found if not below >> x & 1]
@@ -244,6 +249,11 @@ class Order:
 
 
 def _bits(mask: int) -> Iterable[int]:
+    """Numbers of the bits that are set, in order."""
+    if mask.bit_count() > FEW:
+        bits = np.frombuffer(mask.to_bytes(mask.bit_length() // 8 + 1, "little"), np.uint8)
+        yield from np.flatnonzero(np.unpackbits(bits, bitorder="little")).tolist()
+        return
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1
