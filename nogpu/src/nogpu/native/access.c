@@ -27,6 +27,10 @@ typedef struct {
     s32 address_bits, nbytes, count, is_signed;
     s32 address;         // slot; -1: the displacement is the address
     s32 operation;       // of atom or red; ORDERED for a volatile ld or st, or one with an order
+    // The address is a row, plus a value that all lanes share (compiler/rowcode/addresses.py).
+    s32 row, added;      // slots; added: -1 if there is none
+    s32 place;           // index in Context.address_rows
+    s32 is_known;        // nonzero if an access before has looked for the row's pattern
     s64 displacement;
     Item items[MOST_ITEMS];
 } Access;
@@ -456,37 +460,72 @@ static int are_within(const Allocation *allocation, const u64 *at, u64 width) {
     return room >= 0 && outside >= 0 && !(bits & (s64)(width - 1));
 }
 
-// Does a load of global memory by lanes. Returns 0, with nothing done, if it is not plain.
-__attribute__((noinline)) static int global_loads(Context *ctx, const Access *access) {
-    const u64 *bases = (const u64 *)(ctx->file + access->address);
-    u64 at[LANES], active[LANES], width = (u64)(access->nbytes * access->count), low, high, bits;
+// The pattern of the row of which a load's addresses are sums.
+static const AddressRow *address_row(Context *ctx, const Access *access, u32 width) {
+    AddressRow *row = &ctx->address_rows[access->place];
     u32 mask = ctx->mask;
-    if (mask != FULL) {
-        memcpy(active, bases, sizeof active);
-        fill_inactive(active, mask);
-        bases = active;
+    u64 high = 0;
+    if (access->is_known && row->slot == access->row && row->mask == mask && row->width == width) return row;
+    row->slot = access->row, row->mask = mask, row->width = width;
+    if (access->address_bits == 64) {
+        const u64 *at = (const u64 *)(ctx->file + access->row);
+        u64 filled[LANES];
+        if (mask != FULL) at = memcpy(filled, at, sizeof filled), fill_inactive(filled, mask);
+        row->pattern = pattern_of(at, width);
+        for (int g = 0; g < GROUPS; g++) row->first[g] = at[GROUP * g];
+    } else {
+        const u32 *at = (const u32 *)(ctx->file + access->row);
+        u32 filled[LANES];
+        if (mask != FULL) at = memcpy(filled, at, sizeof filled), fill_inactive_shared(filled, mask);
+        row->pattern = pattern_of_shared(at, width);
+        for (int g = 0; g < GROUPS; g++) row->first[g] = at[GROUP * g];
     }
-    int pattern = pattern_of(bases, width);
-    if (pattern == RUNS && access->count > 1) pattern = APART;
+    row->low = row->bits = row->first[0];
+    for (int g = 0; g < GROUPS; g++) {
+        row->low = row->first[g] < row->low ? row->first[g] : row->low;
+        high = row->first[g] > high ? row->first[g] : high;
+        row->bits |= row->first[g];
+    }
+    row->reach = high - row->low + (row->pattern == RUNS ? GROUP * width : width);
+    return row;
+}
+
+// The pattern by which a load's items are moved.
+static int moved_pattern(const AddressRow *row, const Access *access) {
+    return row->pattern == RUNS && access->count > 1 ? APART : row->pattern;
+}
+
+// What a load adds to the addresses of its `address_row`.
+static inline u64 offset_of(const Context *ctx, const Access *access) {
+    u64 offset = (u64)access->displacement;
+    return access->added < 0 ? offset : offset + *(const u64 *)(ctx->file + access->added);
+}
+
+// Does a load of global memory by lanes. Returns 0, with nothing done, if it is not plain.
+__attribute__((noinline)) static int global_loads(Context *ctx, const Op *op, const Access *access) {
+    u64 at[LANES], width = (u64)(access->nbytes * access->count), low, high, bits;
+    u32 mask = ctx->mask;
+    const AddressRow *row = address_row(ctx, access, (u32)width);
+    int pattern = moved_pattern(row, access);
+    s64 *hint = &ctx->hints[(u32)op->pc % HINTS];
+    if (*hint < ctx->allocation_count) ctx->recent = *hint;
     if (pattern != APART) {
-        for (int g = 0; g < GROUPS; g++) at[g] = bases[GROUP * g] + (u64)access->displacement;
-        low = high = bits = at[0];
-        for (int g = 1; g < GROUPS; g++) {
-            low = at[g] < low ? at[g] : low;
-            high = at[g] > high ? at[g] : high;
-            bits |= at[g];
-        }
-        if (pattern == RUNS) high += (GROUP - 1) * width;
-        if (bits & (width - 1) || high >> TAG_SHIFT || !reached(ctx, low, high + width)) return 0;
+        u64 offset = offset_of(ctx, access);
+        low = row->low + offset, high = low + row->reach;
+        if ((row->bits | offset) & (width - 1) || high >> TAG_SHIFT || !reached(ctx, low, high)) return 0;
+        for (int g = 0; g < GROUPS; g++) at[g] = row->first[g] + offset;
         load_pattern(ctx, access, pattern, at, mask);
-        return 1;
+    } else {
+        const u64 *bases = (const u64 *)(ctx->file + access->address);
+        for (int l = 0; l < LANES; l++) at[l] = bases[l] + (u64)access->displacement;
+        if (mask != FULL) fill_inactive(at, mask);
+        if (!are_within(&ctx->allocations[ctx->recent], at, width)) {
+            span(at, FULL, &low, &high, &bits);
+            if (bits & (width - 1) || high >> TAG_SHIFT || !reached(ctx, low, high + width)) return 0;
+        }
+        load_items(ctx, access, at, mask);
     }
-    for (int l = 0; l < LANES; l++) at[l] = bases[l] + (u64)access->displacement;
-    if (!are_within(&ctx->allocations[ctx->recent], at, width)) {
-        span(at, FULL, &low, &high, &bits);
-        if (bits & (width - 1) || high >> TAG_SHIFT || !reached(ctx, low, high + width)) return 0;
-    }
-    load_items(ctx, access, at, mask);
+    *hint = ctx->recent;
     return 1;
 }
 
@@ -514,25 +553,19 @@ __attribute__((noinline)) static int global_stores(Context *ctx, const Access *a
     return 1;
 }
 
-// Does a load of all lanes from the CTA's own shared memory if its groups form a pattern. Returns 0, with nothing done, if
-// they do not, or if it is not plain. displacement, last: of the first byte, and of the last place, behind SHARED_BASE.
-static int shared_pattern(Context *ctx, const Access *access, const u32 *bases, u32 displacement, u32 last) {
+// Does a load from the CTA's own shared memory if its groups form a pattern. Returns 0, with nothing done, if they do not,
+// or if it is not plain.
+static int shared_pattern(Context *ctx, const Access *access) {
     const Window *window = ctx->windows[ctx->rank];
-    u32 width = (u32)(access->nbytes * access->count), low = UINT32_MAX, high = 0, bits = 0;
-    u64 at[GROUPS];
-    int pattern = pattern_of_shared(bases, width);
-    if (pattern == APART || (pattern == RUNS && access->count > 1)) return 0;
-    for (int g = 0; g < GROUPS; g++) {
-        u32 place = bases[GROUP * g] + displacement;
-        low = place < low ? place : low;
-        high = place > high ? place : high;
-        bits |= place;
-        at[g] = (u64)window->data + SHARED_BASE + place;
-    }
-    u32 reach = pattern == RUNS ? (GROUP - 1) * width : 0;
-    if (bits & (width - 1) || high > last || reach > last - high) return 0;
-    if (window->guarded[0] && !is_clear(window, low + SHARED_BASE, (u64)high + reach + width + SHARED_BASE)) return 0;
-    load_pattern(ctx, access, pattern, at, FULL);
+    u32 width = (u32)(access->nbytes * access->count);
+    const AddressRow *row = address_row(ctx, access, width);
+    u32 offset = (u32)offset_of(ctx, access) - (ctx->rank << RANK_SHIFT), low = (u32)row->low + offset;
+    int pattern = moved_pattern(row, access);
+    u64 at[GROUPS], end = low + row->reach;
+    if (pattern == APART || ((u32)row->bits | offset) & (width - 1) || low < SHARED_BASE || end > window->end) return 0;
+    if (window->guarded[0] && !is_clear(window, low, end)) return 0;
+    for (int g = 0; g < GROUPS; g++) at[g] = (u64)window->data + (u32)((u32)row->first[g] + offset);
+    load_pattern(ctx, access, pattern, at, ctx->mask);
     return 1;
 }
 
@@ -546,6 +579,7 @@ __attribute__((noinline)) static int shared_rows(Context *ctx, const Op *op, con
     u64 at[LANES], start = (u64)window->data + SHARED_BASE;
     int shift = __builtin_ctz(width), is_marked = access->is_store && window->marked;
     if (window->watched || window->end < SHARED_BASE + width) return 0;
+    if (!access->is_store && shared_pattern(ctx, access)) return 1;
     u32 last = (u32)window->end - SHARED_BASE - width, low = bases[0] + displacement, high = bases[LANES - 1] + displacement;
     for (int l = 0; l < LANES; l++) differs |= bases[l] ^ (bases[0] + ((u32)l << shift));
     if (!differs && !is_marked && is_copied(access)) {
@@ -555,7 +589,6 @@ __attribute__((noinline)) static int shared_rows(Context *ctx, const Op *op, con
         move_run(ctx, access, start + low);
         return 1;
     }
-    if (mask == FULL && !access->is_store && shared_pattern(ctx, access, bases, displacement, last)) return 1;
     for (int l = 0; l < LANES; l++) {
         u32 place = bases[l] + displacement;
         refused |= ((place & (width - 1)) | (place > last)) & -(mask >> l & 1);
@@ -614,7 +647,7 @@ static int is_done(Context *ctx, const Op *op, const Access *access) {
     if ((!is_shared && access->address_bits != 64) || ctx->uninitialised) return 0;
     if (!access->by_lane) return !access->is_store && uniform_words(ctx, access);
     if (is_shared) return access->address_bits == 32 && shared_rows(ctx, op, access);
-    if (!access->is_store) return global_loads(ctx, access);
+    if (!access->is_store) return global_loads(ctx, op, access);
     return ctx->mask == FULL && global_stores(ctx, access);
 }
 
@@ -682,6 +715,43 @@ KERNEL(access) {
     if (access->operation == ORDERED && ctx->observed) return to_python(ctx, op);
     return is_done(ctx, op, access) ? op + 1 : access_any(ctx, op);
 }
+
+// Does a load by all lanes of words as they are in a row, if the pattern of its addresses is known; else it is any access.
+static inline __attribute__((always_inline)) const Op *load_known(Context *ctx, const Op *op, int nbytes, int is_shared) {
+    const Access *access = (const Access *)op->x;
+    const AddressRow *row = &ctx->address_rows[access->place];
+    u64 offset = offset_of(ctx, access), at[GROUPS], low = row->low + offset;
+    int others = row->slot != access->row || (row->mask & ctx->mask) != FULL || (int)row->width != nbytes;
+    if (!access->is_known || others || row->pattern == APART || ctx->uninitialised) return k_access(ctx, op);
+    if (is_shared) {
+        const Window *window = ctx->windows[ctx->rank];
+        offset -= ctx->rank << RANK_SHIFT;
+        low = (u32)(row->low + offset);
+        if (ctx->shared_log || window->watched || window->guarded[0]) return k_access(ctx, op);
+        if (low < SHARED_BASE || low + row->reach > window->end) return k_access(ctx, op);
+        for (int g = 0; g < GROUPS; g++) at[g] = (u64)window->data + (u32)(row->first[g] + offset);
+    } else {
+        s64 hint = ctx->hints[(u32)op->pc % HINTS];
+        const Allocation *allocation = &ctx->allocations[hint];
+        if (ctx->log || hint >= ctx->allocation_count) return k_access(ctx, op);
+        s64 first = (s64)(low - allocation->start);
+        if (first < allocation->first || first > allocation->last) return k_access(ctx, op);
+        if (row->reach > (u64)(allocation->last - first)) return k_access(ctx, op);
+        for (int g = 0; g < GROUPS; g++) at[g] = row->first[g] + offset;
+    }
+    if ((row->bits | offset) & (u64)(nbytes - 1)) return k_access(ctx, op);
+    u8 *to = ctx->file + access->items[0].place;
+    if (row->pattern == ALIKE) load_alike(to, nbytes, at);
+    else load_runs(to, nbytes, at);
+    return op + 1;
+}
+#define LOADS(SPACE, IS_SHARED)                                                     \
+    KERNEL(load_##SPACE##_8) { return load_known(ctx, op, 1, IS_SHARED); }           \
+    KERNEL(load_##SPACE##_16) { return load_known(ctx, op, 2, IS_SHARED); }          \
+    KERNEL(load_##SPACE##_32) { return load_known(ctx, op, 4, IS_SHARED); }          \
+    KERNEL(load_##SPACE##_64) { return load_known(ctx, op, 8, IS_SHARED); }
+LOADS(global, 0)
+LOADS(shared, 1)
 
 // ldmatrix or stmatrix of 8x8 matrices of 16-bit elements: an access of 16 bytes by each lane that has a row's address.
 typedef struct {

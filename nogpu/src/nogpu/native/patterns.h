@@ -10,7 +10,6 @@
 typedef u64 FourLong __attribute__((vector_size(32)));
 typedef u16 Sixteen __attribute__((vector_size(32)));
 
-enum { GROUP = 8, GROUPS = LANES / GROUP };  // lanes of a group
 enum { APART, ALIKE, RUNS };  // patterns: each lane has its place; lanes of a group have one, or places in a row
 
 static inline FourLong four_at(const u64 *at) { FourLong v; memcpy(&v, at, sizeof v); return v; }
@@ -40,11 +39,14 @@ static inline int pattern_of_shared(const u32 *at, u32 width) {
     return !any_bits((FourLong)alike) ? ALIKE : !any_bits((FourLong)runs) ? RUNS : APART;
 }
 
+#define FILL(T, NAME)                                                                             \
+    static inline void NAME(T *at, u32 mask) {                                                   \
+        T other = at[__builtin_ctz(mask)];                                                       \
+        for (int l = 0; l < LANES; l++) at[l] = mask >> l & 1 ? at[l] : other;                    \
+    }
 // Gives lanes that are not active the place of an active one.
-static inline void fill_inactive(u64 *at, u32 mask) {
-    u64 other = at[__builtin_ctz(mask)];
-    for (int l = 0; l < LANES; l++) at[l] = mask >> l & 1 ? at[l] : other;
-}
+FILL(u64, fill_inactive)
+FILL(u32, fill_inactive_shared)
 
 // Stores a vector of 32 bytes, number i of a row.
 #define TO_VECTOR(i, ...) do { FourLong four = __VA_ARGS__; memcpy(to + 32 * (i), &four, sizeof four); } while (0)
