@@ -85,20 +85,22 @@ def test_loads_by_one_row(name, lanes_of, space, width):
 @pytest.mark.parametrize("lane", [0, 13, 31])
 def test_a_row_that_changes_by_a_guard(lane):
     """A guarded load looks for no pattern on behalf of those behind it, and a guarded sum is none of the whole row."""
-    words, out = np.arange(64, dtype=np.uint32), np.zeros(32, np.uint32)
+    words, out = np.arange(64, dtype=np.uint32), np.zeros(64, np.uint32)
     body = f"""
-        and.b32 %r2, %tid, 7; mul.wide.u32 %rd5, %r2, 4; add.s64 %rd5, %rd5, %a1; mov.u64 %rd6, %rd5;
+        mul.wide.u32 %rd7, %tid, 4; add.s64 %rd7, %a0, %rd7; and.b32 %r2, %tid, 7; mov.u32 %r1, 0;
         setp.eq.u32 %p1, %tid, {lane}; setp.gt.u32 %p2, %tid, 40;
+    L:  mad.wide.u32 %rd5, %r2, 4, %a1; mov.u64 %rd6, %rd5;
         @%p2 ld.global.b32 %r3, [%rd5];
-        ld.global.b32 %r4, [%rd5]; @%p1 add.s64 %rd5, %rd5, 64; ld.global.b32 %r5, [%rd5];
-        @%p1 add.s64 %rd6, %rd5, 4; ld.global.b32 %r6, [%rd6];
-        mul.lo.u32 %r5, %r5, 100; mad.lo.u32 %r4, %r6, 10000, %r4; add.u32 %r4, %r4, %r5;
-        mul.wide.u32 %rd7, %tid, 4; add.s64 %rd7, %a0, %rd7; st.global.b32 [%rd7], %r4;
+        ld.global.b32 %r4, [%rd5]; @%p1 add.s64 %rd6, %rd5, 4; ld.global.b32 %r5, [%rd6];
+        mad.lo.u32 %r4, %r5, 100, %r4;
+        st.global.b32 [%rd7], %r4; add.s64 %rd7, %rd7, 128;
+        add.u32 %r2, %r2, 16; add.u32 %r1, %r1, 1; setp.lt.u32 %p3, %r1, 2; @%p3 bra L;
     """
     launch(body, out, words)
-    column, moved = LANE % 8, LANE == lane
-    expected = column + 100 * (column + 16 * moved) + 10000 * (column + 17 * moved)
-    np.testing.assert_array_equal(out, expected)
+    moved = LANE == lane
+    for turn in range(2):
+        first = LANE % 8 + 16 * turn
+        np.testing.assert_array_equal(out[32 * turn :][:32], first + 100 * (first + moved))
 
 
 @pytest.mark.parametrize("index", ["mov.u32 %r2, 0;", INDICES["8 columns"], INDICES["rows of 8"], INDICES["row"]])
@@ -106,7 +108,7 @@ def test_a_row_that_changes_by_a_guard(lane):
     "distance,message", [(4096, "outside|no live|not in"), (-4096, "outside|no live|not in"), (2, "align")]
 )
 def test_faults_behind_a_known_row(index, distance, message):
-    """Loads by a pattern that is known are checked as the first one is; what is no register of lanes, too."""
+    """Loads by a pattern that is known are checked as the first one is."""
     body = f"""
         {index} add.u32 %r2, %r2, %tid; sub.u32 %r2, %r2, %tid; mul.wide.u32 %rd5, %r2, 4; add.s64 %rd5, %rd5, %a1;
         ld.global.b32 %r3, [%rd5]; ld.global.b32 %r4, [%rd5+4]; ld.global.b32 %r5, [%rd5+{distance}];
