@@ -390,11 +390,11 @@ static int global_is_plain(
     s64 first = (s64)(low - allocation->start), end = (s64)(high + width - allocation->start);
     if (!access->is_store) return 1;
     if (!allocation->writable) return 0;
+    if (access->uniform) mask = 1;
+    allocation->requested += (s64)width * __builtin_popcount(mask);
     if (!allocation->marks) return 1;
     if (first < allocation->low) allocation->low = first;
     if (end > allocation->high) allocation->high = end;
-    if (access->uniform) mask = 1;
-    allocation->requested += (s64)width * __builtin_popcount(mask);
     if (run) memset(allocation->marks + first, 1, (size_t)(end - first));
     else mark(allocation->marks - allocation->start, at, mask, width);
     return 1;

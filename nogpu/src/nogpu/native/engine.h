@@ -18,7 +18,7 @@ enum { SHARED_TAG = 1, LOCAL_TAG = 2, TAG_SHIFT = 56 };  // tags of generic addr
 // A live allocation of global memory; arrays of them are in order of the addresses and end with an empty one.
 typedef struct {
     u64 start, end;      // addresses
-    u8 *marks;           // marks of stores, one per byte; NULL: stores are not counted
+    u8 *marks;           // marks of stores, one per byte; NULL: nobody asks which bytes are stored
     s64 requested;       // bytes of the stores
     s64 low, high;       // offsets: all marks that stores have set are in [low, high)
     s64 writable;
