@@ -24,6 +24,7 @@ class AddressRows:
 
     def begin(self) -> None:
         """Begins a block."""
+        self._places.clear()
         self._sums.clear()
         self._known.clear()
         self._loaded = None
