@@ -552,7 +552,7 @@ def test_marks_of_stores_are_of_one_launch(monkeypatch):
 
 @pytest.mark.parametrize("notes,marked", [(False, 0), (True, 4 * 4 * 64)])
 def test_stores_are_marked_where_somebody_asks(monkeypatch, notes, marked):
-    """Of a launch in this process that nothing is compared with, compiled code counts the bytes only."""
+    """Compiled code only counts the bytes that a launch in this process stores, where nothing is compared with it."""
     found = []
     give_back = Traffic.give_back
 

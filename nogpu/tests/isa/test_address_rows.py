@@ -44,18 +44,21 @@ def _index(name):
 @pytest.mark.parametrize("space", ["global", "shared"])
 @pytest.mark.parametrize("width", [8, 16, 32, 64])
 def test_loads_by_one_row(name, lanes_of, space, width):
-    """Of one base and of sums of it, by all lanes or some; the base changes behind the third load."""
+    """Loads by one base and by sums of it, of all lanes or some; the base changes behind the third load."""
     nbytes, low = width // 8, 32 if space == "shared" else 64
     register = {8: "%h", 16: "%h", 32: "%r", 64: "%rd"}[width]
     words = np.random.default_rng(3).integers(0, 256, WORDS * nbytes).astype(np.uint8)
     source, out = aligned(words), aligned(np.zeros(5 * 32 * nbytes, np.uint8))
     base, other = ("%r5", "%r6") if space == "shared" else ("%rd5", "%rd6")
-    row = f"mul.lo.u32 %r5, %r2, {nbytes}; add.u32 %r5, %r5, %r4;" if space == "shared" else (
-        f"mul.wide.u32 %rd5, %r2, {nbytes}; add.s64 %rd5, %rd5, %a1;"
+    row = (
+        f"mul.lo.u32 %r5, %r2, {nbytes}; add.u32 %r5, %r5, %r4;"
+        if space == "shared"
+        else (f"mul.wide.u32 %rd5, %r2, {nbytes}; add.s64 %rd5, %rd5, %a1;")
     )
-    loads = [f"@%p2 ld.{space}.b{width} {register}{10 + i}, [{at}];" for i, at in enumerate(
-        (base, f"{base}+{nbytes}", other, base, f"{base}+{2 * nbytes}")
-    )]
+    loads = [
+        f"@%p2 ld.{space}.b{width} {register}{10 + i}, [{at}];"
+        for i, at in enumerate((base, f"{base}+{nbytes}", other, base, f"{base}+{2 * nbytes}"))
+    ]
     loads.insert(2, f"add.s{low} {other}, {base}, {5 * nbytes};")
     loads.insert(4, f"add.s{low} {base}, {base}, {7 * nbytes};")
     stores = "".join(

@@ -63,7 +63,7 @@ class Written:
             mask, count = None, high - low
             if self.mask is not None:
                 bits = np.unpackbits(self.mask[low // 8 : -(-high // 8)])[low % 8 :][:count]
-                mask, count = np.packbits(bits), np.count_nonzero(bits)
+                mask, count = np.packbits(bits), int(np.count_nonzero(bits))
             if count:
                 yield window, Written(self.first + low * size, high - low, mask, self.data[used : used + count])
             used += count

@@ -239,8 +239,9 @@ class Runner:
         share: tuple[int, int] = (0, 1),
         is_alone: bool = False,
     ) -> list[Ran]:
-        """Runs launches together under one schedule. share: (part, number of parts) of each launch's clusters. is_alone:
-        the run's stores stay in memory, and are compared with no other's.
+        """Runs launches together under one schedule. share: (part, number of parts) of each launch's clusters.
+
+        is_alone: the run's stores stay in memory, and are compared with no other's.
         """
         grids, traffics, recorders = [], [], []
         for number, launch in enumerate(chain):

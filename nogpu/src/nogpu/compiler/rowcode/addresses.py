@@ -13,7 +13,7 @@ _SUM = re.compile(r"add\.[us](?:32|64)")
 
 
 class AddressRows:
-    """What is known of rows of addresses at an instruction of a block: it holds from there to the block's end."""
+    """Knowledge of rows of addresses at an instruction of a block, which holds up to the block's end."""
 
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
