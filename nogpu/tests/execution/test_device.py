@@ -548,3 +548,24 @@ def test_marks_of_stores_are_of_one_launch(monkeypatch):
         device.launch(kernel, config(4, 64), [u64(out.ctypes.data), bias.to_bytes(4, "little")])
         assert np.array_equal(out, np.arange(4 * 64) + bias)
     assert {each.stored_bytes for each in device.counters()} == {out.nbytes}
+
+
+@pytest.mark.parametrize("notes,marked", [(False, 0), (True, 4 * 4 * 64)])
+def test_stores_are_marked_where_somebody_asks(monkeypatch, notes, marked):
+    """Compiled code only counts the bytes that a launch in this process stores, where nothing is compared with it."""
+    found = []
+    give_back = Traffic.give_back
+
+    def noted(traffic):
+        found.extend(int(stores.marks.sum()) for stores in traffic.stores.values())
+        give_back(traffic)
+
+    monkeypatch.setattr(Traffic, "give_back", noted)
+    asked = []
+    monkeypatch.setattr(runs, "Traffic", lambda asks: asked.append(asks) or Traffic(notes))
+    device, out = Device(workers=1), np.zeros(4 * 64, np.uint32)
+    device.memory.register(out.ctypes.data, out.nbytes)
+    device.launch(entry(ADD), config(4, 64), [u64(out.ctypes.data), bytes(4)])
+    assert np.array_equal(out, np.arange(4 * 64)) and found == [marked]
+    assert asked == [False]
+    assert device.counters()[0].stored_bytes == out.nbytes

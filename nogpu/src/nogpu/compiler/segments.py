@@ -123,6 +123,7 @@ class RowCode:
         """Emits a block's instructions, its last one only if that is neither a branch nor an exit."""
         code, length = self.code, block.end - block.start
         code.pc = block.start
+        code.address_rows.begin()
         waits = self._steps[block.start].blocks  # true for a first instruction that may run twice and counts once
         if not waits:
             code.emit("count", x=length)
@@ -132,6 +133,7 @@ class RowCode:
             code.pc = index
             if step.target is None and not step.ends:
                 self._instruction(index, step)
+                code.address_rows.pass_by(step, index not in self.python_rows.without_kernel)
             if waits and index == block.start:
                 code.emit("count", x=length)
 

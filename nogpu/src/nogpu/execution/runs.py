@@ -146,7 +146,7 @@ class Runner:
         if len(self.schedules) == 1 and shares == 1 and self.spare is None:
             schedule = self.schedules[0]
             tally = Tally(self.max_instructions)
-            ran = self.execute(chain, schedule, Meter(tally, 0, self._reporter(chain, [tally])))
+            ran = self.execute(chain, schedule, Meter(tally, 0, self._reporter(chain, [tally])), is_alone=True)
             for launch, run in zip(chain, ran):
                 self._end(launch, [run], [run])
                 run.traffic.give_back()
@@ -232,9 +232,17 @@ class Runner:
         return results
 
     def execute(
-        self, chain: Sequence[Launch], schedule: str, meter: Meter, share: tuple[int, int] = (0, 1)
+        self,
+        chain: Sequence[Launch],
+        schedule: str,
+        meter: Meter,
+        share: tuple[int, int] = (0, 1),
+        is_alone: bool = False,
     ) -> list[Ran]:
-        """Runs launches together under one schedule. share: (part, number of parts) of each launch's clusters."""
+        """Runs launches together under one schedule. share: (part, number of parts) of each launch's clusters.
+
+        is_alone: the run's stores stay in memory, and are compared with no other's.
+        """
         grids, traffics, recorders = [], [], []
         for number, launch in enumerate(chain):
             config = launch.config
@@ -242,7 +250,7 @@ class Runner:
                 config = with_preferred_clusters(config, self.properties)
             counters = LaunchCounters(launch.kernel, config.grid, config.cluster, schedule)
             grid = Grid(launch.program, config, launch.parameters, self.memory, counters, self.properties)
-            grid.number, grid.traffic = number, (traffic := Traffic())
+            grid.number, grid.traffic = number, (traffic := Traffic(launch.notes_stores or not is_alone))
             grid.keep_part(*share)
             grid.title = f"launch {number} ({launch.kernel})" if len(chain) > 1 else ""
             recorder = None if launch.recording is None else launch.recording.begin(launch)

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
+import numpy as np
+
 from nogpu.errors import EmulatorError
 
 Report = Callable[[int], None]
@@ -28,8 +30,10 @@ Report = Callable[[int], None]
 Task = Callable[[Report], Any]
 
 # A message is (kind, units of work since the last one, content); the last is a result, or an error and its traceback.
+# It is a pickle and the sizes of the large arrays in it, whose bytes follow in messages of at most _CHUNK.
 _PROGRESS, _RESULT, _ERROR = "progress", "result", "error"
 _REPORT_INTERVAL = 0.05  # seconds
+_LARGE, _CHUNK = 1 << 16, 1 << 24  # bytes
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None)
 
@@ -129,14 +133,35 @@ def _work(task: Task, messages: Connection) -> None:
 
 
 def _send(messages: Connection, kind: str, units: int, content: object) -> None:
-    # Connection.send takes an older protocol, which copies arrays once more.
-    messages.send_bytes(pickle.dumps((kind, units, content), protocol=pickle.HIGHEST_PROTOCOL))
+    large: list[memoryview] = []
+
+    def is_small(buffer: pickle.PickleBuffer) -> bool:
+        if buffer.raw().nbytes >= _LARGE:
+            large.append(buffer.raw())
+            return False
+        return True
+
+    text = pickle.dumps((kind, units, content), protocol=5, buffer_callback=is_small)
+    messages.send((text, [view.nbytes for view in large]))
+    for view in large:
+        for start in range(0, view.nbytes, _CHUNK):
+            messages.send_bytes(view[start : start + _CHUNK])
+
+
+def _take(messages: Connection) -> tuple[str, int, Any]:
+    """Receives what `_send` has sent, with no more than a chunk of it twice in memory."""
+    text, sizes = messages.recv()
+    arrays = [np.empty(size, np.uint8) for size in sizes]
+    for array in arrays:
+        for start in range(0, len(array), _CHUNK):
+            messages.recv_bytes_into(array.data, start)
+    return pickle.loads(text, buffers=arrays)
 
 
 def _receive(child: _Child, report: Report | None) -> bool:
     """Takes a message. Returns False if no other one comes: it was the last, or the child has died."""
     try:
-        kind, units, content = child.messages.recv()
+        kind, units, content = _take(child.messages)
     except (EOFError, OSError):  # The child has died between messages, or within one.
         return False
     if kind != _PROGRESS:

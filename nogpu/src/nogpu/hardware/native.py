@@ -118,10 +118,10 @@ class AllocationTable:
         self._stored = []
         for entry, allocation in zip(self.entries, live, strict=False):
             entry.start, entry.end, entry.writable = allocation.start, allocation.end, allocation.writable
-            entry.first = allocation.end - allocation.start
+            entry.first = entry.low = allocation.end - allocation.start
             if traffic is not None and allocation.writable:
-                marks = traffic.prepared(allocation).marks
-                entry.marks, entry.low = marks.ctypes.data, len(marks)
+                if traffic.notes_stores:
+                    entry.marks = traffic.prepared(allocation).marks.ctypes.data
                 self._stored.append((entry, allocation))
 
     def settle(self) -> None:

@@ -82,7 +82,9 @@ def _rows(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
 class Traffic:
     """Loads and stores of a launch, by allocation. The memory that it is attached to reports them."""
 
-    def __init__(self) -> None:
+    def __init__(self, notes_stores: bool = True) -> None:
+        """notes_stores: False if nobody asks for the marks of stores: some are left out."""
+        self.notes_stores = notes_stores
         self.loads: dict[Allocation, Marks] = {}
         self.stores: dict[Allocation, Marks] = {}
         self._prepared: dict[Allocation, Marks] = {}

@@ -6,6 +6,7 @@
 
 #include "lane_copies.h"
 #include "numbers.h"
+#include "patterns.h"
 
 enum { GLOBAL, SHARED, CLUSTER, GENERIC, LOCAL };
 #define UNWRITTEN 0x7fb1a5edu  // value of hardware/memory.py
@@ -26,6 +27,10 @@ typedef struct {
     s32 address_bits, nbytes, count, is_signed;
     s32 address;         // slot; -1: the displacement is the address
     s32 operation;       // of atom or red; ORDERED for a volatile ld or st, or one with an order
+    // The address is a row, plus a value that all lanes share (compiler/rowcode/addresses.py).
+    s32 row, added;      // slots; added: -1 if there is none
+    s32 place;           // index in Context.address_rows
+    s32 is_known;        // nonzero if an access before has looked for the row's pattern
     s64 displacement;
     Item items[MOST_ITEMS];
 } Access;
@@ -49,50 +54,50 @@ static int touches_barrier(const Window *window, u64 offset, u64 width) {
     return 0;
 }
 
-#define LOAD_ROW(T, W)                                             \
-    do {                                                           \
-        W *out = (W *)to;                                          \
-        for (int l = 0; l < LANES; l++)                            \
-            if (mask == FULL || mask >> l & 1) {                   \
-                T word;                                            \
-                memcpy(&word, (const u8 *)at[l], sizeof word);     \
-                out[l] = (W)word;                                  \
-            }                                                      \
-    } while (0)
-// Loads a row of words by vectors: the next instruction would wait for words that are stored one by one.
-static void load_words(u8 *to, const u64 *at) {
-    for (int l = 0; l < LANES; l += 8) {
-        const u32 *p[8];
-        for (int i = 0; i < 8; i++) p[i] = (const u32 *)at[l + i];
-        Eight words = {*p[0], *p[1], *p[2], *p[3], *p[4], *p[5], *p[6], *p[7]};
-        memcpy(to + 4 * l, &words, sizeof words);
+#define CASE(NBYTES, WIDTH, SIGNED) case NBYTES << 8 | WIDTH | SIGNED
+#define WIDEN(T, W) for (int l = 0; l < LANES; l++) ((W *)to)[l] = (W)((const T *)from)[l]
+
+// Extends a row of words to the width of a register.
+static void widen_row(u8 *restrict to, int width, const u8 *restrict from, int nbytes, int is_signed) {
+    switch (nbytes << 8 | width | is_signed) {
+    CASE(1, 16, 0): WIDEN(u8, u16); break;
+    CASE(1, 16, 1): WIDEN(s8, u16); break;
+    CASE(1, 32, 0): WIDEN(u8, u32); break;
+    CASE(1, 32, 1): WIDEN(s8, u32); break;
+    CASE(1, 64, 0): WIDEN(u8, u64); break;
+    CASE(1, 64, 1): WIDEN(s8, u64); break;
+    CASE(2, 32, 0): WIDEN(u16, u32); break;
+    CASE(2, 32, 1): WIDEN(s16, u32); break;
+    CASE(2, 64, 0): WIDEN(u16, u64); break;
+    CASE(2, 64, 1): WIDEN(s16, u64); break;
+    CASE(4, 64, 0): WIDEN(u32, u64); break;
+    CASE(4, 64, 1): WIDEN(s32, u64); break;
     }
 }
 
-#define CASE(NBYTES, WIDTH, SIGNED) case NBYTES << 8 | WIDTH | SIGNED
+#define KEEP(T) for (int l = 0; l < LANES; l++) ((T *)to)[l] = mask & lane_bit(l) ? ((const T *)row)[l] : ((T *)to)[l]
 
-static void load_row(u8 *to, int width, const u64 *at, int nbytes, int is_signed, u32 mask) {
-    switch (nbytes << 8 | width | is_signed) {
-    CASE(1, 8, 0): CASE(1, 8, 1): LOAD_ROW(u8, u8); break;
-    CASE(1, 16, 0): LOAD_ROW(u8, u16); break;
-    CASE(1, 16, 1): LOAD_ROW(s8, u16); break;
-    CASE(1, 32, 0): LOAD_ROW(u8, u32); break;
-    CASE(1, 32, 1): LOAD_ROW(s8, u32); break;
-    CASE(1, 64, 0): LOAD_ROW(u8, u64); break;
-    CASE(1, 64, 1): LOAD_ROW(s8, u64); break;
-    CASE(2, 16, 0): CASE(2, 16, 1): LOAD_ROW(u16, u16); break;
-    CASE(2, 32, 0): LOAD_ROW(u16, u32); break;
-    CASE(2, 32, 1): LOAD_ROW(s16, u32); break;
-    CASE(2, 64, 0): LOAD_ROW(u16, u64); break;
-    CASE(2, 64, 1): LOAD_ROW(s16, u64); break;
-    CASE(4, 32, 0): CASE(4, 32, 1):
-        if (mask == FULL) load_words(to, at);
-        else LOAD_ROW(u32, u32);
-        break;
-    CASE(4, 64, 0): LOAD_ROW(u32, u64); break;
-    CASE(4, 64, 1): LOAD_ROW(s32, u64); break;
-    CASE(8, 64, 0): CASE(8, 64, 1): LOAD_ROW(u64, u64); break;
+// Writes a row of registers of a width in the active lanes.
+static void keep_row(u8 *restrict to, int width, const u8 *restrict row, u32 mask) {
+    switch (width) {
+    case 8: KEEP(u8); break;
+    case 16: KEEP(u16); break;
+    case 32: KEEP(u32); break;
+    default: KEEP(u64); break;
     }
+}
+
+// Loads a row of registers. at: as `load_words` takes it, if the mask is full; else the addresses of all lanes.
+static void load_row(u8 *to, int width, int nbytes, int is_signed, int pattern, const u64 *at, u32 mask) {
+    Vector words[8] __attribute__((aligned(64))), wide[8] __attribute__((aligned(64)));
+    int is_same = width == 8 * nbytes;
+    if (mask == FULL && is_same) {
+        load_words(to, nbytes, pattern, at);
+        return;
+    }
+    load_words((u8 *)words, nbytes, pattern, at);
+    if (!is_same) widen_row(mask == FULL ? to : (u8 *)wide, width, (const u8 *)words, nbytes, is_signed);
+    if (mask != FULL) keep_row(to, width, (const u8 *)(is_same ? words : wide), mask);
 }
 
 static u64 word_at(u64 address, int nbytes, int is_signed, int width) {
@@ -149,6 +154,8 @@ static void store_vectors(const Context *ctx, const Access *access, const u64 *a
 }
 
 static void load_items(Context *ctx, const Access *access, u64 *at, u32 mask) {
+    u64 places[LANES];
+    if (mask != FULL && access->by_lane) at = memcpy(places, at, sizeof places), fill_inactive(at, mask);
     if (has_vectors(access, mask)) {
         load_vectors(ctx, access, at);
         return;
@@ -160,9 +167,19 @@ static void load_items(Context *ctx, const Access *access, u64 *at, u32 mask) {
             u64 value = word_at(at[0], access->nbytes, access->is_signed, width);
             memcpy(to, &value, 8);
         } else if (access->items[i].kind == ROW) {
-            load_row(to, width, at, access->nbytes, access->is_signed, mask);
+            load_row(to, width, access->nbytes, access->is_signed, APART, at, mask);
         }
         for (int l = 0; l < LANES; l++) at[l] += (u64)access->nbytes;
+    }
+}
+
+// Loads rows from places of a pattern, the host's. at: as `load_words` takes it.
+static void load_pattern(Context *ctx, const Access *access, int pattern, u64 *at, u32 mask) {
+    for (int i = 0; i < access->count; i++) {
+        const Item *item = &access->items[i];
+        if (item->kind == ROW)
+            load_row(ctx->file + item->place, item->width, access->nbytes, access->is_signed, pattern, at, mask);
+        for (int g = 0; g < GROUPS && i + 1 < access->count; g++) at[g] += (u64)access->nbytes;
     }
 }
 
@@ -373,11 +390,11 @@ static int global_is_plain(
     s64 first = (s64)(low - allocation->start), end = (s64)(high + width - allocation->start);
     if (!access->is_store) return 1;
     if (!allocation->writable) return 0;
+    if (access->uniform) mask = 1;
+    allocation->requested += (s64)width * __builtin_popcount(mask);
     if (!allocation->marks) return 1;
     if (first < allocation->low) allocation->low = first;
     if (end > allocation->high) allocation->high = end;
-    if (access->uniform) mask = 1;
-    allocation->requested += (s64)width * __builtin_popcount(mask);
     if (run) memset(allocation->marks + first, 1, (size_t)(end - first));
     else mark(allocation->marks - allocation->start, at, mask, width);
     return 1;
@@ -428,21 +445,92 @@ static void move_items(Context *ctx, const Access *access, u64 *at, u32 mask) {
     else load_items(ctx, access, at, mask);
 }
 
-// Loads the words that all lanes have at one address, the host's, into whole rows.
-static void load_same(Context *ctx, const Access *access, u64 address) {
-    for (int i = 0; i < access->count; i++, address += (u64)access->nbytes) {
-        u8 *row = ctx->file + access->items[i].place;
-        u64 value = word_at(address, access->nbytes, 0, 64);
-        switch (access->nbytes) {
-        case 4: for (int l = 0; l < LANES; l++) ((u32 *)row)[l] = (u32)value; break;
-        case 8: for (int l = 0; l < LANES; l++) ((u64 *)row)[l] = value; break;
-        default: for (int l = 0; l < LANES; l++) memcpy(row + l * access->nbytes, &value, (size_t)access->nbytes);
-        }
+// Returns 1 if addresses of all lanes, of words of `width` bytes, are aligned, and within the part of an allocation that
+// has been accessed already.
+static int are_within(const Allocation *allocation, const u64 *at, u64 width) {
+    s64 first = allocation->is_whole ? 0 : allocation->first;
+    s64 last = allocation->is_whole ? (s64)(allocation->end - allocation->start) : allocation->last;
+    s64 room = last - first - (s64)width, outside = 0, bits = 0;
+    u64 origin = allocation->start + (u64)first;
+    for (int l = 0; l < LANES; l++) {
+        s64 distance = (s64)(at[l] - origin);
+        outside |= distance | (room - distance);
+        bits |= (s64)at[l];
     }
+    return room >= 0 && outside >= 0 && !(bits & (s64)(width - 1));
 }
 
-// Does an access of global memory by all lanes. Returns 0, with nothing done, if it is not plain.
-__attribute__((noinline)) static int global_rows(Context *ctx, const Access *access) {
+// The pattern of the row of which a load's addresses are sums.
+static const AddressRow *address_row(Context *ctx, const Access *access, u32 width) {
+    AddressRow *row = &ctx->address_rows[access->place];
+    u32 mask = ctx->mask;
+    u64 high = 0;
+    if (access->is_known && row->slot == access->row && row->mask == mask && row->width == width) return row;
+    row->slot = access->row, row->mask = mask, row->width = width;
+    if (access->address_bits == 64) {
+        const u64 *at = (const u64 *)(ctx->file + access->row);
+        u64 filled[LANES];
+        if (mask != FULL) at = memcpy(filled, at, sizeof filled), fill_inactive(filled, mask);
+        row->pattern = pattern_of(at, width);
+        for (int g = 0; g < GROUPS; g++) row->first[g] = at[GROUP * g];
+    } else {
+        const u32 *at = (const u32 *)(ctx->file + access->row);
+        u32 filled[LANES];
+        if (mask != FULL) at = memcpy(filled, at, sizeof filled), fill_inactive_shared(filled, mask);
+        row->pattern = pattern_of_shared(at, width);
+        for (int g = 0; g < GROUPS; g++) row->first[g] = at[GROUP * g];
+    }
+    row->low = row->bits = row->first[0];
+    for (int g = 0; g < GROUPS; g++) {
+        row->low = row->first[g] < row->low ? row->first[g] : row->low;
+        high = row->first[g] > high ? row->first[g] : high;
+        row->bits |= row->first[g];
+    }
+    row->reach = high - row->low + (row->pattern == RUNS ? GROUP * width : width);
+    return row;
+}
+
+// The pattern by which a load's items are moved.
+static int moved_pattern(const AddressRow *row, const Access *access) {
+    return row->pattern == RUNS && access->count > 1 ? APART : row->pattern;
+}
+
+// What a load adds to the addresses of its `address_row`.
+static inline u64 offset_of(const Context *ctx, const Access *access) {
+    u64 offset = (u64)access->displacement;
+    return access->added < 0 ? offset : offset + *(const u64 *)(ctx->file + access->added);
+}
+
+// Does a load of global memory by lanes. Returns 0, with nothing done, if it is not plain.
+__attribute__((noinline)) static int global_loads(Context *ctx, const Op *op, const Access *access) {
+    u64 at[LANES], width = (u64)(access->nbytes * access->count), low, high, bits;
+    u32 mask = ctx->mask;
+    const AddressRow *row = address_row(ctx, access, (u32)width);
+    int pattern = moved_pattern(row, access);
+    s64 *hint = &ctx->hints[(u32)op->pc % HINTS];
+    if (*hint < ctx->allocation_count) ctx->recent = *hint;
+    if (pattern != APART) {
+        u64 offset = offset_of(ctx, access);
+        low = row->low + offset, high = low + row->reach;
+        if ((row->bits | offset) & (width - 1) || high >> TAG_SHIFT || !reached(ctx, low, high)) return 0;
+        for (int g = 0; g < GROUPS; g++) at[g] = row->first[g] + offset;
+        load_pattern(ctx, access, pattern, at, mask);
+    } else {
+        const u64 *bases = (const u64 *)(ctx->file + access->address);
+        for (int l = 0; l < LANES; l++) at[l] = bases[l] + (u64)access->displacement;
+        if (mask != FULL) fill_inactive(at, mask);
+        if (!are_within(&ctx->allocations[ctx->recent], at, width)) {
+            span(at, FULL, &low, &high, &bits);
+            if (bits & (width - 1) || high >> TAG_SHIFT || !reached(ctx, low, high + width)) return 0;
+        }
+        load_items(ctx, access, at, mask);
+    }
+    *hint = ctx->recent;
+    return 1;
+}
+
+// Does a store to global memory by all lanes. Returns 0, with nothing done, if it is not plain.
+__attribute__((noinline)) static int global_stores(Context *ctx, const Access *access) {
     const u64 *bases = (const u64 *)(ctx->file + access->address);
     u64 at[LANES], width = (u64)(access->nbytes * access->count), differs = 0, displacement = (u64)access->displacement;
     int shift = __builtin_ctzll(width), copied = is_copied(access);
@@ -459,10 +547,25 @@ __attribute__((noinline)) static int global_rows(Context *ctx, const Access *acc
     }
     if (bits & (width - 1) || low < 0 || high < low || high >> TAG_SHIFT) return 0;
     if (!global_is_plain(ctx, access, at, FULL, (u64)low, (u64)high, width, !differs)) return 0;
-    ctx->progress += access->is_store;
+    ctx->progress++;
     if (copied && !differs) move_run(ctx, access, (u64)low);
-    else if (low == high && !access->is_store && has_whole_rows(access)) load_same(ctx, access, (u64)low);
-    else move_items(ctx, access, at, FULL);
+    else store_items(ctx, access, at, FULL);
+    return 1;
+}
+
+// Does a load from the CTA's own shared memory if its groups form a pattern. Returns 0, with nothing done, if they do not,
+// or if it is not plain.
+static int shared_pattern(Context *ctx, const Access *access) {
+    const Window *window = ctx->windows[ctx->rank];
+    u32 width = (u32)(access->nbytes * access->count);
+    const AddressRow *row = address_row(ctx, access, width);
+    u32 offset = (u32)offset_of(ctx, access) - (ctx->rank << RANK_SHIFT), low = (u32)row->low + offset;
+    int pattern = moved_pattern(row, access);
+    u64 at[GROUPS], end = low + row->reach;
+    if (pattern == APART || ((u32)row->bits | offset) & (width - 1) || low < SHARED_BASE || end > window->end) return 0;
+    if (window->guarded[0] && !is_clear(window, low, end)) return 0;
+    for (int g = 0; g < GROUPS; g++) at[g] = (u64)window->data + (u32)((u32)row->first[g] + offset);
+    load_pattern(ctx, access, pattern, at, ctx->mask);
     return 1;
 }
 
@@ -471,11 +574,12 @@ __attribute__((noinline)) static int global_rows(Context *ctx, const Access *acc
 __attribute__((noinline)) static int shared_rows(Context *ctx, const Op *op, const Access *access) {
     const u32 *bases = (const u32 *)(ctx->file + access->address);
     const Window *window = ctx->windows[ctx->rank];
-    u32 mask = ctx->mask, width = (u32)(access->nbytes * access->count), differs = mask != FULL, others = differs, refused = 0;
+    u32 mask = ctx->mask, width = (u32)(access->nbytes * access->count), differs = mask != FULL, refused = 0;
     u32 displacement = (u32)access->displacement - (ctx->rank << RANK_SHIFT) - SHARED_BASE;
     u64 at[LANES], start = (u64)window->data + SHARED_BASE;
     int shift = __builtin_ctz(width), is_marked = access->is_store && window->marked;
     if (window->watched || window->end < SHARED_BASE + width) return 0;
+    if (!access->is_store && shared_pattern(ctx, access)) return 1;
     u32 last = (u32)window->end - SHARED_BASE - width, low = bases[0] + displacement, high = bases[LANES - 1] + displacement;
     for (int l = 0; l < LANES; l++) differs |= bases[l] ^ (bases[0] + ((u32)l << shift));
     if (!differs && !is_marked && is_copied(access)) {
@@ -488,7 +592,6 @@ __attribute__((noinline)) static int shared_rows(Context *ctx, const Op *op, con
     for (int l = 0; l < LANES; l++) {
         u32 place = bases[l] + displacement;
         refused |= ((place & (width - 1)) | (place > last)) & -(mask >> l & 1);
-        others |= bases[l] ^ bases[0];
         at[l] = start + place;
     }
     if (refused) return 0;
@@ -503,8 +606,7 @@ __attribute__((noinline)) static int shared_rows(Context *ctx, const Op *op, con
     }
     if (is_marked && !marks_store(ctx, op->pc, mask, window->marked, at, (u64)window->data, ctx->progress + 1)) return 0;
     ctx->progress += access->is_store;
-    if (!others && !access->is_store && has_whole_rows(access)) load_same(ctx, access, at[0]);
-    else move_items(ctx, access, at, mask);
+    move_items(ctx, access, at, mask);
     return 1;
 }
 
@@ -545,7 +647,8 @@ static int is_done(Context *ctx, const Op *op, const Access *access) {
     if ((!is_shared && access->address_bits != 64) || ctx->uninitialised) return 0;
     if (!access->by_lane) return !access->is_store && uniform_words(ctx, access);
     if (is_shared) return access->address_bits == 32 && shared_rows(ctx, op, access);
-    return ctx->mask == FULL && global_rows(ctx, access);
+    if (!access->is_store) return global_loads(ctx, op, access);
+    return ctx->mask == FULL && global_stores(ctx, access);
 }
 
 // Does a load or store of local memory, at offsets, unless its Python row has to.
@@ -612,6 +715,43 @@ KERNEL(access) {
     if (access->operation == ORDERED && ctx->observed) return to_python(ctx, op);
     return is_done(ctx, op, access) ? op + 1 : access_any(ctx, op);
 }
+
+// Does a load by all lanes of words as they are in a row, if the pattern of its addresses is known; else it is any access.
+static inline __attribute__((always_inline)) const Op *load_known(Context *ctx, const Op *op, int nbytes, int is_shared) {
+    const Access *access = (const Access *)op->x;
+    const AddressRow *row = &ctx->address_rows[access->place];
+    u64 offset = offset_of(ctx, access), at[GROUPS], low = row->low + offset;
+    int others = row->slot != access->row || (row->mask & ctx->mask) != FULL || (int)row->width != nbytes;
+    if (!access->is_known || others || row->pattern == APART || ctx->uninitialised) return k_access(ctx, op);
+    if (is_shared) {
+        const Window *window = ctx->windows[ctx->rank];
+        offset -= ctx->rank << RANK_SHIFT;
+        low = (u32)(row->low + offset);
+        if (ctx->shared_log || window->watched || window->guarded[0]) return k_access(ctx, op);
+        if (low < SHARED_BASE || low + row->reach > window->end) return k_access(ctx, op);
+        for (int g = 0; g < GROUPS; g++) at[g] = (u64)window->data + (u32)(row->first[g] + offset);
+    } else {
+        s64 hint = ctx->hints[(u32)op->pc % HINTS];
+        const Allocation *allocation = &ctx->allocations[hint];
+        if (ctx->log || hint >= ctx->allocation_count) return k_access(ctx, op);
+        s64 first = (s64)(low - allocation->start);
+        if (first < allocation->first || first > allocation->last) return k_access(ctx, op);
+        if (row->reach > (u64)(allocation->last - first)) return k_access(ctx, op);
+        for (int g = 0; g < GROUPS; g++) at[g] = row->first[g] + offset;
+    }
+    if ((row->bits | offset) & (u64)(nbytes - 1)) return k_access(ctx, op);
+    u8 *to = ctx->file + access->items[0].place;
+    if (row->pattern == ALIKE) load_alike(to, nbytes, at);
+    else load_runs(to, nbytes, at);
+    return op + 1;
+}
+#define LOADS(SPACE, IS_SHARED)                                                     \
+    KERNEL(load_##SPACE##_8) { return load_known(ctx, op, 1, IS_SHARED); }           \
+    KERNEL(load_##SPACE##_16) { return load_known(ctx, op, 2, IS_SHARED); }          \
+    KERNEL(load_##SPACE##_32) { return load_known(ctx, op, 4, IS_SHARED); }          \
+    KERNEL(load_##SPACE##_64) { return load_known(ctx, op, 8, IS_SHARED); }
+LOADS(global, 0)
+LOADS(shared, 1)
 
 // ldmatrix or stmatrix of 8x8 matrices of 16-bit elements: an access of 16 bytes by each lane that has a row's address.
 typedef struct {

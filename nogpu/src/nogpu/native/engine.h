@@ -18,7 +18,7 @@ enum { SHARED_TAG = 1, LOCAL_TAG = 2, TAG_SHIFT = 56 };  // tags of generic addr
 // A live allocation of global memory; arrays of them are in order of the addresses and end with an empty one.
 typedef struct {
     u64 start, end;      // addresses
-    u8 *marks;           // marks of stores, one per byte; NULL: stores are not counted
+    u8 *marks;           // marks of stores, one per byte; NULL: nobody asks which bytes are stored
     s64 requested;       // bytes of the stores
     s64 low, high;       // offsets: all marks that stores have set are in [low, high)
     s64 writable;
@@ -125,6 +125,18 @@ typedef struct {
     s32 parity;
 } Poll;
 
+enum { GROUP = 8, GROUPS = 4 };  // lanes of a group, groups of a warp
+
+// The pattern of a register's addresses, or of what they are sums of (patterns.h).
+typedef struct {
+    s32 slot, pattern;
+    u32 mask, width;     // active lanes, and bytes that each accesses, for which it was found
+    u64 first[GROUPS];   // address of each group's first lane
+    u64 low, reach, bits;  // lowest address; bytes from there to the end of what is accessed; bits that an address has
+} AddressRow;
+
+enum { ADDRESS_ROWS = 16, HINTS = 32 };
+
 enum { POLLS = 8 };      // such tests that compiled code keeps for a warp
 
 struct Context {
@@ -193,6 +205,8 @@ struct Context {
     s64 local_is_written;  // nonzero if compiled code has stored to it
     s64 poll_count;      // tests of mbarriers in vain that compiled code keeps
     Poll polls[POLLS];
+    AddressRow address_rows[ADDRESS_ROWS];
+    s64 hints[HINTS];    // indices of allocations, by instruction modulo HINTS: the one that it has accessed last
     struct TensorUser *tensor;  // the warp as a user of tensor memory (tensor_memory.h), NULL: Python executes its accesses
 };
 

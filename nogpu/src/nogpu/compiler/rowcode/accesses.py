@@ -38,6 +38,8 @@ _OPERATIONS = dict(
 )
 _ACCESS, _MATRICES, _CP_ASYNC = (headers.packer("native/access.c", name) for name in ("Access", "Matrices", "CpAsync"))
 _NO_ITEM = NOTHING, 0, 0
+_NO_ROW = 0, -1, 0, False
+_ROW_BITS = {"global": 64, "generic": 64, "shared": 32}  # of the addresses of loads whose patterns are looked for
 
 
 def access(
@@ -59,8 +61,21 @@ def access(
     signed = type_name[0] == "s"
     kind = _ORDERED if ordered else 0
     head = (_PLACES[space], store, by_lane, uniform, bits, width // 8, len(items), signed, slot, kind)
+    row, kernel = (slot, *_NO_ROW[1:]), "access"
+    if by_lane and not store and not ordered and bits == _ROW_BITS.get(space):
+        row = _row(code, base)
+        if len(items) == 1 and described[0][:2] == (ROW, width):
+            kernel = f"load_{'shared' if space == 'shared' else 'global'}_{width}"
     described += [_NO_ITEM] * (_MOST_ITEMS - len(items))
-    code.emit_described("access", _ACCESS.pack(*map(int, head), displacement, *chain.from_iterable(described)))
+    code.emit_described(kernel, _ACCESS.pack(*map(int, (*head, *row)), displacement, *chain.from_iterable(described)))
+
+
+def _row(code: Assembler, base: object) -> tuple[int, int, int, bool]:
+    """The fields that describe the row of a load's addresses."""
+    assert isinstance(base, Register)
+    row, added, place, is_known = code.address_rows.row_of(base)
+    slot = -1 if added is None else code.source(added, f"u{row.width}").offset
+    return code.slots[row.name].offset, slot, place, is_known
 
 
 def atomic(
@@ -79,7 +94,7 @@ def atomic(
     kind = _OPERATIONS[f"{operation}.{type_name.removesuffix('x2')}" if floating else operation]
     head = (SPACES[space], True, by_lane, False, bits, width // 8, 1, type_name[0] == "s", slot, kind)
     items += [_NO_ITEM] * (_MOST_ITEMS - len(items))
-    code.emit_described("atomic", _ACCESS.pack(*map(int, head), displacement, *chain.from_iterable(items)))
+    code.emit_described("atomic", _ACCESS.pack(*map(int, (*head, *_NO_ROW)), displacement, *chain.from_iterable(items)))
 
 
 def matrices(code: Assembler, store: bool, address: Address, registers: tuple, transposed: bool) -> None:
@@ -109,7 +124,7 @@ def _place(code: Assembler, space: str, store: bool, address: Address, nbytes: i
     if space == "shared" and isinstance(address.base, Register) and bits != 32:
         raise Unsupported
     head = (SPACES[space], store, by_lane, False, bits, nbytes, count, False, slot, 0)
-    return (*map(int, head), displacement, *chain(*[_NO_ITEM] * _MOST_ITEMS))
+    return (*map(int, (*head, *_NO_ROW)), displacement, *chain(*[_NO_ITEM] * _MOST_ITEMS))
 
 
 def _item(code: Assembler, item: object, type_name: str, store: bool) -> tuple[int, int, int]:

@@ -11,6 +11,7 @@ import numpy as np
 from nogpu import headers
 from nogpu.compiler.flow import Flow
 from nogpu.compiler.operands import CLOCKS, PARAMETER_BYTES, PARAMETERS, SHARED_BASE
+from nogpu.compiler.rowcode.addresses import AddressRows
 from nogpu.compiler.rowcode.image import OP
 from nogpu.compiler.rowcode.registers import Slots
 from nogpu.compiler.signatures import misfit, shown
@@ -50,6 +51,7 @@ class Assembler:
         """True if only lanes in which a guard holds execute the instruction."""
         self.waits = False
         """True if the instruction may have to wait."""
+        self.address_rows = AddressRows(flow)
         self._ops: list[tuple[int, int, int, int, int, int, int, int]] = []
         self._kernels: dict[str, int] = {}
         self._descriptions = bytearray()

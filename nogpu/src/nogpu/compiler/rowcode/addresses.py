@@ -1,0 +1,67 @@
+"""Rows of which the addresses of loads are sums, so that compiled code looks for a row's pattern once in a block."""
+
+from __future__ import annotations
+
+import re
+
+from nogpu import headers
+from nogpu.compiler.flow import Flow, Step
+from nogpu.ptx.ir import Immediate, Register
+
+(_PLACES,) = headers.constants("native/engine.h", "ADDRESS_ROWS")
+_SUM = re.compile(r"add\.[us](?:32|64)")
+
+
+class AddressRows:
+    """Knowledge of rows of addresses at an instruction of a block, which holds up to the block's end."""
+
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
+        self._places: dict[str, int] = {}
+        self._sums: dict[str, tuple[Register, Register | Immediate]] = {}
+        self._known: set[str] = set()
+        self._loaded: str | None = None  # row of the current instruction, a load
+
+    def begin(self) -> None:
+        """Begins a block."""
+        self._places.clear()
+        self._sums.clear()
+        self._known.clear()
+        self._loaded = None
+
+    def row_of(self, base: Register) -> tuple[Register, Register | Immediate | None, int, bool]:
+        """(row; what is added to it, the same in all lanes; its place in Context.address_rows; whether an access before
+        has looked for its pattern) of a load's base, a row.
+        """
+        row, added = self._sums.get(base.name, (base, None))
+        self._loaded = row.name
+        place = self._places.setdefault(row.name, len(self._places) % _PLACES)
+        return row, added, place, row.name in self._known
+
+    def pass_by(self, step: Step, has_kernel: bool) -> None:
+        """Goes on behind an instruction. has_kernel: compiled code executes it, if its lanes are active."""
+        written = {register.name for register in step.defines}
+        if self._loaded is not None and has_kernel and step.instruction.predicate is None:
+            self._known.add(self._loaded)
+        self._loaded = None
+        self._known -= written
+        for name, operands in list(self._sums.items()):
+            if name in written or any(isinstance(x, Register) and x.name in written for x in operands):
+                del self._sums[name]
+        instruction = step.instruction
+        if instruction.predicate is None and _SUM.fullmatch(instruction.opcode):
+            self._add(*instruction.operands)
+
+    def _add(self, result: object, a: object, b: object) -> None:
+        """Notes a sum of a row and a value that all lanes share."""
+        if self._is_row(b):
+            a, b = b, a
+        if not isinstance(result, Register) or not isinstance(a, Register) or not self._is_row(result):
+            return
+        shared = isinstance(b, Immediate) or (isinstance(b, Register) and not self._is_row(b))
+        if self._is_row(a) and shared and result.name not in (a.name, getattr(b, "name", None)):
+            assert isinstance(b, Register | Immediate)
+            self._sums[result.name] = a, b
+
+    def _is_row(self, operand: object) -> bool:
+        return isinstance(operand, Register) and self._flow.kinds[operand.name] == "lanes"
