@@ -187,7 +187,13 @@ class KeptCta:
         with self._placed():
             if self._observer is not None:
                 self._observer.end()
-            for address in state.left[: state.gone]:
+            left = state.left[: state.gone]
+            for address, warp in warps.items():
+                gone = warp.live & ~warp.registers.context.live
+                if gone and address not in left:
+                    warp.first_group.bits &= ~gone
+                    warp.exit(gone)
+            for address in left:
                 group = warps[address].settle()
                 group.leave(group.bits)
         for address in state.waiting[: state.arrived]:

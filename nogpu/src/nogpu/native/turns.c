@@ -179,10 +179,10 @@ static int take_turn(Turns *turns, Context *ctx) {
     ctx->moved = 1;
     s32 result = run_ops(ctx, ctx->resume);
     while (can_part(ctx)) {
-        s32 pc = run_parted(ctx);
+        result = run_parted(ctx);
         turns->progress = ctx->progress;
-        if (pc < 0) return 0;
-        result = run_ops(ctx, turns->starts[pc]);
+        if (result == DONE) return 0;
+        if (result != LEFT) result = run_ops(ctx, turns->starts[result]);
     }
     turns->progress = ctx->progress;
     if (result == WAITS) return wait_listed(ctx);
