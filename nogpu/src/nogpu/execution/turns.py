@@ -142,13 +142,19 @@ class Turns:
         """Group that runs, of the warp whose turn it is."""
         return self.current.running()
 
+    @property
+    def ended(self) -> KeptCta | None:
+        """The kept CTA of the warp whose turn it was last, if all its warps have exited; else None."""
+        kept = self._kept.get(self._warps[self.words[CURRENT]].registers.context.cta or 0)
+        return kept if kept is not None and kept.has_ended else None
+
     def catch_up(self) -> None:
         """Hears of the CTAs that compiled code has started."""
         for kept in self._kept.values():
             kept.catch_up()
 
     def forget(self, kept: KeptCta) -> None:
-        """Removes a kept CTA whose grid is over, with its warps."""
+        """Removes a kept CTA that is over, with its warps."""
         del self._kept[kept.address]
         for address in kept.warps:
             del self._warps[address]
