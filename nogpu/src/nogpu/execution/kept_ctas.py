@@ -53,11 +53,9 @@ class KeptCta:
         report: Report,
         observer: Follower | None = None,
         is_last: bool = False,
-        files: np.ndarray | None = None,
     ) -> None:
         """followers: numbers of clusters. report: hears of the CTAs that others have followed. is_last: the grid has
-        no other CTA behind these. files: value of `files` of another CTA of the grid. The contexts of the cluster's
-        warps must be ready for their first turns.
+        no other CTA behind these. The contexts of the cluster's warps must be ready for their first turns.
         """
         self.cluster, self._report, self._observer = cluster, report, observer
         self.warps = {warp.registers.context_address: warp for warp in cluster.warps}
@@ -77,12 +75,11 @@ class KeptCta:
         """True if others may run in the CTA's place."""
         if self.may_serve_again:
             self._slots = np.array([offset for offset, _ in cluster.grid.program.registers.by_cta], np.int64)
-            self.files = np.stack([each.data for each in registers]) if files is None else files
-            """uint8[warps, bytes]: register files at the start of a CTA; special registers by CTA are any CTA's."""
+            self._files = cluster.grid.files[0]
             self._contexts = np.frombuffer(b"".join([bytes(each.context) for each in registers]), np.uint8)
             state.is_last, state.shared_bytes = is_last and observer is None, len(cluster.ctas[0].shared.data)
             state.specials, state.slots = len(self._slots), self._slots.ctypes.data
-            state.files, state.file_bytes = self.files.ctypes.data, len(registers[0].data)
+            state.files, state.file_bytes = self._files.ctypes.data, len(registers[0].data)
             state.contexts = self._contexts.ctypes.data
             self._set_values()
 
@@ -150,7 +147,8 @@ class KeptCta:
         if (numbers, grid.clusters, grid.wave) != known:
             self._numbers = numbers
             self._set_values()
-        words = self.files.view(np.uint64)
+        grid.files[0] = self._files
+        words = self._files.view(np.uint64)
         groups = [warp.first_group for warp in self.cluster.warps]
         for offset, _, is_row, value in grid.program.registers.specials:
             if not is_row and value(groups[0]) != words[0, offset // 8]:

@@ -19,8 +19,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import numpy as np
-
 from nogpu.errors import EmulatorError, Fault
 from nogpu.execution import hang
 from nogpu.execution.admission import Admission
@@ -99,7 +97,6 @@ class Machine:
         self._free: list[KeptCta] = []  # CTAs that are over, of a grid whose CTAs are resident together
         self._seat: KeptCta | None = None  # CTA that is over, of which the one that starts takes the place
         self._taken_seats = 0  # places of resident CTAs of other launches for which the grid has asked
-        self._files: np.ndarray | None = None  # register files of a kept CTA of the grid at its start
         self._ahead, self._in_vain = FEW, 0  # followers of the next CTA; CTAs in a row without a follower
         self._has_changed = False  # True if there may be room for clusters, or a grid may be over
         self._overlaps = len(grids) > 1
@@ -217,7 +214,6 @@ class Machine:
             self._look_up(grid)
             if self._seat is not None:
                 self._last_kept = self._seat
-                self._files = self._seat.files
                 self.turns.join_again(self._seat)
                 return
             self.turns.join(cluster, partial(self._kept, cluster) if cluster.size == 1 else None)
@@ -250,8 +246,7 @@ class Machine:
             if observer is None:
                 return None
         is_last = self._admission.is_in_turn and len(followers) == cluster.grid.clusters_left
-        self._last_kept = KeptCta(cluster, followers, self._replaced, observer, is_last, self._files)
-        self._files = self._last_kept.files if self._last_kept.may_serve_again else None
+        self._last_kept = KeptCta(cluster, followers, self._replaced, observer, is_last)
         return self._last_kept
 
     def _leave_kept(self, kept: KeptCta) -> None:
@@ -550,7 +545,7 @@ class Machine:
         """Makes a grid independent of the reconvergence of its lanes (`Grid.run_by_lane`)."""
         self.turns.take_over()
         self.turns.settle()
-        self._free, self._files = [], None
+        self._free = []
         grid.run_by_lane(self.resident)
         if self.ready is self.turns:
             self.turns.change_program(grid)

@@ -6,6 +6,8 @@ import ctypes
 from collections import deque
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from nogpu.errors import Fault, doubt, ordering_fault
 from nogpu.hardware.barriers import ClusterBarrier, NamedBarrier, label, wake
 from nogpu.hardware.chip import Sm
@@ -93,8 +95,7 @@ class Cta:
         self.live_threads = x * y * z
         self.context = self._shared_context()
         cluster.windows[rank] = self.shared.window
-        count = -(-self.live_threads // WARP_THREADS)
-        self.warps = [Warp(self, i, min(WARP_THREADS, self.live_threads - WARP_THREADS * i)) for i in range(count)]
+        self.warps = self._start_warps()
 
     @property
     def label(self) -> str:
@@ -110,6 +111,26 @@ class Cta:
     def hidden_barriers(self, barriers: list[MBarrier]) -> None:
         self._hidden_barriers = barriers
         self.shared.tell_hidden(bool(barriers))
+
+    def _start_warps(self) -> list[Warp]:
+        """The warps, their registers as at the start: those of the grid's other CTAs of this rank, but for `by_cta`."""
+        form, known = self.grid.program.registers, self.grid.files.get(self.rank)
+        files = form.room(-(-self.live_threads // WARP_THREADS))
+        address, stride = files.ctypes.data, files.strides[0]
+        warps = [
+            Warp(self, i, min(WARP_THREADS, self.live_threads - WARP_THREADS * i), file, address + stride * i)
+            for i, file in enumerate(files)
+        ]
+        if known is None:
+            for warp, file in zip(warps, files):
+                form.lay_out(file, warp.first_group)
+            self.grid.files[self.rank] = files.copy()
+        else:
+            files[:] = known
+            words = files.view(np.uint64)
+            for offset, value in form.by_cta:
+                words[:, offset // 8] = value(warps[0].first_group)
+        return warps
 
     def _shared_context(self) -> Context:
         """Context with the fields that all warps of the CTA share."""

@@ -43,6 +43,23 @@ class RegisterFile:
     by_cta: list[tuple[int, Callable[[ActiveGroup], int]]]
     """(offset, value) of those of them that differ between CTAs."""
 
+    def lay_out(self, data: np.ndarray, group: ActiveGroup) -> None:
+        """Fills the file uint8[bytes] of the group's warp as the warp starts with it."""
+        data[:] = self.initial
+        for offset, width, is_row, value in self.specials:
+            if is_row:
+                data[offset : offset + LANES * width // 8].view(_ROW_TYPES[width])[:] = value(group)
+            else:
+                data[offset : offset + 8].view(np.uint64)[0] = value(group)
+
+    def room(self, warps: int) -> np.ndarray:
+        """Room for the files of warps, uint8[warps, bytes], each `ALIGNMENT` bytes aligned."""
+        size = len(self.initial)
+        stride = size + -size % ALIGNMENT
+        storage = np.empty(warps * stride + ALIGNMENT, np.uint8)
+        first = -storage.ctypes.data % ALIGNMENT
+        return storage[first : first + warps * stride].reshape(warps, stride)[:, :size]
+
 
 @dataclass(frozen=True)
 class Move:
@@ -77,37 +94,28 @@ class Registers:
 
     __slots__ = ("_observed", "_table", "context", "context_address", "data", "rows", "words")
 
-    def __init__(self, form: RegisterFile, group: ActiveGroup) -> None:
-        """group: the warp's first group."""
-        address = self._lay_out(form, group)
+    def __init__(self, data: np.ndarray, address: int, group: ActiveGroup) -> None:
+        """data: uint8[bytes], the file, at this address. group: the warp's first group."""
+        self._use_file(data)
         self._table: AllocationTable | None = None
         self._observed = False  # True while the memory has an observer: the table is not used
         self.context = context = Context.from_buffer_copy(group.cta.context)
         context.file, context.warp = address, group.warp.index
         self.context_address = ctypes.addressof(context)
 
-    def _lay_out(self, form: RegisterFile, group: ActiveGroup) -> int:
-        """Makes a file as every warp starts with it. Returns its address."""
-        size = len(form.initial)
-        storage = np.empty(size + ALIGNMENT, np.uint8)
-        address = storage.__array_interface__["data"][0]
-        skipped = -address % ALIGNMENT
-        self.data = storage[skipped : skipped + size]
-        self.data[:] = form.initial
-        self.words = self.data.data.cast("Q")
+    def _use_file(self, data: np.ndarray) -> None:
+        self.data = data
+        self.words = data.data.cast("Q")
         """The file as 64-bit words."""
-        self.rows = _Rows(self.data)
-        for offset, width, is_row, value in form.specials:
-            if is_row:
-                self.rows[offset, width][:] = value(group)
-            else:
-                self.words[offset // 8] = value(group)
-        return address + skipped
+        self.rows = _Rows(data)
 
     def move(self, form: RegisterFile, moves: Iterable[Move], group: ActiveGroup) -> None:
         """Moves the registers to a file of another form."""
         words, rows = self.words, self.rows
-        self.context.file = self._lay_out(form, group)
+        (data,) = form.room(1)
+        form.lay_out(data, group)
+        self._use_file(data)
+        self.context.file = data.ctypes.data
         for move in moves:
             source, target, width = move.source, move.target, move.width
             word = words[source // 8]

@@ -156,7 +156,8 @@ Issuer = tuple[ActiveGroup, int]
 class Warp:
     """Warp of a CTA."""
 
-    def __init__(self, cta: Cta, index: int, threads: int):
+    def __init__(self, cta: Cta, index: int, threads: int, file: np.ndarray, address: int):
+        """threads: number of live lanes. file: room for its registers, uint8[bytes], at this address."""
         self.cta, self.index = cta, index
         self.live: int = (1 << threads) - 1  # lanes that have not exited
         self.groups = [ActiveGroup(self, self.live, 0, None)]
@@ -174,13 +175,17 @@ class Warp:
         self.map_reads: list = []  # (lanes, operation): loads whose tensor map may still be read
         self.local: LocalMemory = LocalMemory(cta.grid.program.local_bytes)
         self.first_group: ActiveGroup = self.groups[0]  # group that stands for the warp in messages
-        self.registers: Registers = Registers(cta.grid.program.registers, self.first_group)
+        self.registers: Registers = Registers(file, address, self.first_group)
         self.local.tell(self.registers.context)
-        self.tensor: TensorUser = TensorUser(self.registers.context)
         self._barriers: dict[int, NamedBarrier] = {}
         self._running: ActiveGroup | None = None  # group that compiled code runs, of several
         self._preferred: ActiveGroup | None = None
         self._served = 0  # lowest lane, as a mask, of the group that was preferred last
+
+    @cached_property
+    def tensor(self) -> TensorUser:
+        """The warp as a user of tensor memory."""
+        return TensorUser(self.registers.context)
 
     @cached_property
     def key(self) -> tuple[int, int, int, int]:
