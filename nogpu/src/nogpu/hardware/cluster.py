@@ -15,7 +15,7 @@ from nogpu.hardware.events import Events
 from nogpu.hardware.grid import Grid, cta_index, unravel
 from nogpu.hardware.mbarriers import MBarrier
 from nogpu.hardware.memory import RANK_SHIFT, SHARED_BASE
-from nogpu.hardware.native import HEARD, TOLD, Context
+from nogpu.hardware.native import HEARD, TOLD, Context, Move
 from nogpu.hardware.properties import WARP_THREADS
 from nogpu.hardware.setmaxnreg import check_requests
 from nogpu.hardware.shared_memory import SharedMemory
@@ -24,11 +24,8 @@ from nogpu.hardware.tensor.tmem import TensorMemory
 from nogpu.hardware.warp import ActiveGroup, Warp
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from nogpu.hardware.machine import Machine
     from nogpu.hardware.properties import Dim3
-    from nogpu.hardware.register_file import Move
     from nogpu.hardware.warp import Issuer
 
 
@@ -309,7 +306,7 @@ class Cluster:
         for warp in self.warps:
             warp.registers.forget_allocations()
 
-    def change_program(self, moves: Sequence[Move]) -> None:
+    def change_program(self, moves: ctypes.Array[Move]) -> None:
         """Makes the warps go on with the grid's new program. moves: of their registers."""
         for warp in self.warps:
             warp.change_program(moves)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from nogpu.hardware.native import (
     AllocationTable,
     Barrier,
     Context,
+    Move,
     library,
 )
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 _ROW_TYPES = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 _TURN = headers.packer("native/engine.h", "Context", "mask", "waited_phase")
-_ALL_LANES = (1 << LANES) - 1
 _TURN_OFFSET = Context.mask.offset
 
 
@@ -59,22 +59,6 @@ class RegisterFile:
         storage = np.empty(warps * stride + ALIGNMENT, np.uint8)
         first = -storage.ctypes.data % ALIGNMENT
         return storage[first : first + warps * stride].reshape(warps, stride)[:, :size]
-
-
-@dataclass(frozen=True)
-class Move:
-    """A register in two layouts of a program's register file, of which the second is by lane."""
-
-    width: int
-    """Bits."""
-    source: int
-    """Offset."""
-    is_uniform: bool
-    """True if the source has one value for all lanes."""
-    target: int
-    """Offset."""
-    is_row: bool
-    """True if the target has a value for each lane; an unwritten register has one value."""
 
 
 class _Rows(dict):
@@ -109,20 +93,13 @@ class Registers:
         """The file as 64-bit words."""
         self.rows = _Rows(data)
 
-    def move(self, form: RegisterFile, moves: Iterable[Move], group: ActiveGroup) -> None:
+    def move(self, form: RegisterFile, moves: ctypes.Array[Move], group: ActiveGroup) -> None:
         """Moves the registers to a file of another form."""
-        words, rows = self.words, self.rows
-        (data,) = form.room(1)
+        old, (data,) = self.data, form.room(1)
         form.lay_out(data, group)
+        library().move_registers(data.ctypes.data, old.ctypes.data, moves, len(moves))
         self._use_file(data)
         self.context.file = data.ctypes.data
-        for move in moves:
-            source, target, width = move.source, move.target, move.width
-            word = words[source // 8]
-            if width > 1 and move.is_row:
-                self.rows[target, width][:] = word if move.is_uniform else rows[source, width]
-            else:
-                self.words[target // 8] = _ALL_LANES * word if move.is_uniform and move.is_row else word
 
     def fill(self, slots: np.ndarray, mask: int, words: np.ndarray, start: int, places: np.ndarray) -> None:
         """Fills rows with a fragment of tensor memory, for the lanes in the mask.

@@ -10,6 +10,7 @@ the others spin.
 
 from __future__ import annotations
 
+import ctypes
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, cast
 
@@ -17,19 +18,16 @@ import numpy as np
 
 from nogpu.hardware.barriers import NamedBarrier
 from nogpu.hardware.local_memory import LocalMemory
-from nogpu.hardware.native import Parted
+from nogpu.hardware.native import Move, Parted
 from nogpu.hardware.program import DONE
 from nogpu.hardware.properties import WARP_THREADS
 from nogpu.hardware.register_file import Registers
 from nogpu.hardware.tensor.order import TensorUser
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from nogpu.hardware.cluster import Cta
     from nogpu.hardware.grid import Grid
     from nogpu.hardware.mbarriers import MBarrier
-    from nogpu.hardware.register_file import Move
 
 
 class ReconvergencePoint:
@@ -300,7 +298,7 @@ class Warp:
         self._preferred = ActiveGroup(self, lanes, pc, outer)
         self.groups.append(self._preferred)
 
-    def change_program(self, moves: Sequence[Move]) -> None:
+    def change_program(self, moves: ctypes.Array[Move]) -> None:
         """Makes the warp go on with its grid's new program. moves: of its registers. Loads and stores of tensor memory
         complete: they name registers by the old program.
         """

@@ -21,6 +21,16 @@ Context *dequeue(Turns *turns) {
     return ctx;
 }
 
+// Takes the warps that are GONE out of the ring.
+void leave_ring(Turns *turns) {
+    s64 left = 0, mask = turns->room - 1;
+    for (s64 place = 0; place < turns->count; place++) {
+        Context *ctx = turns->ready[(turns->head + place) & mask];
+        if (ctx->queued != GONE) turns->ready[(turns->head + left++) & mask] = ctx;
+    }
+    turns->count = left;
+}
+
 // Puts the warps of the mbarrier's list, which can run, into the ring.
 void wake_listed(Barrier *barrier) {
     Context *ctx = barrier->first;
