@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 (MOST_COPIES,) = headers.constants("native/lane_copies.h", "MOST_COPIES")
 FEW, MANY = 4, 4096  # followers of a grid's first CTA, and of any
 SEATS = 64  # CTAs that are kept for later launches
-RESIDENT_SEATS = 16  # of one launch
+RESIDENT_SEATS = 48  # of one launch, at most
 MOST_IN_VAIN = 8  # CTAs in a row without a follower after which a grid gets no more
 
 Report = Callable[[int, int], None]

@@ -93,6 +93,7 @@ class Cta:
         self.context = self._shared_context()
         cluster.windows[rank] = self.shared.window
         self.warps = self._start_warps()
+        self.live_warps = len(self.warps)  # number of warps that have not exited
 
     @property
     def label(self) -> str:
@@ -169,7 +170,7 @@ class Cta:
 
     def counted_threads(self) -> int:
         """Number of threads that a named barrier without a count waits for: 32 for each warp that has not exited."""
-        return WARP_THREADS * sum(warp.live != 0 for warp in self.warps)
+        return WARP_THREADS * self.live_warps
 
     def operands(self) -> tuple[SharedMemory, TensorMemory]:
         """Memories of a tensor core operation. Raises Fault if the CTA has exited."""

@@ -241,6 +241,7 @@ class Warp:
 
     def exit(self, lanes: int) -> None:
         """Handles the exit of lanes."""
+        self.cta.live_warps -= self.live != 0 and not self.live & ~lanes
         self.live &= ~lanes
         self.cta.machine.progress += 1
         for membermask, barrier in self._barriers.items():
