@@ -185,6 +185,11 @@ class Warp:
         """The warp as a user of tensor memory."""
         return TensorUser(self.registers.context)
 
+    @property
+    def has_touched_tensor_memory(self) -> bool:
+        """Value of `TensorUser.touched`."""
+        return bool(self.registers.context.touched)
+
     @cached_property
     def key(self) -> tuple[int, int, int, int]:
         """Start of its threads' keys in Queues."""
