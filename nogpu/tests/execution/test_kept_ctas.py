@@ -356,15 +356,19 @@ def test_launches_of_ctas_that_are_resident_together(monkeypatch, schedule):
     assert launches.made == 40
 
 
-def test_places_end_with_the_program():
+def test_places_end_with_the_program(launches):
     """A CTA whose lanes wait for each other has the grid go on by lane: other registers, in other places."""
-    spin = (
-        "setp.eq.u32 %p1, %r1, 400; setp.eq.and.u32 %p2, %tid, 0, %p1; st.shared.b32 [%r11], 0; @!%p2 bra JOIN;"
-        "SPIN: ld.volatile.shared.b32 %r7, [%r10]; setp.ne.u32 %p3, %r7, 9; @%p3 bra SPIN;"
-        "JOIN: st.volatile.shared.b32 [%r10], 9;"
+    kernel = entry(
+        HEAD
+        + "cvt.u32.u64 %r5, %a1; setp.lt.u32 %p1, %r1, %r5; setp.eq.and.u32 %p2, %tid, 0, %p1;"
+        + "atom.global.add.u32 %r5, [%a0], 0; mad.lo.u32 %r3, %r5, 0, %r3; st.shared.b32 [%r11], 0; @!%p2 bra JOIN;"
+        + "SPIN: ld.volatile.shared.b32 %r7, [%r10]; setp.ne.u32 %p3, %r7, 9; @%p3 bra SPIN;"
+        + "JOIN: setp.eq.u32 %p4, %tid, 1; @%p4 st.volatile.shared.b32 [%r10], 9;"
+        + STORE.format("%r3"),
+        2,
     )
-    kept, python = both(TICKET.replace("[%a1]", "[%rd1]") + spin + STORE.format("%r3"), 700)
-    assert kept == python == np.arange(700 * THREADS).reshape(700, THREADS).tolist()
+    for grid, word in ((40, 1), (300, 300), (40, 0), (300, 1), (300, 300)):
+        assert np.array_equal(launches(kernel, grid, 0, word), expected(grid))
 
 
 def test_errors_of_ctas_that_are_resident_together():
