@@ -44,6 +44,18 @@ def run(body, ctas, **options):
             "ld.shared.b32 %r4, [%r12]; bar.sync 0;" + STORE.format("%r4"),
             lambda cta, thread: THREADS * cta + (thread ^ 32),
         ),
+        # A predicate ignores the sources of some lanes.
+        *(
+            (
+                "and.b32 %r5, %tid, 3; setp.eq.u32 %p2, %r5, 1;"
+                + STORE.format("%r3")
+                + COPY.format("%r11").replace("4;", f"4, {ignored};")
+                + "cp.async.wait_all; bar.sync 0; ld.shared.b32 %r4, [%r12];"
+                + STORE.format("%r4"),
+                lambda cta, thread, zero=zero: np.where(zero(thread), 0, THREADS * cta + (thread ^ 32)),
+            )
+            for ignored, zero in (("%p2", lambda x: x % 4 == 1), ("!%p2", lambda x: x % 4 != 1))
+        ),
         # The exit of the other warp completes the barrier.
         (
             "setp.ge.u32 %p1, %tid, 32; @%p1 ret; bar.sync 0;" + STORE.format("%r3"),
