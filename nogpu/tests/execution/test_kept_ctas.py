@@ -44,6 +44,18 @@ def run(body, ctas, **options):
             "ld.shared.b32 %r4, [%r12]; bar.sync 0;" + STORE.format("%r4"),
             lambda cta, thread: THREADS * cta + (thread ^ 32),
         ),
+        # A predicate ignores the sources of some lanes.
+        *(
+            (
+                "and.b32 %r5, %tid, 3; setp.eq.u32 %p2, %r5, 1;"
+                + STORE.format("%r3")
+                + COPY.format("%r11").replace("4;", f"4, {ignored};")
+                + "cp.async.wait_all; bar.sync 0; ld.shared.b32 %r4, [%r12];"
+                + STORE.format("%r4"),
+                lambda cta, thread, zero=zero: np.where(zero(thread), 0, THREADS * cta + (thread ^ 32)),
+            )
+            for ignored, zero in (("%p2", lambda x: x % 4 == 1), ("!%p2", lambda x: x % 4 != 1))
+        ),
         # The exit of the other warp completes the barrier.
         (
             "setp.ge.u32 %p1, %tid, 32; @%p1 ret; bar.sync 0;" + STORE.format("%r3"),
@@ -303,6 +315,78 @@ def test_places_have_a_limit(launches):
     for grid in (*range(1, SEATS + 3), 1):
         assert np.array_equal(launches(kernel, grid), expected(grid))
     assert len(launches.device._seats._kept) == SEATS
+
+
+# A thread's number in the order of all threads, which come together: the CTAs are resident together.
+TICKET = "atom.global.add.u32 %r5, [%a1], 1; mad.lo.u32 %r6, %r5, 0, %r5;"
+UNWRITTEN = "ld.shared.b32 %r4, [%r11]; and.b32 %r4, %r4, %r30; mov.u32 %r30, 5; not.b32 %r4, %r4;"  # 0
+TOGETHER = {
+    "an exit of all": "",
+    "exits of lanes": "and.b32 %r7, %tid, 3; setp.eq.u32 %p2, %r7, 1; @%p2 exit;",
+    "barriers": MEET.format("") + MEET.format("add.u32 %r3, %r3, 1; "),
+    "shared memory and registers": UNWRITTEN + "st.shared.b32 [%r11], %r1; add.u32 %r6, %r6, %r4;",
+    "Python for some": "setp.gt.u32 %p2, %r1, 120; setp.lt.and.u32 %p2, %r1, 260, %p2; @!%p2 bra ON;"
+    "fence.proxy.async.global; ON:",
+}
+
+
+@pytest.mark.parametrize("schedule", ["late", "eager"])
+@pytest.mark.parametrize("name", TOGETHER)
+def test_ctas_that_are_resident_together(name, schedule, monkeypatch, pythons):
+    """Others start in the places of those that are over, in the order in which Python starts them."""
+    made, init = [], Cluster.__init__
+    monkeypatch.setattr(Cluster, "__init__", lambda *a: (made.append(1), init(*a))[1])
+    body, found, clusters = HEAD + TICKET + STORE.format("%r6") + TOGETHER[name] + STORE.format("%r6"), [], []
+    for kernels in (True, False):
+        out, count = np.zeros((700, THREADS), np.uint32), np.zeros(1, np.uint32)
+        before = len(made)
+        counters = launch(body, out, count, grid=700, threads=THREADS, schedule=schedule, kernels=kernels)
+        found.append((out.tolist(), counters.warp_instructions, counters.ctas))
+        clusters.append(len(made) - before)
+        if kernels:
+            assert len(pythons) < 30 or name == "Python for some"
+    assert found[0] == found[1] and sorted(sum(found[0][0], [])) == list(range(700 * THREADS))
+    assert clusters[0] < 500 and clusters[1] == 700
+
+
+@pytest.mark.parametrize("schedule", ["late", "eager"])
+def test_launches_of_ctas_that_are_resident_together(monkeypatch, schedule):
+    """They run in the places of others, whatever the number of CTAs; parameters are the launch's own."""
+    launches = Launches(monkeypatch, schedule)
+    kernel = entry(
+        HEAD
+        + "atom.global.add.u32 %r5, [%a0], 0; mad.lo.u32 %r3, %r5, 0, %r3;"
+        + "mov.u32 %r6, %nctaid.x; mad.lo.u32 %r3, %r6, 1000, %r3;"
+        + UNWRITTEN
+        + "st.shared.b32 [%r11], %r1; bar.sync 0; cvt.u32.u64 %r5, %a1; add.u32 %r3, %r3, %r5; add.u32 %r3, %r3, %r4;"
+        + STORE.format("%r3"),
+        2,
+    )
+    for grid in (1, 3, 40, 1, 20, 40, 3):
+        for word in (5, 6, 7):
+            assert np.array_equal(launches(kernel, grid, word % 2, word), expected(grid, word + 1000 * grid))
+    assert launches.made == 40
+
+
+def test_places_end_with_the_program(launches):
+    """A CTA whose lanes wait for each other has the grid go on by lane: other registers, in other places."""
+    kernel = entry(
+        HEAD
+        + "cvt.u32.u64 %r5, %a1; setp.lt.u32 %p1, %r1, %r5; setp.eq.and.u32 %p2, %tid, 0, %p1;"
+        + "atom.global.add.u32 %r5, [%a0], 0; mad.lo.u32 %r3, %r5, 0, %r3; st.shared.b32 [%r11], 0; @!%p2 bra JOIN;"
+        + "SPIN: ld.volatile.shared.b32 %r7, [%r10]; setp.ne.u32 %p3, %r7, 9; @%p3 bra SPIN;"
+        + "JOIN: setp.eq.u32 %p4, %tid, 1; @%p4 st.volatile.shared.b32 [%r10], 9;"
+        + STORE.format("%r3"),
+        2,
+    )
+    for grid, word in ((40, 1), (300, 300), (40, 0), (300, 1), (300, 300)):
+        assert np.array_equal(launches(kernel, grid, 0, word), expected(grid))
+
+
+def test_errors_of_ctas_that_are_resident_together():
+    far = "setp.eq.u32 %p1, %r1, 523; @%p1 mov.b64 %rd1, 64;"
+    kept, python = both(TICKET.replace("[%a1]", "[%rd1]") + far + STORE.format("%r6"), 700)
+    assert kept == python and "0x40" in kept and "CTA (523, 0, 0)" in kept
 
 
 def both(body, ctas=200):

@@ -32,9 +32,28 @@ BODIES = {
     "a barrier of lanes": f"""setp.lt.u32 %p2, %r4, 3; @%p2 bra B; {LOOP.format(at="A", body=DRAW, n="%r4")}
         bar.warp.sync -1; bra C; B: {DRAW} bar.warp.sync -1; C: {DRAW}""",
     "an exit": f"""setp.eq.u32 %p2, %r4, 5; {LOOP.format(at="A", body=DRAW + "@%p2 exit;", n="%r4")} {DRAW}""",
+    "exits of all, one after another": f"""setp.eq.u32 %p2, %r4, %r5; {
+        LOOP.format(at="A", n=9, body=DRAW + "setp.eq.u32 %p2, %r4, %r5; @%p2 st.global.b32 [%rd1], %r3; @%p2 exit;")
+    }""",
+    "exits on both sides": f"""setp.lt.u32 %p2, %r4, 3; @%p2 bra B; setp.eq.u32 %p3, %r4, 6;
+        {LOOP.format(at="A", body=DRAW + "@%p3 exit;", n="%r4")} bra C;
+        B: {LOOP.format(at="D", body=DRAW + "setp.gt.u32 %p3, %r5, %r4; @%p3 exit;", n=2)} C: {DRAW}""",
+    "an exit of one side": f"""setp.lt.u32 %p2, %r4, 3; @%p2 bra B; {LOOP.format(at="A", body=DRAW, n="%r4")} exit;
+        B: {LOOP.format(at="D", body=DRAW, n=5)} {DRAW} bar.sync 0; {DRAW}""",
+    "an exit ahead of Python": f"""setp.eq.u32 %p2, %r4, 5; @%p2 exit; {DRAW}
+        {LOOP.format(at="A", body=DRAW + "cp.async.commit_group;", n="%r4")} {DRAW}""",
+    "exits of warps ahead of Python": f"""setp.ge.u32 %p2, %tid, 32; setp.lt.u32 %p3, %r4, 5; @!%p2 bra B;
+        {LOOP.format(at="A", body=DRAW, n=9)} @%p3 exit; {DRAW} exit; B: bar.sync 0;
+        fence.proxy.async.global; fence.proxy.async.global; {DRAW}""",
     "Python": LOOP.format(at="A", body=DRAW + "cp.async.commit_group;", n="%r4") + DRAW,
 }
-IN_PYTHON = {"loops longer than a turn", "a barrier of lanes", "an exit", "Python"}
+IN_PYTHON = {
+    "loops longer than a turn",
+    "a barrier of lanes",
+    "an exit ahead of Python",
+    "exits of warps ahead of Python",
+    "Python",
+}
 
 
 @pytest.mark.parametrize("schedule", ["late", "eager"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections import Counter
 from collections.abc import Callable, Collection
 from functools import cache
@@ -16,9 +17,8 @@ from nogpu.compiler.rowcode.image import OP, Image
 from nogpu.compiler.rowcode.registers import Slots, slots_of
 from nogpu.compiler.segments import RowCode
 from nogpu.compiler.stored import StoredEntry, keep
-from nogpu.hardware.native import ANYTHING, FAULT, LEAVE, LEAVE_SOME, WAITS, Calls, PythonRow, Wake, library
+from nogpu.hardware.native import ANYTHING, FAULT, LEAVE, LEAVE_SOME, WAITS, Calls, Move, PythonRow, Wake, library
 from nogpu.hardware.program import DONE, Program, RegisterUses
-from nogpu.hardware.register_file import Move
 from nogpu.ptx.ir import Entry
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def translate(
     runner = Runner(image, watch, watcher, recorder)
 
     @cache
-    def by_lane() -> tuple[Program, list[Move]]:
+    def by_lane() -> tuple[Program, ctypes.Array[Move]]:
         parsed = entry.parsed() if isinstance(entry, StoredEntry) else entry
         program = translate(parsed, watch, watcher, recorder, follows_registers, parted, image.starts.keys())
         return program, _moves(plan(parsed, parted), plan(parsed, parted, True))
@@ -210,10 +210,10 @@ class Runner:
         return self._current()
 
 
-def _moves(old: Plan, new: Plan) -> list[Move]:
+def _moves(old: Plan, new: Plan) -> ctypes.Array[Move]:
     """The moves of an entry's registers to its program by lane."""
     sources, targets = slots_of(old.entry, old.flow), slots_of(new.entry, new.flow)
-    return [
+    moves = [
         Move(
             width=register.width,
             source=sources[name].offset,
@@ -223,6 +223,7 @@ def _moves(old: Plan, new: Plan) -> list[Move]:
         )
         for name, register in old.entry.registers.items()
     ]
+    return (Move * len(moves))(*moves)
 
 
 def _register_uses(planned: Plan, slots: Slots) -> RegisterUses:

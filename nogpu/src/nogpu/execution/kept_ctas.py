@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 (UNCOUNTED,) = headers.constants("native/engine.h", "UNCOUNTED")
 (MOST_COPIES,) = headers.constants("native/lane_copies.h", "MOST_COPIES")
 FEW, MANY = 4, 4096  # followers of a grid's first CTA, and of any
-SEATS = 32  # CTAs that are kept for later launches
+SEATS = 64  # CTAs that are kept for later launches
+RESIDENT_SEATS = 48  # of one launch, at most
 MOST_IN_VAIN = 8  # CTAs in a row without a follower after which a grid gets no more
 
 Report = Callable[[int, int], None]
@@ -70,9 +71,11 @@ class KeptCta:
         registers = [warp.registers for warp in cluster.warps]
         for place, each in enumerate(registers):
             state.all[place], each.context.cta = each.context_address, self.address
-        if followers or is_last:
+        self.may_serve_again = observer is None or len(followers) > 0
+        """True if others may run in the CTA's place."""
+        if self.may_serve_again:
             self._slots = np.array([offset for offset, _ in cluster.grid.program.registers.by_cta], np.int64)
-            self._files = np.stack([each.data for each in registers])
+            self._files = cluster.grid.files[0]
             self._contexts = np.frombuffer(b"".join([bytes(each.context) for each in registers]), np.uint8)
             state.is_last, state.shared_bytes = is_last and observer is None, len(cluster.ctas[0].shared.data)
             state.specials, state.slots = len(self._slots), self._slots.ctypes.data
@@ -102,6 +105,11 @@ class KeptCta:
         return bool(self._state.is_over)
 
     @property
+    def has_ended(self) -> bool:
+        """True if all warps of a CTA without followers have exited."""
+        return self.may_serve_again and self._observer is None and self._state.gone == self._state.warps
+
+    @property
     def is_untouched(self) -> bool:
         """True if Python's objects of the cluster are as they were made, but for what `catch_up` changes."""
         (cta,) = self.cluster.ctas
@@ -110,7 +118,7 @@ class KeptCta:
         )
 
     def end(self) -> int:
-        """Ends the grid's last CTA, which is over. Returns its warp instructions."""
+        """Ends the CTA, which has no followers left. Returns its warp instructions."""
         self.catch_up()
         issued = self._take_issued() + sum(warp.registers.context.issued for warp in self.cluster.warps)
         self.cluster.grid.exited += 1
@@ -127,15 +135,19 @@ class KeptCta:
             group.pc, group.blocked, group.waiting, group.issued = 0, False, None, 0
         return issued
 
-    def move(self, machine: Machine, grid: Grid, report: Report) -> None:
-        """Makes the cluster the first of another grid, of the same program and shape. `start_again` starts it."""
-        numbers, state = [*grid.numbers[: 1 + MANY]], self._state
+    def move(self, machine: Machine, grid: Grid, report: Report, numbers: list[int], is_last: bool) -> None:
+        """Makes the cluster one of a grid of the same program, with CTAs of the same shape. `start_again` starts it.
+
+        numbers: its own, and those of its followers. is_last: as for `__init__`.
+        """
+        state, known = self._state, (self._numbers, self.cluster.grid.clusters, self.cluster.grid.wave)
         self._report, self._heard = report, 0
         self.cluster.move(machine, grid, numbers[0])
-        state.is_last, state.most = len(numbers) == len(grid.numbers), len(numbers) - 1
-        if numbers != self._numbers:
+        state.is_last, state.most = is_last, len(numbers) - 1
+        if (numbers, grid.clusters, grid.wave) != known:
             self._numbers = numbers
             self._set_values()
+        grid.files[0] = self._files
         words = self._files.view(np.uint64)
         groups = [warp.first_group for warp in self.cluster.warps]
         for offset, _, is_row, value in grid.program.registers.specials:
@@ -187,7 +199,13 @@ class KeptCta:
         with self._placed():
             if self._observer is not None:
                 self._observer.end()
-            for address in state.left[: state.gone]:
+            left = state.left[: state.gone]
+            for address, warp in warps.items():
+                gone = warp.live & ~warp.registers.context.live
+                if gone and address not in left:
+                    warp.first_group.bits &= ~gone
+                    warp.exit(gone)
+            for address in left:
                 group = warps[address].settle()
                 group.leave(group.bits)
         for address in state.waiting[: state.arrived]:

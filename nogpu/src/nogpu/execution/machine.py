@@ -22,7 +22,7 @@ from functools import partial
 from nogpu.errors import EmulatorError, Fault
 from nogpu.execution import hang
 from nogpu.execution.admission import Admission
-from nogpu.execution.kept_ctas import FEW, MANY, MOST_IN_VAIN, KeptCta
+from nogpu.execution.kept_ctas import FEW, MANY, MOST_IN_VAIN, RESIDENT_SEATS, KeptCta
 from nogpu.execution.meter import Meter
 from nogpu.execution.spins import LOOK_TURNS, Outlook, Spins
 from nogpu.execution.turns import (
@@ -37,6 +37,7 @@ from nogpu.execution.turns import (
     OUTSTANDING,
     PROGRESS,
     QUIET,
+    SERVE,
     STALE,
     TICKS,
     Turns,
@@ -93,7 +94,9 @@ class Machine:
         self.finished: list[Cluster] = []
         self._last_kept: KeptCta | None = None  # CTA that compiled code has kept last
         self._over: KeptCta | None = None  # CTA that compiled code has kept to the end of the grid
-        self._seat: KeptCta | None = None  # CTA of another launch, of which this one's first takes the place
+        self._free: list[KeptCta] = []  # CTAs that are over, of a grid whose CTAs are resident together
+        self._seat: KeptCta | None = None  # CTA that is over, of which the one that starts takes the place
+        self._taken_seats = 0  # places of resident CTAs of other launches for which the grid has asked
         self._ahead, self._in_vain = FEW, 0  # followers of the next CTA; CTAs in a row without a follower
         self._has_changed = False  # True if there may be room for clusters, or a grid may be over
         self._overlaps = len(grids) > 1
@@ -118,9 +121,7 @@ class Machine:
             if self._has_changed or self._overlaps:
                 if self._end_grids():
                     self.meter.count(())
-                    if self._over is not None:
-                        grid = self._over.cluster.grid
-                        grid.seats.put(self._seat_key(grid), self._over)
+                    self._leave_seats(self.grids[0])
                     return
                 self._admit()
             idle = words[IDLE]
@@ -156,17 +157,47 @@ class Machine:
         self._has_changed = False
 
     def _next_cluster(self, grid: Grid, sms: list[Sm] | None) -> Cluster | None:
-        """Result of `next_cluster`; the grid's first cluster takes the place of another launch's, if there is one."""
-        if grid.seats is not None and grid.clusters_left == len(grid.numbers) > 0:
-            self._seat = grid.seats.take(self._seat_key(grid))
-            if self._seat is not None:
-                grid.take_cluster()
-                self._seat.move(self, grid, self._replaced)
-                return self._seat.cluster
-        return next_cluster(self, grid, sms)
+        """Result of `next_cluster`; a cluster takes the place of one of the grid that is over, or that of another
+        launch's, if there is one: where CTAs run in turn, the first does.
+        """
+        self._seat = self._take_seat(grid) if grid.clusters_left else None
+        if self._seat is None:
+            return next_cluster(self, grid, sms)
+        followers = grid.following(1 + MANY)[1:] if self._is_first(grid) else self._followers(grid)
+        number = grid.take_cluster()
+        assert number is not None  # some are left
+        is_last = self._admission.is_in_turn and len(followers) == grid.clusters_left
+        self._seat.move(self, grid, self._replaced, [number, *followers], is_last)
+        return self._seat.cluster
+
+    def _is_first(self, grid: Grid) -> bool:
+        """True if the grid's CTAs run in turn, and none has started."""
+        return self._admission.is_in_turn and grid.clusters_left == len(grid.numbers)
+
+    def _take_seat(self, grid: Grid) -> KeptCta | None:
+        if self._free:
+            return self._free.pop()
+        if grid.seats is None:
+            return None
+        if self._admission.is_in_turn:
+            return grid.seats.take(self._seat_key(grid)) if self._is_first(grid) else None
+        self._taken_seats += 1
+        return grid.seats.take(self._resident_key(grid, self._taken_seats - 1))
+
+    def _leave_seats(self, grid: Grid) -> None:
+        """Leaves the places of the grid's CTAs to later launches."""
+        if grid.seats is not None:
+            if self._over is not None:
+                grid.seats.put(self._seat_key(grid), self._over)
+            for place, kept in enumerate(self._free[:RESIDENT_SEATS] if not self._admission.is_in_turn else ()):
+                grid.seats.put(self._resident_key(grid, place), kept)
 
     def _seat_key(self, grid: Grid) -> object:
         return id(grid.program), grid.config, grid.properties, self.schedule.kind
+
+    def _resident_key(self, grid: Grid, place: int) -> object:
+        config = grid.config
+        return id(grid.program), config.block, config.dynamic_shared_bytes, grid.properties, self.schedule.kind, place
 
     def _start(self, cluster: Cluster) -> None:
         """Gives the warps of a new cluster their first turns."""
@@ -181,7 +212,7 @@ class Machine:
             observer.join(cluster)
         if self.ready is self.turns:
             self._look_up(grid)
-            if self._seat is not None and self._seat.cluster is cluster:
+            if self._seat is not None:
                 self._last_kept = self._seat
                 self.turns.join_again(self._seat)
                 return
@@ -192,19 +223,23 @@ class Machine:
                 warp.pace = self._paces[grid] * PACES[self.random.randrange(len(PACES))]
             self.enqueue(warp)
 
+    def _followers(self, grid: Grid, starting: int = 1) -> Sequence[int]:
+        """Numbers of the clusters that compiled code may start in the place of the next, if CTAs run in turn: none
+        where Python had something to do for each of the last ones. starting: clusters to start ahead of them.
+        """
+        if not self._admission.is_in_turn:
+            return ()
+        if self._last_kept is not None:
+            has_followed = self._last_kept.followed > 0
+            self._in_vain = 0 if has_followed else self._in_vain + 1
+            self._ahead = min(2 * self._ahead, MANY) if has_followed else FEW
+        return grid.following(starting + self._ahead)[starting:] if self._in_vain < MOST_IN_VAIN else ()
+
     def _kept(self, cluster: Cluster) -> KeptCta | None:
         """Lets compiled code keep a cluster of one CTA, and start others in its place if the CTAs run in turn. Returns
         None if that is no use, or an observer cannot follow it.
         """
-        followers: Sequence[int] = ()
-        observers = cluster.grid.observers
-        if self._admission.is_in_turn:
-            if self._last_kept is not None:
-                has_followed = self._last_kept.followed > 0
-                self._in_vain = 0 if has_followed else self._in_vain + 1
-                self._ahead = min(2 * self._ahead, MANY) if has_followed else FEW
-            if self._in_vain < MOST_IN_VAIN:
-                followers = cluster.grid.following(self._ahead)
+        followers, observers = self._followers(cluster.grid, 0), cluster.grid.observers
         observer = None
         if observers:
             observer = observers[0].keep(cluster) if followers and len(observers) == 1 else None
@@ -215,15 +250,20 @@ class Machine:
         return self._last_kept
 
     def _leave_kept(self, kept: KeptCta) -> None:
-        """Ends the grid's last CTA, of which Python has had nothing to do: a later launch may run in its place."""
+        """Ends a CTA for which Python has had nothing to do: another one of its grid, or of a later launch, may run in
+        its place.
+        """
         self.turns.forget(kept)
-        cluster = kept.cluster
         issued = kept.end()
-        self.resident.remove(cluster)
+        self.resident.remove(kept.cluster)
         self._has_changed = True
+        self._spins.forget()
         self.meter.over(1, issued)
-        if cluster.grid.seats is not None and kept.is_untouched:
-            self._over = kept
+        if kept.is_untouched:
+            if self._admission.is_in_turn and not kept.cluster.grid.clusters_left:
+                self._over = kept
+            else:
+                self._free.append(kept)
 
     def _replaced(self, ctas: int, issued: int) -> None:
         self._spins.forget()
@@ -336,6 +376,11 @@ class Machine:
             if self._last_kept is not None and self._last_kept.is_over:
                 self._leave_kept(self._last_kept)
                 self._last_kept = None
+            return
+        if why == SERVE and (ended := turns.ended) is not None and not self.outstanding:
+            self.progress = words[PROGRESS]
+            self._leave_kept(ended)
+            self._note_effects()
             return
         warp = turns.current
         self.progress = words[PROGRESS]
@@ -500,6 +545,7 @@ class Machine:
         """Makes a grid independent of the reconvergence of its lanes (`Grid.run_by_lane`)."""
         self.turns.take_over()
         self.turns.settle()
+        self._free = []
         grid.run_by_lane(self.resident)
         if self.ready is self.turns:
             self.turns.change_program(grid)

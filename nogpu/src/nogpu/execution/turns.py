@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # Reasons for the end of compiled turns.
 LOOK, SERVE, CONCLUDE = headers.constants("native/engine.h", "LOOK", "SERVE", "CONCLUDE")
+(GONE,) = headers.constants("native/engine.h", "GONE")  # value of Context.queued
 
 
 @headers.mirrors("native/engine.h", "Turns")
@@ -104,14 +105,14 @@ class Turns:
 
     def leave(self, warps: Iterable[Warp]) -> None:
         """Removes the warps of a cluster that is over. One that was woken in vain may still be in the ring."""
-        gone = {warp.registers.context_address: warp.registers.context.queued for warp in warps}
-        if any(gone.values()):
-            left = [warp.registers.context_address for warp in self if warp.registers.context_address not in gone]
-            for place, address in enumerate(left):
-                self._ring[place] = address
-            self.words[_HEAD], self.words[_COUNT] = 0, len(left)
-        for address in gone:
-            del self._warps[address]
+        some_wait = False
+        for warp in warps:
+            context = warp.registers.context
+            if context.queued:
+                context.queued, some_wait = GONE, True
+            del self._warps[warp.registers.context_address]
+        if some_wait:
+            library().leave_ring(self.address)
 
     def settle(self) -> None:
         """Copies the state of all warps from C."""
@@ -142,13 +143,19 @@ class Turns:
         """Group that runs, of the warp whose turn it is."""
         return self.current.running()
 
+    @property
+    def ended(self) -> KeptCta | None:
+        """The kept CTA of the warp whose turn it was last, if all its warps have exited; else None."""
+        kept = self._kept.get(self._warps[self.words[CURRENT]].registers.context.cta or 0)
+        return kept if kept is not None and kept.has_ended else None
+
     def catch_up(self) -> None:
         """Hears of the CTAs that compiled code has started."""
         for kept in self._kept.values():
             kept.catch_up()
 
     def forget(self, kept: KeptCta) -> None:
-        """Removes a kept CTA whose grid is over, with its warps."""
+        """Removes a kept CTA that is over, with its warps."""
         del self._kept[kept.address]
         for address in kept.warps:
             del self._warps[address]

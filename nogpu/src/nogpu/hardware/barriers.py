@@ -95,17 +95,13 @@ class NamedBarrier:
         self.needed = 0  # threads that this use waits for
         self.completed = 0  # threads of the last completed use
         self.arrived: list[tuple[str, int]] = []  # (warp, threads)
+        self.present = 0  # number of threads that have arrived
         self.parted: dict[Warp, PartedArrival] = {}  # warps of which only a part has arrived
         self.heard = 0  # join of `Warp.known` of the warps that have arrived
         self.news = 0  # value of `heard` at the last completed use
         self.votes = 0, 0  # bar.red: (threads whose predicate holds, threads that execute it)
         self.results: dict[int, tuple[int, int]] = {}  # generation -> its votes, for the last uses
         self.waiters: list[ActiveGroup] = []
-
-    @property
-    def present(self) -> int:
-        """Number of threads that have arrived."""
-        return sum(threads for _, threads in self.arrived)
 
     def arrive(self, warp: str, threads: int, count: int | None, needed: int, known: int = 0) -> None:
         """Counts an arrival of `threads` threads of one warp. Raises Fault if the threads do not fit this use.
@@ -120,6 +116,7 @@ class NamedBarrier:
         self.count = count
         self.heard |= known
         self.arrived.append((warp, threads))
+        self.present += threads
         if self.present > needed:
             raise Fault(
                 f"{self.present} threads have arrived on barrier {self.number}, which waits for {needed}: "
@@ -172,7 +169,7 @@ class NamedBarrier:
         """Completes the barrier if the threads that it waits for have arrived."""
         self.needed = needed
         if self.arrived and self.present >= needed:
-            self.arrived, self.completed = [], needed
+            self.arrived, self.present, self.completed = [], 0, needed
             if self.votes[1]:
                 self.results[self.generation] = self.votes
                 self.results.pop(self.generation - KEPT_RESULTS, None)

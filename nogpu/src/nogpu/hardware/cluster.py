@@ -6,6 +6,8 @@ import ctypes
 from collections import deque
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from nogpu.errors import Fault, doubt, ordering_fault
 from nogpu.hardware.barriers import ClusterBarrier, NamedBarrier, label, wake
 from nogpu.hardware.chip import Sm
@@ -13,7 +15,7 @@ from nogpu.hardware.events import Events
 from nogpu.hardware.grid import Grid, cta_index, unravel
 from nogpu.hardware.mbarriers import MBarrier
 from nogpu.hardware.memory import RANK_SHIFT, SHARED_BASE
-from nogpu.hardware.native import HEARD, TOLD, Context
+from nogpu.hardware.native import HEARD, TOLD, Context, Move
 from nogpu.hardware.properties import WARP_THREADS
 from nogpu.hardware.setmaxnreg import check_requests
 from nogpu.hardware.shared_memory import SharedMemory
@@ -22,11 +24,8 @@ from nogpu.hardware.tensor.tmem import TensorMemory
 from nogpu.hardware.warp import ActiveGroup, Warp
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from nogpu.hardware.machine import Machine
     from nogpu.hardware.properties import Dim3
-    from nogpu.hardware.register_file import Move
     from nogpu.hardware.warp import Issuer
 
 
@@ -93,8 +92,8 @@ class Cta:
         self.live_threads = x * y * z
         self.context = self._shared_context()
         cluster.windows[rank] = self.shared.window
-        count = -(-self.live_threads // WARP_THREADS)
-        self.warps = [Warp(self, i, min(WARP_THREADS, self.live_threads - WARP_THREADS * i)) for i in range(count)]
+        self.warps = self._start_warps()
+        self.live_warps = len(self.warps)  # number of warps that have not exited
 
     @property
     def label(self) -> str:
@@ -110,6 +109,26 @@ class Cta:
     def hidden_barriers(self, barriers: list[MBarrier]) -> None:
         self._hidden_barriers = barriers
         self.shared.tell_hidden(bool(barriers))
+
+    def _start_warps(self) -> list[Warp]:
+        """The warps, their registers as at the start: those of the grid's other CTAs of this rank, but for `by_cta`."""
+        form, known = self.grid.program.registers, self.grid.files.get(self.rank)
+        files = form.room(-(-self.live_threads // WARP_THREADS))
+        address, stride = files.ctypes.data, files.strides[0]
+        warps = [
+            Warp(self, i, min(WARP_THREADS, self.live_threads - WARP_THREADS * i), file, address + stride * i)
+            for i, file in enumerate(files)
+        ]
+        if known is None:
+            for warp, file in zip(warps, files):
+                form.lay_out(file, warp.first_group)
+            self.grid.files[self.rank] = files.copy()
+        else:
+            files[:] = known
+            words = files.view(np.uint64)
+            for offset, value in form.by_cta:
+                words[:, offset // 8] = value(warps[0].first_group)
+        return warps
 
     def _shared_context(self) -> Context:
         """Context with the fields that all warps of the CTA share."""
@@ -151,7 +170,7 @@ class Cta:
 
     def counted_threads(self) -> int:
         """Number of threads that a named barrier without a count waits for: 32 for each warp that has not exited."""
-        return WARP_THREADS * sum(warp.live != 0 for warp in self.warps)
+        return WARP_THREADS * self.live_warps
 
     def operands(self) -> tuple[SharedMemory, TensorMemory]:
         """Memories of a tensor core operation. Raises Fault if the CTA has exited."""
@@ -288,7 +307,7 @@ class Cluster:
         for warp in self.warps:
             warp.registers.forget_allocations()
 
-    def change_program(self, moves: Sequence[Move]) -> None:
+    def change_program(self, moves: ctypes.Array[Move]) -> None:
         """Makes the warps go on with the grid's new program. moves: of their registers."""
         for warp in self.warps:
             warp.change_program(moves)

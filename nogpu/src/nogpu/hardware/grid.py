@@ -51,6 +51,8 @@ class Grid:
         self.multiplies = True  # False if accumulators of tcgen05.mma stay as they are
         self.shares_work = False  # clusters that take over others' work get equal turns: all that fit are resident
         self.allocation_table: AllocationTable | None = None  # for compiled code
+        # uint8[warps, bytes] by rank: register files of a CTA at its start; special registers by CTA are any CTA's.
+        self.files: dict[int, np.ndarray] = {}
         # uint8 by instruction: 1 for reconvergence points at which lanes do not wait; None while the grid has none.
         self.open_points: np.ndarray | None = None
         self.clusters: Dim3 = (
@@ -99,6 +101,7 @@ class Grid:
         if old.by_lane is None:
             return
         self.program, moves = old.by_lane()
+        self.files = {}
         self.open_points = np.zeros(len(self.program.starts), np.uint8)
         self.program.printing_schedule = old.printing_schedule
         for cluster in clusters:

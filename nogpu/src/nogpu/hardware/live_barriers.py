@@ -37,7 +37,7 @@ class LiveBarriers:
         if isinstance(barrier, Barrier):
             self.addresses[offset >> 3], barrier.offset = barrier.address, offset
             self.by_address[barrier.address] = barrier
-        self.guarded[[0, offset >> 3]] = True
+        self._bytes[0] = self._bytes[offset >> 3] = 1
 
     def remove(self, offset: int, is_awaited: bool = False) -> None:
         """Removes the barrier at `offset`. is_awaited: compiled code has a load on its way to it."""

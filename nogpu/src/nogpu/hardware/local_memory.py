@@ -13,6 +13,8 @@ from nogpu.hardware.native import Context
 Observer = Callable[[str, list[tuple[int, int]], int], None]
 """observer(kind, places, nbytes): lanes are about to load or store `nbytes` bytes each. places: (lane, offset)."""
 
+_NONE = np.empty((32, 0), np.uint8)
+
 
 class LocalMemory:
     """Local memory of a warp's lanes: uint8[32, size], 0xFF until written.
@@ -22,12 +24,13 @@ class LocalMemory:
     """
 
     def __init__(self, size: int):
-        self.data = np.full((32, size), 0xFF, np.uint8)
+        self.data = np.full((32, size), 0xFF, np.uint8) if size else _NONE
         self.observer: Observer | None = None
 
     def tell(self, context: Context) -> None:
         """Gives compiled code the memory."""
-        context.local, context.local_bytes = self.data.ctypes.data, self.data.shape[1]
+        if self.data.size:
+            context.local, context.local_bytes = self.data.ctypes.data, self.data.shape[1]
 
     def _places(self, mask: int, address: np.ndarray, width: int) -> list[tuple[int, int]]:
         places = []

@@ -41,9 +41,11 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "free_trace": (None, _POINTER),
     "learn_plan": (_INT, _POINTER, _POINTER),
     "learn_route": (None, _POINTER, _POINTER),
+    "leave_ring": (None, _POINTER),
     "load_bulk": (_LONG, _POINTER, _POINTER, _WORD, _WORD, _WORD),
     "load_tile": (_LONG, _POINTER, _POINTER, _POINTER, _WORD, _POINTER, _INT),
     "mma": (_INT, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER),
+    "move_registers": (None, _POINTER, _POINTER, _POINTER, _LONG),
     "order_access": (_INT, _POINTER, _POINTER, _POINTER, _LONG, _LONG, _INT, _BYTES, _BYTES, _INT),
     "order_forget": (_LONG, _POINTER, _BYTES, _LONG),
     "read_bulk": (_LONG, _POINTER, _WORD, _WORD, _POINTER),
@@ -88,6 +90,11 @@ Wake = ctypes.PYFUNCTYPE(None, ctypes.c_int32)
 @headers.mirrors("native/engine.h", python=PythonRow, wake=Wake)
 class Context(ctypes.Structure):
     """Context of a warp and of its group that runs, for compiled code."""
+
+
+@headers.mirrors("native/engine.h")
+class Move(ctypes.Structure):
+    """Register in two layouts of a program's register file, of which the second is by lane."""
 
 
 @headers.mirrors("native/engine.h")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nogpu import headers
-from nogpu.hardware.native import Calls
-from nogpu.hardware.register_file import Move, RegisterFile
+from nogpu.hardware.native import Calls, Move
+from nogpu.hardware.register_file import RegisterFile
 from nogpu.hardware.tensor.work import TensorPlans
 from nogpu.ptx.ir import Entry
 
@@ -92,7 +93,7 @@ class Program:
     awaits: bool  # a CTA may read what another one writes meanwhile, and so wait for it
     # Translates the kernel by lane (`compiler.flow`), with segments that start wherever the program's do. Returns the
     # program, and the moves of the registers to it; None for a program by lane.
-    by_lane: Callable[[], tuple[Program, list[Move]]] | None = None
+    by_lane: Callable[[], tuple[Program, ctypes.Array[Move]]] | None = None
     register_uses: RegisterUses | None = None  # set for programs whose registers are followed
     printing_schedule: str | None = None  # only schedule whose printf output appears; None: all
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from nogpu.hardware.native import (
     AllocationTable,
     Barrier,
     Context,
+    Move,
     library,
 )
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 _ROW_TYPES = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 _TURN = headers.packer("native/engine.h", "Context", "mask", "waited_phase")
-_ALL_LANES = (1 << LANES) - 1
 _TURN_OFFSET = Context.mask.offset
 
 
@@ -43,21 +43,22 @@ class RegisterFile:
     by_cta: list[tuple[int, Callable[[ActiveGroup], int]]]
     """(offset, value) of those of them that differ between CTAs."""
 
+    def lay_out(self, data: np.ndarray, group: ActiveGroup) -> None:
+        """Fills the file uint8[bytes] of the group's warp as the warp starts with it."""
+        data[:] = self.initial
+        for offset, width, is_row, value in self.specials:
+            if is_row:
+                data[offset : offset + LANES * width // 8].view(_ROW_TYPES[width])[:] = value(group)
+            else:
+                data[offset : offset + 8].view(np.uint64)[0] = value(group)
 
-@dataclass(frozen=True)
-class Move:
-    """A register in two layouts of a program's register file, of which the second is by lane."""
-
-    width: int
-    """Bits."""
-    source: int
-    """Offset."""
-    is_uniform: bool
-    """True if the source has one value for all lanes."""
-    target: int
-    """Offset."""
-    is_row: bool
-    """True if the target has a value for each lane; an unwritten register has one value."""
+    def room(self, warps: int) -> np.ndarray:
+        """Room for the files of warps, uint8[warps, bytes], each `ALIGNMENT` bytes aligned."""
+        size = len(self.initial)
+        stride = size + -size % ALIGNMENT
+        storage = np.empty(warps * stride + ALIGNMENT, np.uint8)
+        first = -storage.ctypes.data % ALIGNMENT
+        return storage[first : first + warps * stride].reshape(warps, stride)[:, :size]
 
 
 class _Rows(dict):
@@ -77,44 +78,28 @@ class Registers:
 
     __slots__ = ("_observed", "_table", "context", "context_address", "data", "rows", "words")
 
-    def __init__(self, form: RegisterFile, group: ActiveGroup) -> None:
-        """group: the warp's first group."""
-        address = self._lay_out(form, group)
+    def __init__(self, data: np.ndarray, address: int, group: ActiveGroup) -> None:
+        """data: uint8[bytes], the file, at this address. group: the warp's first group."""
+        self._use_file(data)
         self._table: AllocationTable | None = None
         self._observed = False  # True while the memory has an observer: the table is not used
         self.context = context = Context.from_buffer_copy(group.cta.context)
         context.file, context.warp = address, group.warp.index
         self.context_address = ctypes.addressof(context)
 
-    def _lay_out(self, form: RegisterFile, group: ActiveGroup) -> int:
-        """Makes a file as every warp starts with it. Returns its address."""
-        size = len(form.initial)
-        storage = np.empty(size + ALIGNMENT, np.uint8)
-        address = storage.__array_interface__["data"][0]
-        skipped = -address % ALIGNMENT
-        self.data = storage[skipped : skipped + size]
-        self.data[:] = form.initial
-        self.words = self.data.data.cast("Q")
+    def _use_file(self, data: np.ndarray) -> None:
+        self.data = data
+        self.words = data.data.cast("Q")
         """The file as 64-bit words."""
-        self.rows = _Rows(self.data)
-        for offset, width, is_row, value in form.specials:
-            if is_row:
-                self.rows[offset, width][:] = value(group)
-            else:
-                self.words[offset // 8] = value(group)
-        return address + skipped
+        self.rows = _Rows(data)
 
-    def move(self, form: RegisterFile, moves: Iterable[Move], group: ActiveGroup) -> None:
+    def move(self, form: RegisterFile, moves: ctypes.Array[Move], group: ActiveGroup) -> None:
         """Moves the registers to a file of another form."""
-        words, rows = self.words, self.rows
-        self.context.file = self._lay_out(form, group)
-        for move in moves:
-            source, target, width = move.source, move.target, move.width
-            word = words[source // 8]
-            if width > 1 and move.is_row:
-                self.rows[target, width][:] = word if move.is_uniform else rows[source, width]
-            else:
-                self.words[target // 8] = _ALL_LANES * word if move.is_uniform and move.is_row else word
+        old, (data,) = self.data, form.room(1)
+        form.lay_out(data, group)
+        library().move_registers(data.ctypes.data, old.ctypes.data, moves, len(moves))
+        self._use_file(data)
+        self.context.file = data.ctypes.data
 
     def fill(self, slots: np.ndarray, mask: int, words: np.ndarray, start: int, places: np.ndarray) -> None:
         """Fills rows with a fragment of tensor memory, for the lanes in the mask.

@@ -10,6 +10,7 @@ the others spin.
 
 from __future__ import annotations
 
+import ctypes
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, cast
 
@@ -17,19 +18,16 @@ import numpy as np
 
 from nogpu.hardware.barriers import NamedBarrier
 from nogpu.hardware.local_memory import LocalMemory
-from nogpu.hardware.native import Parted
+from nogpu.hardware.native import Move, Parted
 from nogpu.hardware.program import DONE
 from nogpu.hardware.properties import WARP_THREADS
 from nogpu.hardware.register_file import Registers
 from nogpu.hardware.tensor.order import TensorUser
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from nogpu.hardware.cluster import Cta
     from nogpu.hardware.grid import Grid
     from nogpu.hardware.mbarriers import MBarrier
-    from nogpu.hardware.register_file import Move
 
 
 class ReconvergencePoint:
@@ -156,7 +154,8 @@ Issuer = tuple[ActiveGroup, int]
 class Warp:
     """Warp of a CTA."""
 
-    def __init__(self, cta: Cta, index: int, threads: int):
+    def __init__(self, cta: Cta, index: int, threads: int, file: np.ndarray, address: int):
+        """threads: number of live lanes. file: room for its registers, uint8[bytes], at this address."""
         self.cta, self.index = cta, index
         self.live: int = (1 << threads) - 1  # lanes that have not exited
         self.groups = [ActiveGroup(self, self.live, 0, None)]
@@ -174,13 +173,22 @@ class Warp:
         self.map_reads: list = []  # (lanes, operation): loads whose tensor map may still be read
         self.local: LocalMemory = LocalMemory(cta.grid.program.local_bytes)
         self.first_group: ActiveGroup = self.groups[0]  # group that stands for the warp in messages
-        self.registers: Registers = Registers(cta.grid.program.registers, self.first_group)
+        self.registers: Registers = Registers(file, address, self.first_group)
         self.local.tell(self.registers.context)
-        self.tensor: TensorUser = TensorUser(self.registers.context)
         self._barriers: dict[int, NamedBarrier] = {}
         self._running: ActiveGroup | None = None  # group that compiled code runs, of several
         self._preferred: ActiveGroup | None = None
         self._served = 0  # lowest lane, as a mask, of the group that was preferred last
+
+    @cached_property
+    def tensor(self) -> TensorUser:
+        """The warp as a user of tensor memory."""
+        return TensorUser(self.registers.context)
+
+    @property
+    def has_touched_tensor_memory(self) -> bool:
+        """Value of `TensorUser.touched`."""
+        return bool(self.registers.context.touched)
 
     @cached_property
     def key(self) -> tuple[int, int, int, int]:
@@ -238,6 +246,7 @@ class Warp:
 
     def exit(self, lanes: int) -> None:
         """Handles the exit of lanes."""
+        self.cta.live_warps -= self.live != 0 and not self.live & ~lanes
         self.live &= ~lanes
         self.cta.machine.progress += 1
         for membermask, barrier in self._barriers.items():
@@ -295,7 +304,7 @@ class Warp:
         self._preferred = ActiveGroup(self, lanes, pc, outer)
         self.groups.append(self._preferred)
 
-    def change_program(self, moves: Sequence[Move]) -> None:
+    def change_program(self, moves: ctypes.Array[Move]) -> None:
         """Makes the warp go on with its grid's new program. moves: of its registers. Loads and stores of tensor memory
         complete: they name registers by the old program.
         """

@@ -804,6 +804,7 @@ KERNEL(store_matrices) {
 typedef struct {
     Access target, source;
     Item counts;         // src-size; NOTHING: all bytes
+    s64 ignored, is_one; // slot of the predicate of lanes that read nothing, -1: there is none; nonzero if it is one value
 } CpAsync;
 
 static u64 value_of(const Context *ctx, const Item *item, int lane, int nbytes);
@@ -812,6 +813,9 @@ static u64 value_of(const Context *ctx, const Item *item, int lane, int nbytes);
 static int may_copy(const Context *ctx, const CpAsync *description, LaneCopies *copies) {
     u64 at[LANES], size = (u64)description->target.nbytes, origin = (u64)ctx->rank << RANK_SHIFT;
     const Window *window = ctx->windows[ctx->rank];
+    u32 ignored = 0;
+    if (description->ignored >= 0) memcpy(&ignored, ctx->file + description->ignored, sizeof ignored);
+    if (description->is_one) ignored = -ignored;
     copies->size = (s64)size;
     addresses(ctx, &description->target, at);
     addresses(ctx, &description->source, copies->sources);
@@ -819,6 +823,7 @@ static int may_copy(const Context *ctx, const CpAsync *description, LaneCopies *
         if (!(ctx->mask >> l & 1)) continue;
         u64 offset = at[l] - origin;
         u32 count = (u32)(description->counts.kind == NOTHING ? size : value_of(ctx, &description->counts, l, 4));
+        if (ignored >> l & 1) count = 0;
         if (offset < SHARED_BASE || offset > window->end - size || offset & (size - 1) || count > size ||
             (count && copies->sources[l] & (size - 1)) || touches_barrier(window, offset, size))
             return 0;

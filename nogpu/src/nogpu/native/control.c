@@ -95,3 +95,19 @@ KERNEL(split) {
     ctx->join = (s32)op->x;
     return act(ctx, op, SPLIT, taken);
 }
+
+// Moves registers from a file to one of another program. An unwritten register has one value in both.
+void move_registers(u8 *to, const u8 *from, const Move *moves, s64 count) {
+    for (const Move *each = moves; each < moves + count; each++) {
+        s64 bytes = each->width / 8;
+        u64 word;
+        memcpy(&word, from + each->source, sizeof word);
+        if (each->width > 1 && each->is_row) {
+            for (s64 l = 0; l < LANES; l++)
+                memcpy(to + each->target + l * bytes, from + each->source + (each->is_uniform ? 0 : l * bytes), (size_t)bytes);
+        } else {
+            if (each->is_uniform && each->is_row) word *= FULL;
+            memcpy(to + each->target, &word, sizeof word);
+        }
+    }
+}

@@ -87,6 +87,13 @@ typedef struct {
     Parted *parted;         // room for the groups of the warp whose turn it is
 } Turns;
 
+// A register in the register files of two programs of a kernel, of which the second is by lane (compiler/translate.py).
+typedef struct {
+    s64 width;               // bits
+    s64 source, is_uniform;  // slot in the first; nonzero if it has one value for all lanes there
+    s64 target, is_row;      // slot in the second; nonzero if it has a value for each lane there
+} Move;
+
 enum { LOOK, SERVE, CONCLUDE };  // why compiled turns end (turns.c)
 
 enum { UNCOUNTED = -1 };
@@ -182,7 +189,7 @@ struct Context {
     s32 at;              // instruction of `resume`
     s32 is_single;       // nonzero if the warp has one group, which these fields describe
     s32 blocked;         // nonzero if the group waits
-    s32 queued;          // nonzero if the warp is in the ring
+    s32 queued;          // nonzero if the warp is in the ring, GONE if its cluster is over
     s32 moved;           // nonzero if Python does not know yet where the group is
     s32 observed;        // HEARD if somebody hears of the cluster's events, TOLD if what its warps tell each other counts
     Context *next;       // next warp in the list of the mbarrier `listed`
@@ -210,6 +217,7 @@ struct Context {
     struct TensorUser *tensor;  // the warp as a user of tensor memory (tensor_memory.h), NULL: Python executes its accesses
 };
 
+enum { GONE = 2 };
 enum { HEARD = 1, TOLD = 2 };
 
 // Log of accesses to global or shared memory (sanitizer/access_log.py): each has 2 words, then the lanes' addresses, but

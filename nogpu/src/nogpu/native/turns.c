@@ -21,6 +21,16 @@ Context *dequeue(Turns *turns) {
     return ctx;
 }
 
+// Takes the warps that are GONE out of the ring.
+void leave_ring(Turns *turns) {
+    s64 left = 0, mask = turns->room - 1;
+    for (s64 place = 0; place < turns->count; place++) {
+        Context *ctx = turns->ready[(turns->head + place) & mask];
+        if (ctx->queued != GONE) turns->ready[(turns->head + left++) & mask] = ctx;
+    }
+    turns->count = left;
+}
+
 // Puts the warps of the mbarrier's list, which can run, into the ring.
 void wake_listed(Barrier *barrier) {
     Context *ctx = barrier->first;
@@ -179,10 +189,10 @@ static int take_turn(Turns *turns, Context *ctx) {
     ctx->moved = 1;
     s32 result = run_ops(ctx, ctx->resume);
     while (can_part(ctx)) {
-        s32 pc = run_parted(ctx);
+        result = run_parted(ctx);
         turns->progress = ctx->progress;
-        if (pc < 0) return 0;
-        result = run_ops(ctx, turns->starts[pc]);
+        if (result == DONE) return 0;
+        if (result != LEFT) result = run_ops(ctx, turns->starts[result]);
     }
     turns->progress = ctx->progress;
     if (result == WAITS) return wait_listed(ctx);

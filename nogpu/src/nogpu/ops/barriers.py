@@ -52,7 +52,7 @@ def _warp_arrives(
         if parted is None:
             return False
         ended = waits and parted.unite(g.warp, g, pc)
-    if g.warp.tensor.touched:
+    if g.warp.has_touched_tensor_memory:
         arrives(g)
     barrier.arrive(f"warp {g.warp.index}", WARP_THREADS, threads, needed, g.warp.known)
     return not ended
@@ -179,7 +179,7 @@ def arrive_cluster(g: ActiveGroup, mask: int, aligned: bool, relaxed: bool, issu
             "barrier.cluster)"
         )
     g.cta.machine.progress += 1
-    if g.warp.tensor.touched:
+    if g.warp.has_touched_tensor_memory:
         arrives(g)
     if not relaxed:
         publish(g, False)

@@ -166,7 +166,7 @@ def arrive(
     count = 1 if count is None else count
     state = 0
     g.cta.machine.progress += 1
-    if g.warp.tensor.touched:
+    if g.warp.has_touched_tensor_memory:
         arrives(g)
     for barrier, lanes in _targets(g, mask, space, address):
         state = barrier.pending << STATE_BITS | barrier.phase

@@ -7,7 +7,7 @@ import re
 from nogpu.compiler.code import Code
 from nogpu.compiler.opcodes.rows import Row, called, row
 from nogpu.compiler.rowcode.accesses import cp_async
-from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
+from nogpu.compiler.rowcode.assembler import Assembler
 from nogpu.ptx.ir import Address, Immediate, Instruction, Negated
 
 _ALL_GROUPS = (1 << 31) - 1
@@ -36,11 +36,12 @@ def _is_predicate(option: object | None) -> bool:
 
 
 def _kernel(code: Assembler, instruction: Instruction, match: re.Match) -> None:
-    """Emits the kernel that finds legal copies, unless lanes are ignored by a predicate."""
+    """Emits the kernel that finds legal copies."""
     destination, source, size, option = _parsed(code, instruction, match)
     if _is_predicate(option):
-        raise Unsupported
-    cp_async(code, destination, source, size.value, option)
+        cp_async(code, destination, source, size.value, None, code.source(option, "pred"))
+    else:
+        cp_async(code, destination, source, size.value, option, None)
 
 
 def _copy(code: Code, instruction: Instruction, match: re.Match) -> None:

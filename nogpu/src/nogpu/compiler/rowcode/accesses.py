@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 
 from nogpu import headers
-from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
+from nogpu.compiler.rowcode.assembler import Assembler, Source, Unsupported
 from nogpu.ptx.ir import SINK, Address, Immediate, Register
 from nogpu.ptx.literals import literal_bits
 from nogpu.ptx.types import type_width
@@ -110,11 +110,16 @@ def matrices(code: Assembler, store: bool, address: Address, registers: tuple, t
     )
 
 
-def cp_async(code: Assembler, target: Address, source: Address, size: int, counts: object | None) -> None:
-    """Emits cp.async of `size` bytes. counts: src-size; None for all bytes."""
+def cp_async(
+    code: Assembler, target: Address, source: Address, size: int, counts: object | None, ignored: Source | None
+) -> None:
+    """Emits cp.async of `size` bytes. counts: src-size; None for all bytes. ignored: predicate of lanes that read
+    nothing; None: no lane.
+    """
     item = _NO_ITEM if counts is None else _item(code, counts, "u32", True)
+    lanes = (-1, 0) if ignored is None else (ignored.offset, int(not ignored.row))
     places = _place(code, "shared", True, target, size, 1), _place(code, "global", False, source, size, 1)
-    code.emit_described("cp_async", _CP_ASYNC.pack(*chain(*places), *item))
+    code.emit_described("cp_async", _CP_ASYNC.pack(*chain(*places), *item, *lanes))
 
 
 def _place(code: Assembler, space: str, store: bool, address: Address, nbytes: int, count: int) -> tuple[int, ...]:
