@@ -51,6 +51,10 @@ def _fence_kernels(code: Assembler, instruction: Instruction, match: re.Match) -
     code.emit("fence", b=int("cta" not in match.groups()))
 
 
+def _fence_async_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    code.emit("fence_async", b=int(match.group("space") != "global"))
+
+
 BARRIERS = [
     called(
         r"(?P<bar>bar|barrier)(?:\.cta)?\.sync(?P<aligned>\.aligned)?",
@@ -114,6 +118,7 @@ BARRIERS = [
         r"fence\.proxy\.async(?:\.(?P<space>shared::cta|shared::cluster|global))?",
         "fences.proxy_async(g, {space})",
         writes=0,
+        kernels=_fence_async_kernels,
     ),
     ignored(r"fence\.proxy\.async::generic\.(?:acquire|release)\.sync_restrict::shared::(?:cta|cluster)\.cluster"),
     called(
