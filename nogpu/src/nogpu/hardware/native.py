@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 ALIGNMENT = 64  # bytes, of a register file and of the rows in it
 LANES, WARPS, RANKS_OF_CLUSTER = headers.constants("native/engine.h", "LANES", "WARPS", "RANKS_OF_CLUSTER")
 FAULT, WAITS = headers.constants("native/engine.h", "FAULT", "WAITS")  # results of a turn
+(NAMED_BARRIERS,) = headers.constants("native/engine.h", "NAMED_BARRIERS")  # of a CTA
 LEAVE, LEAVE_SOME, SPLIT = headers.constants("native/engine.h", "LEAVE", "LEAVE_SOME", "SPLIT")  # Context.action
 HEARD, TOLD = headers.constants("native/engine.h", "HEARD", "TOLD")  # bits of Context.observed
-(UNINITIALISED,) = headers.constants("native/engine.h", "UNINITIALISED")
+UNINITIALISED, ARRIVES = headers.constants("native/engine.h", "UNINITIALISED", "ARRIVES")
 ANYTHING = 1  # Context.waited of a group that waits for no mbarrier
 PARITIES = ("parity 0", "parity 1")  # texts of the phase that a group waits for
 
@@ -91,6 +92,16 @@ Wake = ctypes.PYFUNCTYPE(None, ctypes.c_int32)
 @headers.mirrors("native/engine.h", python=PythonRow, wake=Wake)
 class Context(ctypes.Structure):
     """Context of a warp and of its group that runs, for compiled code."""
+
+
+@headers.mirrors("native/engine.h")
+class WaitingWarps(ctypes.Structure):
+    """Warps that compiled code lets wait at a named barrier of a CTA that Python keeps."""
+
+
+@headers.mirrors("native/engine.h", at=WaitingWarps * NAMED_BARRIERS)
+class NamedBarriers(ctypes.Structure):
+    """Named barriers of a CTA."""
 
 
 @headers.mirrors("native/engine.h")

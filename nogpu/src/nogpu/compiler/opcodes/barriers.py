@@ -8,7 +8,7 @@ from nogpu import headers
 from nogpu.compiler.code import Code
 from nogpu.compiler.opcodes.rows import Row, always_uniform, called, ignored, row
 from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
-from nogpu.hardware.barriers import NAMED_BARRIERS
+from nogpu.hardware.native import NAMED_BARRIERS
 from nogpu.ptx.ir import Address, Immediate, Instruction, Register
 from nogpu.ptx.literals import literal_bits
 
