@@ -37,9 +37,9 @@ class MarksState(ctypes.Structure):
 class StoreMarks:
     """Stores of threads to a CTA's shared memory that no fence has followed, by the bytes that they wrote.
 
-    While there are any, the marks are the memory's observer, which checks the reads of the async proxy. Each instruction
-    of a warp has a number, the mark of its stores. Compiled code numbers, marks and forgets stores (native/store_marks.c);
-    those whose place in its table others have taken are kept here.
+    While there are any, the marks are the memory's observer, which checks the reads of the async proxy. Each
+    instruction of a warp has a number, the mark of its stores. Compiled code numbers, marks and forgets stores
+    (native/store_marks.c); those whose place in its table others have taken are kept here.
     """
 
     def __init__(self, cta: Cta):
