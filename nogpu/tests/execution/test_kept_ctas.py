@@ -145,7 +145,7 @@ def test_what_compiled_code_kept_is_forgotten(monkeypatch):
         taken.extend(warp.registers.context.cta for warp in self.cluster.warps)
 
     monkeypatch.setattr(KeptCta, "take_over", spied)
-    run("fence.proxy.async.global;" + STORE.format("%r3"), 4)
+    run("griddepcontrol.launch_dependents;" + STORE.format("%r3"), 4)
     assert len(taken) >= 4 and not any(taken)
 
 

@@ -161,9 +161,11 @@ class Turns:
             del self._warps[address]
 
     def take_over(self) -> None:
-        """Makes Python keep all CTAs from now on."""
+        """Makes Python keep all CTAs from now on, and the barriers at which their warps wait."""
         while self._kept:
             self._take_over(self._kept.popitem()[1])
+        for cta in {warp.cta for warp in self._warps.values()}:
+            cta.take_over_barriers()
 
     def _take_over(self, kept: KeptCta) -> None:
         self.words[LANE_COPIES] -= kept.outstanding_copies

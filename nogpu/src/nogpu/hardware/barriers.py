@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from nogpu import headers
 from nogpu.errors import Fault
+from nogpu.hardware.native import WaitingWarps
 from nogpu.hardware.properties import WARP_THREADS
 
 if TYPE_CHECKING:
     from nogpu.hardware.async_operations import AsyncOperation, Queues
     from nogpu.hardware.warp import ActiveGroup, Issuer, ReconvergencePoint, Warp
 
-NAMED_BARRIERS = 16  # of a CTA
+(UNCOUNTED,) = headers.constants("native/engine.h", "UNCOUNTED")
 KEPT_RESULTS = 16  # uses of a named barrier for which a warp may still ask for the result of bar.red
 
 
@@ -87,8 +89,9 @@ def _chain(point: ReconvergencePoint | None) -> list[ReconvergencePoint]:
 class NamedBarrier:
     """Named barrier of a CTA (bar, barrier.cta), or the barrier of a mask of lanes (bar.warp.sync)."""
 
-    def __init__(self, number: int, machine: Timed | None = None):
-        self.number, self.machine = number, machine
+    def __init__(self, number: int, machine: Timed | None = None, compiled: WaitingWarps | None = None):
+        """compiled: the warps that compiled code lets wait; None if it does not."""
+        self.number, self.machine, self._compiled = number, machine, compiled
         self.generation = 0  # number of completed uses
         self.ended = 0  # time of its last completion
         self.count: int | None = None  # threads that the instructions of this use name; None: all that have not exited
@@ -102,6 +105,19 @@ class NamedBarrier:
         self.votes = 0, 0  # bar.red: (threads whose predicate holds, threads that execute it)
         self.results: dict[int, tuple[int, int]] = {}  # generation -> its votes, for the last uses
         self.waiters: list[ActiveGroup] = []
+
+    def take_over(self, groups: list[ActiveGroup], needed: int) -> None:
+        """Makes groups wait that compiled code lets wait. needed: as for `arrive`, for a barrier without a count."""
+        assert self._compiled is not None
+        threads = self._compiled.threads
+        self.count = None if threads == UNCOUNTED else threads
+        self.needed, self.heard = self.count or needed, self._compiled.heard
+        for group in groups:
+            self.arrived.append((f"warp {group.warp.index}", WARP_THREADS))
+            self.present += WARP_THREADS
+            group.waiting = ("", self, self.generation)
+            self.waiters.append(group)
+        self._compiled.arrived = self._compiled.heard = 0
 
     def arrive(self, warp: str, threads: int, count: int | None, needed: int, known: int = 0) -> None:
         """Counts an arrival of `threads` threads of one warp. Raises Fault if the threads do not fit this use.
@@ -181,6 +197,8 @@ class NamedBarrier:
             for group in self.waiters:
                 group.warp.known |= self.news
             wake(self.waiters)
+            if self._compiled is not None and not self.parted:
+                self._compiled.in_python = 0
 
     def _names(self) -> str:
         return ", ".join(name for name, _ in self.arrived) or "nobody"

@@ -15,7 +15,7 @@ from nogpu.hardware.events import Events
 from nogpu.hardware.grid import Grid, cta_index, unravel
 from nogpu.hardware.mbarriers import MBarrier
 from nogpu.hardware.memory import RANK_SHIFT, SHARED_BASE
-from nogpu.hardware.native import HEARD, TOLD, Context, Move
+from nogpu.hardware.native import HEARD, TOLD, Context, Move, NamedBarriers
 from nogpu.hardware.properties import WARP_THREADS
 from nogpu.hardware.setmaxnreg import check_requests
 from nogpu.hardware.shared_memory import SharedMemory
@@ -85,6 +85,7 @@ class Cta:
         self.register_increases: set[int] = set()  # warps that have executed setmaxnreg.inc
         self._hidden_barriers: list[MBarrier] = []
         self._named: dict[int, NamedBarrier] = {}
+        self._compiled_barriers = NamedBarriers()
         self._cta_group: int | None = None  # .cta_group of the tcgen05 instructions so far
         self.allows_dependents = False
         self.exited = False
@@ -93,7 +94,7 @@ class Cta:
         self.context = self._shared_context()
         cluster.windows[rank] = self.shared.window
         self.warps = self._start_warps()
-        self.live_warps = len(self.warps)  # number of warps that have not exited
+        self.live_warps = self._compiled_barriers.warps = len(self.warps)  # number of warps that have not exited
 
     @property
     def label(self) -> str:
@@ -134,6 +135,7 @@ class Cta:
         """Context with the fields that all warps of the CTA share."""
         shared, calls, context = self.shared, self.grid.program.calls, Context()
         context.shared, context.shared_end = shared.address, len(shared.data)
+        context.named = ctypes.addressof(self._compiled_barriers)
         context.guarded = shared.live_barriers.guarded.ctypes.data
         context.barriers = shared.live_barriers.addresses.ctypes.data
         context.rank, context.known, context.synced = self.rank, 1 << self.rank, -1
@@ -158,14 +160,30 @@ class Cta:
         return barrier
 
     def named_barrier(self, number: int) -> NamedBarrier:
-        """Named barrier `number`, made at its first use."""
+        """Named barrier `number`, made at its first use. Python keeps it from now on, up to its completion."""
+        compiled = self._compiled_barriers.at[number]
         if number not in self._named:
-            self._named[number] = NamedBarrier(number, self.machine)
+            self._named[number] = NamedBarrier(number, self.machine, compiled)
+        compiled.in_python = 1
+        if compiled.arrived:
+            self._compiled_barriers.waiting -= compiled.arrived
+            warps = {warp.registers.context_address: warp for warp in self.warps}
+            groups = [warps[address].settle() for address in compiled.waiting[: compiled.arrived]]
+            self._named[number].take_over(groups, self.counted_threads())
+            for group in groups:
+                group.warp.registers.tell_of_wait(group)
         return self._named[number]
+
+    def take_over_barriers(self) -> None:
+        """Makes Python keep the named barriers at which compiled code lets warps wait."""
+        if self._compiled_barriers.waiting:
+            for number, compiled in enumerate(self._compiled_barriers.at):
+                if compiled.arrived:
+                    self.named_barrier(number)
 
     @property
     def named_barriers(self) -> list[NamedBarrier]:
-        """Named barriers that have been used."""
+        """Named barriers that Python has used."""
         return list(self._named.values())
 
     def counted_threads(self) -> int:
@@ -220,6 +238,7 @@ class Cta:
     def thread_exit(self, warp: Warp, lanes: int) -> None:
         """Handles the exit of lanes of a warp."""
         self.live_threads -= lanes.bit_count()
+        self.take_over_barriers()
         if self.cluster.events.is_observed:
             barriers: list[ClusterBarrier | NamedBarrier] = [self.cluster.barrier]
             barriers += [barrier for barrier in self._named.values() if barrier.count is None]
@@ -229,6 +248,7 @@ class Cta:
             if barrier.parted:
                 barrier.leave(warp, self.counted_threads())
         if warp.live == 0:
+            self._compiled_barriers.warps = self.live_warps
             for barrier in self._named.values():
                 if barrier.count is None:
                     barrier.settle(self.counted_threads())

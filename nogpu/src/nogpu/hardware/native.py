@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 ALIGNMENT = 64  # bytes, of a register file and of the rows in it
 LANES, WARPS, RANKS_OF_CLUSTER = headers.constants("native/engine.h", "LANES", "WARPS", "RANKS_OF_CLUSTER")
 FAULT, WAITS = headers.constants("native/engine.h", "FAULT", "WAITS")  # results of a turn
+(NAMED_BARRIERS,) = headers.constants("native/engine.h", "NAMED_BARRIERS")  # of a CTA
 LEAVE, LEAVE_SOME, SPLIT = headers.constants("native/engine.h", "LEAVE", "LEAVE_SOME", "SPLIT")  # Context.action
 HEARD, TOLD = headers.constants("native/engine.h", "HEARD", "TOLD")  # bits of Context.observed
-(UNINITIALISED,) = headers.constants("native/engine.h", "UNINITIALISED")
+UNINITIALISED, ARRIVES = headers.constants("native/engine.h", "UNINITIALISED", "ARRIVES")
 ANYTHING = 1  # Context.waited of a group that waits for no mbarrier
 PARITIES = ("parity 0", "parity 1")  # texts of the phase that a group waits for
 
@@ -33,6 +34,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "copy_to_tensor_memory": (None, _POINTER, _POINTER, _POINTER),
     "dequeue": (_POINTER, _POINTER),
     "enqueue": (None, _POINTER),
+    "fence_stores": (None, _POINTER, _POINTER, _LONG),
     "first_queue": (_POINTER, _POINTER),
     "forget_allocations": (None, _POINTER),
     "forget_barrier": (_INT, _POINTER, _POINTER),
@@ -46,6 +48,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "load_tile": (_LONG, _POINTER, _POINTER, _POINTER, _WORD, _POINTER, _INT),
     "mma": (_INT, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER),
     "move_registers": (None, _POINTER, _POINTER, _POINTER, _LONG),
+    "number_of_stores": (_LONG, _POINTER, _POINTER, _LONG, _LONG),
     "order_access": (_INT, _POINTER, _POINTER, _POINTER, _LONG, _LONG, _INT, _BYTES, _BYTES, _INT),
     "order_forget": (_LONG, _POINTER, _BYTES, _LONG),
     "read_bulk": (_LONG, _POINTER, _WORD, _WORD, _POINTER),
@@ -56,6 +59,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "run_tensor": (_INT, _POINTER),
     "run_turns": (_INT, _POINTER),
     "start_again": (None, _POINTER, _POINTER),
+    "stores_place": (_INT, _POINTER, _LONG),
     "use_amx": (_INT, _INT),
     "wake_listed": (None, _POINTER),
     "write_bulk": (_LONG, _POINTER, _WORD, _POINTER, _WORD),
@@ -95,6 +99,16 @@ class Context(ctypes.Structure):
 @headers.mirrors("native/engine.h")
 class Move(ctypes.Structure):
     """Register in two layouts of a program's register file, of which the second is by lane."""
+
+
+@headers.mirrors("native/engine.h")
+class WaitingWarps(ctypes.Structure):
+    """Warps that compiled code lets wait at a named barrier of a CTA that Python keeps."""
+
+
+@headers.mirrors("native/engine.h", at=WaitingWarps * NAMED_BARRIERS)
+class NamedBarriers(ctypes.Structure):
+    """Named barriers of a CTA."""
 
 
 @headers.mirrors("native/engine.h")

@@ -70,8 +70,8 @@ class SharedMemory:
 
     @property
     def observer(self) -> Observer | None:
-        """Observer that is called for each access, or None."""
-        return self._observer
+        """Observer that is called for each access, or None. Marks are one while there are any."""
+        return self._observer if self._marks is None else self._marks.observer
 
     @observer.setter
     def observer(self, observer: Observer | None) -> None:
@@ -95,7 +95,7 @@ class SharedMemory:
 
     @property
     def refuses_copies(self) -> bool:
-        """True if compiled code must not copy, since the observer would miss its copies."""
+        """True if compiled code must not copy, since the observer would miss its copies. Marks hear of them."""
         return self._observer is not None and not self.notes_only
 
     def close(self) -> None:

@@ -15,17 +15,18 @@ import numpy as np
 from nogpu import headers
 from nogpu.errors import ordering_fault
 from nogpu.hardware.barriers import label
+from nogpu.hardware.native import library
 
 if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cta
+    from nogpu.hardware.memory import Observer
     from nogpu.hardware.warp import Issuer, Warp
 
-# One mark per 16 bytes, the least that the async proxy reads; number of instructions in the table of compiled code.
+# One mark per 16 bytes, the least that the async proxy reads; places in the table of compiled code.
 GRAIN_SHIFT, STORES = headers.constants("native/copies.h", "GRAIN_SHIFT", "STORES")
 _OFFSET = (1 << 24) - 1  # mask of the offset in a shared address, below the CTA's rank
 
-
-_NUMBER, _TIME = 2, 3  # columns of the table of stores: warp, instruction's index, mark, time of the last
+_NUMBER = 2  # column of the table, which has: warp, instruction's index, mark, time of the last store
 
 
 @headers.mirrors("native/copies.h", "StoreMarks")
@@ -33,103 +34,67 @@ class MarksState(ctypes.Structure):
     """State of the marks that compiled code shares."""
 
 
-class _Stores:
-    """Stores of one instruction of a warp that no fence has followed."""
-
-    __slots__ = ("issuer", "place", "time")
-
-    def __init__(self, issuer: Issuer, place: int | None = None):
-        self.issuer = issuer
-        self.place = place  # index in the table, if compiled code marks further ones
-        self.time = 0  # time of the last store that Python has marked
-
-
-def _place(warp: int, pc: int) -> int:
-    """Index in the table of the stores of an instruction. warp: address of its context."""
-    return (warp >> 4 ^ pc * 31) % STORES
-
-
 class StoreMarks:
     """Stores of threads to a CTA's shared memory that no fence has followed, by the bytes that they wrote.
 
-    While there are any, the marks are the memory's observer, which checks the reads of the async proxy. Compiled code
-    marks stores, too, once there are some, and numbers those of further instructions.
+    While there are any, the marks are the memory's observer, which checks the reads of the async proxy. Each
+    instruction of a warp has a number, the mark of its stores. Compiled code numbers, marks and forgets stores
+    (native/store_marks.c); those whose place in its table others have taken are kept here.
     """
 
     def __init__(self, cta: Cta):
-        self._cluster, self._memory = cta.cluster, cta.shared
-        self._marks = np.zeros((len(self._memory.data) >> GRAIN_SHIFT) + 1, np.int32)  # by grain; 0: none
-        self._stores: dict[int, _Stores] = {}  # by mark
-        self._numbers: dict[tuple[Warp, int], int] = {}  # (warp, index of the instruction) -> mark
-        self._table = np.zeros((STORES, 4), np.int64)
-        self._heard = 0  # marks up to this one are in the dictionaries, unless a fence has followed
-        self._state = MarksState(self._marks.ctypes.data, self._table.ctypes.data)
+        self._cluster = cta.cluster
+        self._marks = np.zeros((len(cta.shared.data) >> GRAIN_SHIFT) + 1, np.int32)  # by grain; 0: none
+        self._table, self._used = np.zeros((STORES, 4), np.int64), np.zeros(STORES, np.int32)
+        self._evicted: dict[int, tuple[Issuer, int]] = {}  # by mark: instruction and time of the last store
+        self._state = MarksState(
+            self._marks.ctypes.data, len(self._marks), self._table.ctypes.data, self._used.ctypes.data
+        )
         self.address = ctypes.addressof(self._state)
         """Address of the structure in which compiled code marks stores."""
 
+    @property
+    def observer(self) -> Observer | None:
+        """Observer of the memory while there are stores."""
+        return self._observe if self._state.live else None
+
     def stored(self, place: int | np.ndarray, issuer: Issuer) -> None:
         """Marks a store of a thread or the lanes of a warp. place: an address or offset, or one per lane."""
-        self._hear()
         group, index = issuer
-        number = self._numbers.get((group.warp, index))
-        if number is None:
-            number = self._heard = self._state.last = self._state.last + 1
-            self._add(number, _Stores(issuer))
-            self._state.live = True
-            self._memory.observer = self._observe
-        stores = self._stores[number]
-        stores.time = group.cta.machine.progress
+        store = self.address, group.warp.registers.context_address, index, group.cta.machine.progress
+        number = library().number_of_stores(*store)
+        if not number:
+            self._evict(group.warp, index)
+            number = library().number_of_stores(*store)
         self._marks[(place & _OFFSET) >> GRAIN_SHIFT] = number
-        if stores.place is None:
-            self._put(number, stores)
 
-    def _add(self, number: int, stores: _Stores) -> None:
-        group, index = stores.issuer
-        self._stores[number], self._numbers[group.warp, index] = stores, number
+    def _evict(self, warp: Warp, index: int) -> None:
+        """Makes room for the stores of an instruction of a warp in the table."""
+        place = library().stores_place(warp.registers.context_address, index)
+        number = int(self._table[place, _NUMBER])
+        self._evicted[number] = self._stores(place)
+        self._table[place, _NUMBER] = 0
+        left = [used for used in self._used[: self._state.count].tolist() if used != place]
+        self._used[: len(left)], self._state.count, self._state.evicted = left, len(left), len(self._evicted)
 
-    def _hear(self) -> None:
-        """Adds the stores that compiled code has numbered."""
-        if self._state.last == self._heard:
-            return
-        warps = {warp.registers.context_address: warp for cta in self._cluster.ctas for warp in cta.warps}
-        for place in np.flatnonzero(self._table[:, _NUMBER] > self._heard).tolist():
-            address, index, number, _ = self._table[place].tolist()
-            self._add(number, _Stores((warps[address].first_group, index), place))
-        self._heard = self._state.last
-
-    def _put(self, number: int, stores: _Stores) -> None:
-        """Lets compiled code mark further stores of the instruction. Stores that had its place are left to Python."""
-        group, index = stores.issuer
-        warp = group.warp.registers.context_address
-        place = _place(warp, index)
-        earlier = self._stores.get(int(self._table[place, _NUMBER]))
-        if earlier is not None:
-            earlier.time, earlier.place = self._last(earlier), None
-        self._table[place] = warp, index, number, stores.time
-        stores.place = place
-
-    def _last(self, stores: _Stores) -> int:
-        """Time of the last store."""
-        return stores.time if stores.place is None else max(stores.time, int(self._table[stores.place, _TIME]))
+    def _stores(self, place: int) -> tuple[Issuer, int]:
+        """The instruction whose stores have a place in the table, and the time of the last."""
+        address, index, _, time = self._table[place].tolist()
+        warps = (warp for cta in self._cluster.ctas for warp in cta.warps)
+        warp = next(warp for warp in warps if warp.registers.context_address == address)
+        return (warp.first_group, index), time
 
     def fence(self, warp: Warp) -> None:
         """Executes fence.proxy.async of a warp: the async proxy may then read the warp's own stores, and all made
         before the event that the warp last waited for.
         """
-        self._hear()
-        done = [n for n, of in self._stores.items() if of.issuer[0].warp is warp or self._last(of) <= warp.synced]
-        for number in done:
-            stores = self._stores.pop(number)
-            group, index = stores.issuer
-            # Compiled code gives an instruction a second number if others have had its place meanwhile.
-            if self._numbers.get((group.warp, index)) == number:
-                del self._numbers[group.warp, index]
-            if stores.place is not None:
-                self._table[stores.place] = 0
-        if done and not self._stores:
-            self._state.live = False
-            self._memory.observer = None
-            self._marks[:] = 0
+        self._evicted = {
+            number: (issuer, time)
+            for number, (issuer, time) in self._evicted.items()
+            if issuer[0].warp is not warp and time > warp.synced
+        }
+        self._state.evicted = len(self._evicted)
+        library().fence_stores(self.address, warp.registers.context_address, warp.synced)
 
     def _observe(
         self,
@@ -151,19 +116,19 @@ class StoreMarks:
             self._marks[touched] = 0
             return
         found = self._marks[touched]
-        self._hear()
-        for number in set(found.tolist()) if found.any() else ():
-            stores = self._stores.get(number)
+        for number in set(found.tolist()) - {0} if found.any() else ():
+            places = np.flatnonzero(self._table[:, _NUMBER] == number).tolist()
+            stores = self._evicted.get(number) or (self._stores(places[0]) if places else None)
             if stores is not None:
                 if issuer is None:
                     raise ValueError("a read of the async proxy that is checked needs an issuer")
-                self._refuse(int(np.flatnonzero(self._marks == number)[0]) << GRAIN_SHIFT, stores, issuer)
+                self._refuse(int(np.flatnonzero(self._marks == number)[0]) << GRAIN_SHIFT, stores[0], issuer)
 
-    def _refuse(self, offset: int, stores: _Stores, issuer: Issuer) -> None:
+    def _refuse(self, offset: int, stores: Issuer, issuer: Issuer) -> None:
         entry = issuer[0].grid.entry
         ordering_fault(
             f"{entry.instructions[issuer[1]].opcode} of {label(issuer)} reads shared offset {offset:#x} through the "
-            f"async proxy, which {label(stores.issuer)} has stored: fence.proxy.async is missing in between "
+            f"async proxy, which {label(stores)} has stored: fence.proxy.async is missing in between "
             "(PTX ISA, membar/fence)",
-            (entry.name, stores.issuer[1], issuer[1]),
+            (entry.name, stores[1], issuer[1]),
         )

@@ -295,17 +295,16 @@ static const Window *window_of(const Context *ctx, const Access *access, u64 ran
     return window;
 }
 
-// Marks a store of lanes, at addresses above `origin`. Returns 0 if Python has to: no mark is live yet, or others have
-// the place.
+// Marks a store of lanes, at addresses above `origin`. Returns 0 if Python has to: others have the place, or it is a
+// kept CTA's first.
 static int marks_store(
     const Context *ctx, s32 pc, u32 mask, StoreMarks *marked, const u64 *at, u64 origin, s64 time
 ) {
-    Stores *stores = &marked->stores[stores_place(ctx, pc)];
-    if (!stores->number && marked->live) *stores = (Stores){ctx, pc, ++marked->last, 0};
-    if (!stores->number || stores->warp != ctx || stores->pc != pc) return 0;
-    stores->time = time;
+    if (ctx->cta && !marked->live) return 0;
+    s64 number = number_of_stores(marked, ctx, pc, time);
+    if (!number) return 0;
     for (int l = 0; l < LANES; l++)
-        if (mask >> l & 1) marked->marks[(at[l] - origin) >> GRAIN_SHIFT] = (s32)stores->number;
+        if (mask >> l & 1) marked->marks[(at[l] - origin) >> GRAIN_SHIFT] = (s32)number;
     return 1;
 }
 

@@ -18,12 +18,16 @@ typedef struct {
 enum { GRAIN_SHIFT = 4, STORES = 1024 };
 typedef struct {
     s32 *marks;          // numbers, by offset / 16
-    Stores *stores;      // table of STORES, by `stores_place`; Python alone knows others
+    s64 grains;          // number of `marks`
+    Stores *stores;      // table of STORES, by `stores_place`
+    s32 *used;           // places in the table that have stores
+    s64 count;           // their number
+    s64 evicted;         // number of stores that only Python knows, since others have had their place
     s64 last;            // number given out last
-    s64 live;            // nonzero if there are marks, so that reads are observed
+    s64 live;            // nonzero if there are stores, so that the async proxy's reads are checked
 } StoreMarks;
 
-static inline int stores_place(const Context *warp, s64 pc) { return (int)(((u64)warp >> 4 ^ (u64)pc * 31) % STORES); }
+s64 number_of_stores(StoreMarks *marked, const Context *warp, s64 pc, s64 time);
 
 // The shared memory of a CTA.
 typedef struct Window {
@@ -66,6 +70,12 @@ typedef struct {
     const s64 *words;    // words of tensor memory, [lanes]: the first of each lane's columns
     const s64 *rows;     // row of each lane, [lanes]
 } TensorCopy;
+
+// Forgets the marks of bytes, from offset `first` to `end`, that the async proxy has written.
+static inline void forget_marks(const Window *window, u64 first, u64 end) {
+    if (!window->marked || !window->marked->live) return;
+    for (u64 i = first >> GRAIN_SHIFT; i <= (end - 1) >> GRAIN_SHIFT; i++) window->marked->marks[i] = 0;
+}
 
 void copy_to_tensor_memory(const TensorCopy *copy, const Window *window, u32 *words);
 s64 load_tile(const Tile *tile, Traffic *loads, const Window *window, u64 offset, const s64 *at, int parts);

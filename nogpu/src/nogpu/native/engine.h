@@ -96,7 +96,22 @@ typedef struct {
 
 enum { LOOK, SERVE, CONCLUDE };  // why compiled turns end (turns.c)
 
-enum { UNCOUNTED = -1 };
+enum { UNCOUNTED = -1, NAMED_BARRIERS = 16 };
+
+// Warps that wait at a named barrier of a CTA that Python keeps (hardware/barriers.py). Every field has 8 bytes.
+typedef struct {
+    s64 in_python;          // nonzero if Python may have arrivals: the barrier is then Python's
+    s64 arrived;            // warps that wait
+    s64 threads;            // the threads that bar.sync has named, or UNCOUNTED
+    u64 heard;              // ranks known to those who have arrived
+    Context *waiting[WARPS];  // the warps, in order
+} WaitingWarps;
+
+typedef struct {
+    s64 warps;              // those that have not exited
+    s64 waiting;            // those that wait
+    WaitingWarps at[NAMED_BARRIERS];
+} NamedBarriers;
 
 // A CTA, alone in its cluster, for which Python has done nothing since its start: compiled code keeps its named barrier
 // and its exits, and may start other CTAs in its place (execution/kept_ctas.py). Every field has 8 bytes.
@@ -203,6 +218,7 @@ struct Context {
     struct AccessLog *shared_log;  // notes of accesses to the CTA's shared memory, of all its warps; NULL: none are taken
     u8 *unwritten;       // 0xFF for each byte of shared memory that nobody has written; NULL: not followed
     struct Window *const *windows;  // the shared memory of the cluster's CTAs, by rank (copies.h)
+    NamedBarriers *named;    // the CTA's named barriers
     KeptCta *cta;            // what compiled code keeps of the CTA, NULL: Python keeps it
     s64 met;             // nonzero if the named barrier for which the group waits is complete
     const struct LaneCopies *copies;  // the cp.async whose Python row runs, if compiled code has found it legal; else NULL
@@ -233,7 +249,9 @@ enum { NOTED_STORE = 1, NOTED_LANES = 2, NOTED_RUN = 4 };
 
 enum { DONE = -(1 << 30), FAULT = DONE + 1, WAITS = DONE + 2, LEFT = DONE + 3 };
 enum { LEAVE = 1, LEAVE_SOME, SPLIT };
-enum { UNINITIALISED = -(1 << 28) };  // `python` of UNINITIALISED - pc follows the registers of an instruction
+// `python` of UNINITIALISED - pc follows the registers of an instruction; of ARRIVES it handles the arrival on a barrier of a
+// warp that has used tensor memory.
+enum { UNINITIALISED = -(1 << 28), ARRIVES = -(1 << 27) };
 
 typedef const Op *Kernel(Context *, const Op *);
 struct Op {
@@ -300,13 +318,16 @@ static inline s32 answer_of(Context *ctx, s32 pc) {
     return (s32)ctx->answer;
 }
 
-// Has Python follow the registers of an instruction.
-static inline s32 followed(Context *ctx, s32 pc) {
+// Python's answer to something else than the row of the instruction.
+static inline s32 told(Context *ctx, s32 pc, s32 what) {
     ctx->answer = FAULT;
     ctx->pc = pc;
-    ctx->python(UNINITIALISED - pc, ctx->mask);
+    ctx->python(what, ctx->mask);
     return (s32)ctx->answer;
 }
+
+// Has Python follow the registers of an instruction.
+static inline s32 followed(Context *ctx, s32 pc) { return told(ctx, pc, UNINITIALISED - pc); }
 
 static inline const Op *to_python(Context *ctx, const Op *op) { return after(ctx, op, answer_of(ctx, op->pc)); }
 

@@ -84,6 +84,7 @@ int run_load(Turns *turns) {
     if (route->window->closed || route->window->observed || barrier->hides || barrier->waiting) return 0;
     if (barrier->bytes - route->nbytes < -COUNT_LIMIT) return 0;
     if (load_tile(route->tile, route->loads, route->window, route->offset, load->at, 1) == REFUSED) return 0;
+    forget_marks(route->window, route->offset, route->offset + (u64)route->nbytes);
     loads->first++;
     loads->count--;
     turns->progress++;

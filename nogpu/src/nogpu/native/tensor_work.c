@@ -182,13 +182,23 @@ static void happens(Turns *turns) {
     turns->delayed = 0;
 }
 
+// Returns 1 if the plan reads bytes that threads have stored and the async proxy may not see.
+static int reads_marked(const TensorPlan *plan, const Window *window) {
+    const StoreMarks *marked = window->marked;
+    s32 found = 0;
+    if (!marked || !marked->live) return 0;
+    for (int i = 0; i < READ_OPERANDS; i++)
+        for (s64 j = 0; j < plan->place_counts[i]; j++) found |= marked->marks[plan->places[i][j]];
+    return found != 0;
+}
+
 static int run_plan(Turns *turns, const IssuedWork *entry) {
     const TensorPlan *plan = entry->plan;
     const Context *ctx = entry->issuer;
     if (!is_placed(ctx, plan, entry->known)) return 0;
     const Window *first = ctx->windows[first_rank(ctx, plan->ctas)];
     const Window *last = ctx->windows[first_rank(ctx, plan->ctas) + plan->ctas - 1];
-    if (first->observed || last->observed) return 0;
+    if (first->observed || last->observed || reads_marked(plan, first) || reads_marked(plan, last)) return 0;
     int fences = ctx->tensor->fences != 0;
     for (const Window *window = first;; window = last) {
         if (!order_access(window->tensor->order, ctx, entry->release, entry->pc, entry->after, fences, plan->reads,

@@ -10,6 +10,7 @@ enum {
     PLACES = 8192,       // places of the table of plans
     PROBES = 8,          // places in a row that are looked at for a plan
     PARTS_OF_K = 3,
+    READ_OPERANDS = 2,   // operands in shared memory
     ARRIVALS = 64,       // arrivals at mbarriers of other CTAs that may be pending
     RELEASES = 64        // commits of a warp between two calls of Python
 };
@@ -24,6 +25,8 @@ typedef struct TensorPlan {
     const void *products[PARTS_OF_K];  // calls of `mma`, one after the other
     const TensorCopy *copy;            // NULL: it is an MMA
     s64 parts, ctas;
+    const s64 *places[READ_OPERANDS];    // chunks of each operand in shared memory
+    s64 place_counts[READ_OPERANDS];
     u64 end;                           // offset behind the last byte of shared memory that it reads
     s64 flops;
     u8 columns[TMEM_COLUMNS];          // 1 for each column that it accesses

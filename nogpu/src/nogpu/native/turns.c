@@ -74,15 +74,20 @@ static int wait_listed(Context *ctx) {
     return 1;
 }
 
-// Completes the CTA's named barrier at a time: those who wait there go on.
-static void complete(KeptCta *cta, s64 time) {
-    for (s64 i = 0; i < cta->arrived; i++) {
-        Context *ctx = cta->waiting[i];
+// Lets warps go on that wait at a named barrier, which was completed at a time.
+static void wake_met(Context *const *waiting, s64 count, s64 time) {
+    for (s64 i = 0; i < count; i++) {
+        Context *ctx = waiting[i];
         ctx->met = 1;
         if (ctx->synced < time) ctx->synced = time;
         ctx->moved = 1;
         enqueue(ctx);
     }
+}
+
+// Completes the named barrier of a kept CTA.
+static void complete(KeptCta *cta, s64 time) {
+    wake_met(cta->waiting, cta->arrived, time);
     cta->arrived = 0;
 }
 
@@ -108,14 +113,50 @@ static int leaves_notes(KeptCta *cta) {
     return 1;
 }
 
-// bar.sync of barrier a by all threads of the CTA: b is their number, or UNCOUNTED if none is given. Exits complete a
-// barrier without a number only.
+// Returns 1 if the warp runs in a compiled turn as one group that has not waited, and nobody hears of its barriers.
+static int meets_in_turns(const Context *ctx) {
+    return ctx->turns && ctx->is_single && !ctx->parted && ctx->mask == ctx->live && !ctx->waited &&
+           !(ctx->observed & HEARD) && !ctx->watch;
+}
+
+// bar.sync of a CTA that Python keeps.
+static const Op *meet(Context *ctx, const Op *op) {
+    WaitingWarps *barrier = &ctx->named->at[op->a];
+    s64 needed = op->b == UNCOUNTED ? ctx->named->warps : op->b / LANES;
+    if (!meets_in_turns(ctx) || barrier->in_python || (op->b != UNCOUNTED && (op->b <= 0 || op->b % LANES)) ||
+        barrier->arrived >= needed || (barrier->arrived && barrier->threads != op->b))
+        return to_python(ctx, op);
+    ctx->progress++;
+    if (ctx->touched) {
+        s32 answer = told(ctx, op->pc, ARRIVES);
+        if (answer) return ends(ctx, op, answer);
+    }
+    barrier->heard |= ctx->known;
+    if (barrier->arrived + 1 < needed) {
+        barrier->threads = op->b;
+        barrier->waiting[barrier->arrived++] = ctx;
+        ctx->named->waiting++;
+        return ends(ctx, op, ~op->pc);
+    }
+    for (s64 i = 0; i < barrier->arrived; i++) barrier->waiting[i]->known |= barrier->heard;
+    ctx->known |= barrier->heard;
+    wake_met(barrier->waiting, barrier->arrived, ctx->progress);
+    ctx->named->waiting -= barrier->arrived;
+    barrier->arrived = 0;
+    barrier->heard = 0;
+    if (ctx->synced < ctx->progress) ctx->synced = ctx->progress;
+    return op + 1;
+}
+
+// bar.sync of barrier a: b is the number of threads, or UNCOUNTED if none is given. Exits complete a barrier without a
+// number only.
 KERNEL(bar_sync) {
     KeptCta *cta = ctx->cta;
     if (ctx->met) {
         ctx->met = 0;
         return op + 1;
     }
+    if (!cta) return meet(ctx, op);
     if (!is_kept(ctx) || cta->notes || (cta->arrived && (cta->number != op->a || cta->threads != op->b)) ||
         (op->b != UNCOUNTED && (op->b != LANES * cta->warps || cta->gone)))
         return to_python(ctx, op);

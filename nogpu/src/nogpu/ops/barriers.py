@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nogpu.errors import Fault
-from nogpu.hardware.barriers import NAMED_BARRIERS, ClusterBarrier, NamedBarrier
+from nogpu.hardware.barriers import ClusterBarrier, NamedBarrier
+from nogpu.hardware.native import NAMED_BARRIERS
 from nogpu.hardware.properties import WARP_THREADS
 from nogpu.hardware.tensor.order import arrives
 from nogpu.ops.active_lanes import aligned_or_lenient, check_named, members, parties, whole_warp

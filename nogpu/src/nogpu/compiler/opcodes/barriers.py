@@ -8,7 +8,7 @@ from nogpu import headers
 from nogpu.compiler.code import Code
 from nogpu.compiler.opcodes.rows import Row, always_uniform, called, ignored, row
 from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
-from nogpu.hardware.barriers import NAMED_BARRIERS
+from nogpu.hardware.native import NAMED_BARRIERS
 from nogpu.ptx.ir import Address, Immediate, Instruction, Register
 from nogpu.ptx.literals import literal_bits
 
@@ -49,6 +49,10 @@ def _warp_kernels(code: Assembler, instruction: Instruction, match: re.Match) ->
 
 def _fence_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
     code.emit("fence", b=int("cta" not in match.groups()))
+
+
+def _fence_async_kernels(code: Assembler, instruction: Instruction, match: re.Match) -> None:
+    code.emit("fence_async", b=int(match.group("space") != "global"))
 
 
 BARRIERS = [
@@ -114,6 +118,7 @@ BARRIERS = [
         r"fence\.proxy\.async(?:\.(?P<space>shared::cta|shared::cluster|global))?",
         "fences.proxy_async(g, {space})",
         writes=0,
+        kernels=_fence_async_kernels,
     ),
     ignored(r"fence\.proxy\.async::generic\.(?:acquire|release)\.sync_restrict::shared::(?:cta|cluster)\.cluster"),
     called(

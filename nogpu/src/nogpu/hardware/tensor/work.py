@@ -76,6 +76,8 @@ class TensorPlans:
             for i, call in enumerate(operation.calls):
                 plan.products[i] = call
             plan.parts, plan.flops = len(operation.calls), operation.op.flops
+        for i, each in enumerate(chunks):
+            plan.places[i], plan.place_counts[i] = each.places.ctypes.data, each.places.size
         plan.end = CHUNK * (max(each.highest for each in chunks) + 1)
         plan.reads, plan.writes = _mask(reads), _mask(writes)
         plan.columns = _columns(reads | writes)
