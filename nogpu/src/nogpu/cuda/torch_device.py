@@ -10,7 +10,6 @@ Random numbers of the device come from torch's CPU generator. Sparse and quantiz
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import threading
 from collections.abc import Callable, Iterable
@@ -21,7 +20,6 @@ import torch.utils._device
 import torch.utils.dlpack
 from torch.overrides import TorchFunctionMode
 
-from nogpu import toolchain
 from nogpu.cuda import (
     current_queue,
     torch_accesses,
@@ -37,6 +35,7 @@ from nogpu.cuda import (
     torch_products,
     torch_profiler,
     torch_queues,
+    torch_watches,
 )
 from nogpu.cuda.torch_answers import ANSWERS, STORAGE_USES, may_use_data
 from nogpu.cuda.torch_memory import (
@@ -197,10 +196,10 @@ def _start_on_device(
 @functools.cache
 def install() -> None:
     """Give this process the device. Raises RuntimeError if torch's allocations cannot be aligned as a device's are."""
-    align = toolchain.load("cuda/align.c").align_allocations
-    align.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
-    if not align(b"libc10.so", ALIGNMENT):
-        raise RuntimeError("torch's allocator could not be aligned: its libc10.so does not import posix_memalign")
+    if not torch_watches.align(ALIGNMENT):
+        raise RuntimeError(
+            "torch's allocator could not be aligned: its libc10.so does not import posix_memalign and free"
+        )
     torch_cuda.install()
     torch._C._cuda_getCurrentRawStream = lambda device: current_queue.get()
     exchange = {"from_dlpack": _from_dlpack(torch.utils.dlpack.from_dlpack), "to_dlpack": _to_dlpack}
