@@ -7,6 +7,10 @@ def test_writes_between_launches():
     succeed("watch_checks.py")
 
 
+def test_operations_of_torch():
+    succeed("repeat_checks.py")
+
+
 FAULT = "import ctypes, torch; from nogpu.cuda import torch_watches as w; x = torch.zeros(1 << 20, device='cuda'); {}"
 
 

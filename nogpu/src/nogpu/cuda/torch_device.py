@@ -35,6 +35,7 @@ from nogpu.cuda import (
     torch_products,
     torch_profiler,
     torch_queues,
+    torch_repeats,
     torch_watches,
 )
 from nogpu.cuda.torch_answers import ANSWERS, STORAGE_USES, may_use_data
@@ -120,13 +121,21 @@ class VirtualDevice(TorchFunctionMode):
             if torch_autocast.differs():
                 with torch_autocast.as_on_device(func.__name__):
                     return place(call_on_cpu(func, args, kwargs), wanted, sources, explicit, func in ALIASING)
-            narrow = torch_products.narrow_type(func, args, kwargs)
-            if narrow is not None:
-                return place(torch_products.product(func, narrow, args, kwargs), wanted, sources, explicit)
+            result = torch_repeats.run(func, args, kwargs, sources, lambda: VirtualDevice._on_cpu(func, args, kwargs))
+            return place(result, wanted, sources, explicit, func in ALIASING)
         result = place(call_on_cpu(func, args, kwargs), wanted, sources, explicit, func in ALIASING)
         if func in EMPTY:
             leave_unwritten(result)
         return result
+
+
+    @staticmethod
+    def _on_cpu(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call on tensors of the device, on the CPU."""
+        narrow = torch_products.narrow_type(func, args, kwargs)
+        if narrow is not None:
+            return torch_products.product(func, narrow, args, kwargs)
+        return call_on_cpu(func, args, kwargs)
 
 
 def _from_dlpack(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
