@@ -128,7 +128,6 @@ class VirtualDevice(TorchFunctionMode):
             leave_unwritten(result)
         return result
 
-
     @staticmethod
     def _on_cpu(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call on tensors of the device, on the CPU."""

@@ -1,8 +1,8 @@
 """Torch's operations that need not run again: a benchmark's reference is called with the same operands many times.
 
 The result of an operation that is a function of its operands is known while watches of their memory are under way
-(`torch_watches`). A result that the program has dropped is given out again: its memory is kept, and still watched, so that
-it has the bytes that the operation has left. An `out` that nothing has written to since is left as it is.
+(`torch_watches`). A result that the program has dropped is given out again: its memory is kept, and still watched, so
+that it has the bytes that the operation has left. An `out` that nothing has written to since is left as it is.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ KEPT = 1 << 30  # most bytes of results that are kept
 RESULTS = 3  # of a call, that are kept: one is made before the program drops the one before
 
 _NAMES = (
-    *("add", "sub", "mul", "div", "true_divide", "maximum", "minimum", "neg", "abs", "pow", "square", "exp", "exp2", "log"),
-    *("sqrt", "rsqrt", "reciprocal", "erf", "sin", "cos", "tanh", "sigmoid", "clamp", "relu", "relu6", "gelu", "silu", "mish"),
-    *("elu", "leaky_relu", "hardswish", "hardsigmoid", "hardtanh", "hardshrink", "softplus", "softmax", "log_softmax"),
-    *("layer_norm", "rms_norm", "group_norm", "sum", "mean", "amax", "amin", "max", "min", "prod", "argmax", "argmin"),
-    *("var", "std", "cumsum", "norm", "dot", "mv", "mm", "bmm", "matmul", "addmm", "baddbmm", "linear", "einsum", "conv1d"),
-    *("conv2d", "conv3d", "__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__"),
-    *("__matmul__", "__rmatmul__", "__neg__", "__pow__"),
+    *("add", "sub", "mul", "div", "true_divide", "maximum", "minimum", "neg", "abs", "pow", "square", "exp", "exp2"),
+    *("log", "sqrt", "rsqrt", "reciprocal", "erf", "sin", "cos", "tanh", "sigmoid", "clamp", "relu", "relu6", "gelu"),
+    *("silu", "mish", "elu", "leaky_relu", "hardswish", "hardsigmoid", "hardtanh", "hardshrink", "softplus", "softmax"),
+    *("log_softmax", "layer_norm", "rms_norm", "group_norm", "sum", "mean", "amax", "amin", "max", "min", "prod"),
+    *("argmax", "argmin", "var", "std", "cumsum", "norm", "dot", "mv", "mm", "bmm", "matmul", "addmm", "baddbmm"),
+    *("linear", "einsum", "conv1d", "conv2d", "conv3d", "__add__", "__radd__", "__sub__", "__rsub__", "__mul__"),
+    *("__rmul__", "__truediv__", "__matmul__", "__rmatmul__", "__neg__", "__pow__"),
 )
 _FUNCTIONS = {
     getattr(owner, name)
@@ -70,7 +70,7 @@ class _Result:
 
     def lend(self) -> Tensor:
         """A tensor that has the result's memory, and a storage whose end is that of the loan."""
-        kind = type("Lent", (ctypes.c_uint8 * self.nbytes,), {})  # a subclass has attributes
+        kind: Any = type("Lent", (ctypes.c_uint8 * self.nbytes,), {})  # a subclass has attributes
         memory = kind.from_address(self._result.data_ptr())
         memory.result = self._result  # lives as long as the storage
         self._memory = weakref.ref(memory)
@@ -113,7 +113,7 @@ class _Call:
         free = next((each for each in self.results if not each.is_lent and each.is_whole), None)
         return None if free is None else free.lend()
 
-    def keep(self, result: object, sources: Sequence[Tensor]) -> object:
+    def keep(self, result: Any, sources: Sequence[Tensor]) -> Any:
         """The new result, whose memory is kept if it is known to be its own."""
         storage = storage_of(result) if type(result) is Tensor else None
         if storage is None or any(storage_of(each) is storage for each in sources) or result.storage_offset():
@@ -184,7 +184,9 @@ def _is_function_of(args: tuple[Any, ...], kwargs: dict[str, Any], sources: Sequ
     if torch.autograd.forward_ad._current_level >= 0 or torch_graphs.capturing():
         return False
     out = kwargs.get("out")
-    if out is not None and (type(out) is not Tensor or any(storage_of(each) is storage_of(out) for each in sources if each is not out)):
+    if out is not None and (
+        type(out) is not Tensor or any(storage_of(each) is storage_of(out) for each in sources if each is not out)
+    ):
         return False
     plain = all(
         type(each) in (Tensor, torch.nn.Parameter) and each.layout is torch.strided and not each.is_neg()

@@ -12,9 +12,9 @@ from nogpu import toolchain
 
 
 @functools.cache
-def _library() -> ctypes.PyDLL:
-    # Its functions take less time than to give up Python's lock.
-    library = ctypes.PyDLL(toolchain.build("cuda/torch_allocations.c"))
+def _library() -> ctypes.CDLL:
+    # PyDLL: its functions take less time than to give up Python's lock.
+    library = toolchain.opened(toolchain.build("cuda/torch_allocations.c"), ctypes.PyDLL)
     library.align_allocations.argtypes = library.watch.argtypes = library.watch_of.argtypes = [ctypes.c_size_t]
     library.watch.restype = library.watch_of.restype = ctypes.c_long
     return library
