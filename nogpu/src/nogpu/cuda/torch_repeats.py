@@ -57,6 +57,7 @@ class _Result:
         self.nbytes = result.untyped_storage().nbytes()
         self._watch = torch_watches.watch(result.data_ptr(), True)
         self._memory: weakref.ref[Any] | None = None
+        self._kind: Any = type("Lent", (ctypes.c_uint8 * self.nbytes,), {})  # a subclass has attributes
 
     @property
     def is_lent(self) -> bool:
@@ -70,8 +71,7 @@ class _Result:
 
     def lend(self) -> Tensor:
         """A tensor that has the result's memory, and a storage whose end is that of the loan."""
-        kind: Any = type("Lent", (ctypes.c_uint8 * self.nbytes,), {})  # a subclass has attributes
-        memory = kind.from_address(self._result.data_ptr())
+        memory = self._kind.from_address(self._result.data_ptr())
         memory.result = self._result  # lives as long as the storage
         self._memory = weakref.ref(memory)
         storage = torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
@@ -223,7 +223,7 @@ def _form(value: object) -> object:
 
 
 def _settings() -> tuple[object, ...]:
-    """What else decides about results."""
+    """Settings that results depend on, too."""
     return (
         *(torch.get_default_dtype(), torch.is_inference_mode_enabled(), torch.get_float32_matmul_precision()),
         *(torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()),
