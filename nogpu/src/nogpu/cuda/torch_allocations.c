@@ -64,7 +64,7 @@ static int end_watch(Block *block) {
 }
 
 // Ends the watches of the blocks that have some of the bytes. Returns the number of blocks that can be written to.
-static int end_watches(size_t address, size_t bytes) {
+int end_watches(size_t address, size_t bytes) {
     int found = 0;
     lock();
     for (int i = 0; i < BUCKETS; i++)

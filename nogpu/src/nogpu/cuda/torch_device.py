@@ -182,6 +182,18 @@ def _resize(original: Callable[..., None]) -> Callable[..., None]:
     return resize_
 
 
+def _from_file(original: Callable[..., Any]) -> Callable[..., Any]:
+    """UntypedStorage._set_from_file, which lets a file of Python's fill the memory by a system call."""
+
+    @functools.wraps(original)
+    def from_file(storage: torch.UntypedStorage, *args: Any) -> Any:
+        run_pending()
+        torch_watches.end(storage.data_ptr(), storage.nbytes())
+        return original(storage, *args)
+
+    return from_file
+
+
 def _start_on_device(
     start: Callable[[threading.Thread], None], mode: VirtualDevice
 ) -> Callable[[threading.Thread], None]:
@@ -219,6 +231,7 @@ def install() -> None:
         setattr(owner, name, _behind_pending(getattr(owner, name)))
     storage: Any = torch.UntypedStorage
     storage.resize_ = _resize(storage.resize_)
+    storage._set_from_file = _from_file(storage._set_from_file)
     mode = VirtualDevice()
     mode.__enter__()
     torch_autograd.install(mode)

@@ -16,6 +16,7 @@ def _library() -> ctypes.CDLL:
     # PyDLL: its functions take less time than to give up Python's lock.
     library = toolchain.opened(toolchain.build("cuda/torch_allocations.c"), ctypes.PyDLL)
     library.align_allocations.argtypes = library.watch.argtypes = library.watch_of.argtypes = [ctypes.c_size_t]
+    library.end_watches.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
     library.watch.restype = library.watch_of.restype = ctypes.c_long
     return library
 
@@ -34,6 +35,11 @@ def watch(address: int, begins: bool) -> int:
         return int(_library().watch_of(address))
     _keep_ahead_of_faulthandler()
     return int(_library().watch(address))
+
+
+def end(address: int, nbytes: int) -> None:
+    """Ends the watches of blocks that have some of the bytes, which a system call of Python's is about to fill."""
+    _library().end_watches(address, nbytes)
 
 
 @functools.cache

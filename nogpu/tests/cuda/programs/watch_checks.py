@@ -54,13 +54,13 @@ def alias_of(x):
     return torch.from_dlpack(x)
 
 
-def by_file(x, n):
+def by_file(x, n, is_real=False):
     bytes_of = torch.full((WORDS,), n, dtype=torch.int32).numpy().tobytes()
-    with tempfile.TemporaryFile() as file:
+    with tempfile.TemporaryFile(buffering=0) as file:
         file.write(len(bytes_of).to_bytes(8, "little") + bytes_of)
         file.flush()
         file.seek(0)
-        x.untyped_storage()._set_from_file(file, None, False, 1)
+        x.untyped_storage()._set_from_file(file, None, is_real, 1)
 
 
 def by_thread(x, n):
@@ -112,6 +112,7 @@ WAYS = {
     "pointer": lambda x, n: setattr(ctypes.c_int32.from_address(address(x)), "value", n),
     "memmove": lambda x, n: ctypes.memmove(address(x), ctypes.byref(ctypes.c_int32(n)), 4),
     "file": by_file,
+    "descriptor": lambda x, n: by_file(x, n, True),
     "thread": by_thread,
     "graph": by_graph(),
     "cudaMemcpy": by_runtime,
