@@ -4,7 +4,7 @@
 // Blocks of WATCHED_BYTES or more have pages of their own. watch() makes them read-only: the first write by any code of
 // this process faults, the handler ends the watch and lets the write go on. So a watch that is under way proves that the
 // block has the bytes that it had when the watch began. System calls that fill memory do not fault but fail (EFAULT): those
-// of torch's libraries end the watch first.
+// of libtorch_cpu.so, of torch.distributed among them, end the watch first.
 
 #define _GNU_SOURCE
 #include <elf.h>
@@ -268,6 +268,5 @@ int align_allocations(size_t alignment) {
     page = sysconf(_SC_PAGESIZE);
     pthread_atfork(lock, unlock, unlock);
     replace("libtorch_cpu.so", fillers);
-    replace("libtorch_python.so", fillers);
     return replace("libc10.so", allocator) == 3;
 }

@@ -193,6 +193,25 @@ def check_a_child_process_writes_to_memory_of_its_own():
     assert y[AT] == 1
 
 
+def check_what_another_process_sends_counts():
+    """torch.distributed receives into the tensor by a system call."""
+    folder = tempfile.mkdtemp()
+    child = os.fork()
+    torch.distributed.init_process_group("gloo", f"file://{folder}/ranks", rank=int(not child), world_size=2)
+    x, y = tensor(), tensor()
+    if not child:
+        torch.distributed.send(x.fill_(7), 0)
+        torch.distributed.barrier()
+        os._exit(0)
+    plus(x, y, times=6)
+    assert Device.current().memory.starting_at(x.data_ptr()).state()
+    torch.distributed.recv(x, 1)
+    plus(x, y)
+    assert y[AT] == 8
+    torch.distributed.barrier()
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def check_a_handler_of_faults_is_installed_behind_that_of_watches():
     x, y = tensor(), tensor()
     plus(x, y, times=6)
