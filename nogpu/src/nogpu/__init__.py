@@ -67,7 +67,7 @@ def preload() -> None:
     from nogpu import toolchain
     from nogpu.cuda.programs.libraries import CUTE_DSL, library
 
-    for source in ("native", "clock/native", "cuda/align.c"):
+    for source in ("native", "clock/native", "cuda/torch_allocations.c"):
         toolchain.load(source)
     toolchain.opened(library(CUTE_DSL))
 

@@ -22,7 +22,7 @@ def interpreter_options() -> list[str]:
 def prepare(device: str) -> None:
     """Make the libraries that programs on the device load. Raises RuntimeError as `toolchain.build` does."""
     libraries.library(libraries.CUTE_DSL)
-    for source in () if device == "hopper" else ("cuda/align.c", "native"):
+    for source in () if device == "hopper" else ("cuda/torch_allocations.c", "native"):
         toolchain.build(source)
 
 

@@ -136,7 +136,7 @@ def test_missing_compiler_is_named(tmp_path, compiler):
 
 
 def test_library_is_built_once_per_user(tmp_path):
-    code = "from nogpu import toolchain; print(toolchain.build('cuda/align.c'))"
+    code = "from nogpu import toolchain; print(toolchain.build('cuda/torch_allocations.c'))"
     command, environment = [sys.executable, "-c", code], clean_environment(XDG_CACHE_HOME=str(tmp_path))
     first, second = (subprocess.run(command, env=environment, capture_output=True, text=True).stdout for _ in range(2))
     assert first == second and first.startswith(str(tmp_path))

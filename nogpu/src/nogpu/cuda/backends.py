@@ -170,7 +170,8 @@ class Emulated:
 
     def shown(self, address: int) -> None:
         """Note that other processes may write to an allocation from now on."""
-        Device.current().memory.holding(address).is_guarded = False
+        held = Device.current().memory.holding(address)
+        held.is_guarded, held.watch = False, None
 
     def place(self, address: int, nbytes: int, name: str, writable: bool = True) -> None:
         """Let kernels access pages that the caller has mapped, and keep the host's code off them."""

@@ -10,7 +10,6 @@ Random numbers of the device come from torch's CPU generator. Sparse and quantiz
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import threading
 from collections.abc import Callable, Iterable
@@ -21,7 +20,6 @@ import torch.utils._device
 import torch.utils.dlpack
 from torch.overrides import TorchFunctionMode
 
-from nogpu import toolchain
 from nogpu.cuda import (
     current_queue,
     torch_accesses,
@@ -37,6 +35,8 @@ from nogpu.cuda import (
     torch_products,
     torch_profiler,
     torch_queues,
+    torch_repeats,
+    torch_watches,
 )
 from nogpu.cuda.torch_answers import ANSWERS, STORAGE_USES, may_use_data
 from nogpu.cuda.torch_memory import (
@@ -123,13 +123,20 @@ class VirtualDevice(TorchFunctionMode):
             if torch_autocast.differs():
                 with torch_autocast.as_on_device(func.__name__):
                     return place(call_on_cpu(func, args, kwargs), wanted, sources, explicit, func in ALIASING)
-            narrow = torch_products.narrow_type(func, args, kwargs)
-            if narrow is not None:
-                return place(torch_products.product(func, narrow, args, kwargs), wanted, sources, explicit)
+            result = torch_repeats.run(func, args, kwargs, sources, lambda: VirtualDevice._on_cpu(func, args, kwargs))
+            return place(result, wanted, sources, explicit, func in ALIASING)
         result = place(call_on_cpu(func, args, kwargs), wanted, sources, explicit, func in ALIASING)
         if func in EMPTY:
             leave_unwritten(result)
         return result
+
+    @staticmethod
+    def _on_cpu(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call on tensors of the device, on the CPU."""
+        narrow = torch_products.narrow_type(func, args, kwargs)
+        if narrow is not None:
+            return torch_products.product(func, narrow, args, kwargs)
+        return call_on_cpu(func, args, kwargs)
 
 
 def _from_dlpack(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -177,6 +184,18 @@ def _resize(original: Callable[..., None]) -> Callable[..., None]:
     return resize_
 
 
+def _from_file(original: Callable[..., Any]) -> Callable[..., Any]:
+    """UntypedStorage._set_from_file, which lets a file of Python's fill the memory by a system call."""
+
+    @functools.wraps(original)
+    def from_file(storage: torch.UntypedStorage, *args: Any) -> Any:
+        run_pending()
+        torch_watches.end(storage.data_ptr(), storage.nbytes())
+        return original(storage, *args)
+
+    return from_file
+
+
 def _start_on_device(
     start: Callable[[threading.Thread], None], mode: VirtualDevice
 ) -> Callable[[threading.Thread], None]:
@@ -199,10 +218,10 @@ def _start_on_device(
 @functools.cache
 def install() -> None:
     """Give this process the device. Raises RuntimeError if torch's allocations cannot be aligned as a device's are."""
-    align = toolchain.load("cuda/align.c").align_allocations
-    align.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
-    if not align(b"libc10.so", ALIGNMENT):
-        raise RuntimeError("torch's allocator could not be aligned: its libc10.so does not import posix_memalign")
+    if not torch_watches.align(ALIGNMENT):
+        raise RuntimeError(
+            "torch's allocator could not be aligned: its libc10.so does not import posix_memalign and free"
+        )
     torch_cuda.install()
     torch._C._cuda_getCurrentRawStream = lambda device: current_queue.get()
     exchange = {"from_dlpack": _from_dlpack(torch.utils.dlpack.from_dlpack), "to_dlpack": _to_dlpack}
@@ -214,6 +233,7 @@ def install() -> None:
         setattr(owner, name, _behind_pending(getattr(owner, name)))
     storage: Any = torch.UntypedStorage
     storage.resize_ = _resize(storage.resize_)
+    storage._set_from_file = _from_file(storage._set_from_file)
     mode = VirtualDevice()
     mode.__enter__()
     torch_autograd.install(mode)

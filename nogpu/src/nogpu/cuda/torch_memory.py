@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from nogpu.cuda import current_queue, torch_cuda
+from nogpu.cuda import current_queue, torch_cuda, torch_watches
 from nogpu.execution import device
 from nogpu.execution.device import Device, queue_order
 
@@ -41,7 +41,9 @@ class Allocation:
         if (address, nbytes) != (self.address, self.nbytes):
             self.release()
             if nbytes:
-                Device.current().memory.register(address, nbytes, self.name)
+                memory = Device.current().memory
+                memory.register(address, nbytes, self.name)
+                memory.at(address, nbytes, "store").watch = torch_watches.watch
                 torch_cuda.memory_in_use.add(nbytes)
             self.address, self.nbytes = address, nbytes
             order = queue_order()

@@ -202,21 +202,33 @@ class Device:
         recording = self.recording if recording is None else recording
         parted = self.explorer is not None or any(each.startswith("replay:") for each in schedules or self.schedules)
         translated = self._translated(entry, recording, parted)
+        schedules = ("late",) if recording is not None else schedules or self.schedules
+        is_followed = recording is not None or self.sanitizer is not None or self.explorer is not None
+        key = id(translated.program), config, tuple(params), schedules, lenient
+        if not (is_followed or config.cooperative) and self._is_known(key):
+            return
         config = with_clusters(entry, config)
         check_launch(translated.program.entry, config, self.properties)
         packed = np.frombuffer(entry.pack(params), np.uint8)
         if config.cooperative:
             config = replace(config, workspace=self._workspace.ctypes.data)
-        schedules = ("late",) if recording is not None else schedules or self.schedules
-        is_followed = recording is not None or self.sanitizer is not None or self.explorer is not None
         with self._lock:
             # Launches that may overlap, and those whose accesses are remembered, have memories of their own.
             is_alone = not (self._chain or is_followed)
             parameters = translated.parameters if is_alone else _parameter_memory(len(packed))
             parameters[:] = packed
-            launch = Launch(translated.program, config, parameters, entry.name, schedules, lenient, recording)
+            launch = Launch(translated.program, config, parameters, entry.name, schedules, key, lenient, recording)
             launch.sanitizer, launch.explorer, launch.queue = self.sanitizer, self.explorer, queue
             self._add(launch, translated.allows_dependents)
+
+    def _is_known(self, key: object) -> bool:
+        """True if a launch need not even be made (`Repeats.found`)."""
+        with self._lock:
+            if self.repeats is None or self._chain or self.spare.seconds > 0 or notes.wanted():
+                return False
+            counters = self.repeats.found(key, self.properties)
+            self._counters += counters or ()
+            return counters is not None
 
     def _add(self, launch: Launch, allows_dependents: bool) -> None:
         """Makes a launch pending, behind those that it may overlap, and runs it unless the next may overlap it."""

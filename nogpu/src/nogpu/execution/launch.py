@@ -82,6 +82,8 @@ class Launch:
     kernel: str
     schedules: tuple[str, ...]
     """Schedules of the device, or the launch's own."""
+    key: object = None
+    """Equal for launches of a program with the same configuration, parameters and options."""
     lenient: bool | None = None
     """Argument of `errors.leniency`."""
     recording: Recording | None = None

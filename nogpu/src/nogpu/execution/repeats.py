@@ -61,7 +61,9 @@ class _Bytes:
         """is_steady: nothing writes to the allocation, as far as is known, so that there need not be a copy."""
         self.place = place
         self._found = None if is_steady else allocation.bytes_at(place.address, place.nbytes).copy()
-        self._seen = allocation.writes  # when the allocation last had these bytes
+        self._seen = allocation.state()  # of the allocation when it last had these bytes
+        self._in_vain = 0  # watches in a row that have saved no comparison
+        self._pause = 1  # comparisons before a watch begins
         self._stores: list[Written] = []  # none if the allocation has these bytes behind the launch, too
 
     @property
@@ -72,11 +74,19 @@ class _Bytes:
 
     def are_in(self, allocation: Allocation) -> bool:
         """True if the allocation at the place has the bytes that the launch has found."""
-        if allocation.is_guarded and allocation.writes == self._seen:
+        state = allocation.state()
+        if state is not None and state == self._seen:
+            self._in_vain = 0
             return True
-        if self._found is None or _compare(self.place.address, self._found.ctypes.data, self._found.size):
+        if self._found is None:
             return False
-        self._seen = allocation.writes
+        begins = not self._pause
+        state = allocation.state(begins)  # a watch begins ahead of the comparison: it notices writes since then
+        if _compare(self.place.address, self._found.ctypes.data, self._found.size):
+            return False
+        self._seen = state
+        self._in_vain += begins
+        self._pause = (1 << self._in_vain) - 1 if begins else self._pause - 1
         return True
 
     def settle(self, allocation: Allocation, stores: list[Written]) -> bool:
@@ -111,8 +121,8 @@ class _Known:
     """Copies of memory in a row that have saved no launch."""
     pause: int = 0
     """Launches that run before memory is copied again."""
-    reached: dict[_Place, int] = field(default_factory=dict)
-    """Places that it accessed when it ran last -> `Allocation.writes` before that."""
+    reached: dict[_Place, int | None] = field(default_factory=dict)
+    """Places that it accessed when it ran last -> `Allocation.state` before that."""
     kept: list[_Bytes] | None = None
     """Bytes that it found in memory and stored, if they are known."""
     counters: list[LaunchCounters] = field(default_factory=list)
@@ -144,8 +154,10 @@ class Repeats:
         """Counters of a launch that no other overlaps, which `run` runs unless what it stores is known."""
         if not STEADY.issuperset(launch.schedules):
             return run()
-        order = launch.schedules, launch.lenient
-        key = id(launch.program), launch.config, launch.parameters.tobytes(), order, properties
+        found = self.found(launch.key, properties)
+        if found is not None:
+            return found
+        key = launch.key, properties
         known = self._known.get(key)
         if known is None:
             if len(self._known) == LAUNCHES:
@@ -157,17 +169,7 @@ class Repeats:
         if not known.may_repeat:
             return self._timed(known, launch, run)
         began = time.perf_counter()
-        kept = None
-        if known.kept is None or self._seconds >= 0:
-            if known.kept is not None and self._stored(known.kept):
-                self.skipped += 1
-                if self.skipped == 1:
-                    print(SKIPPED, file=sys.stderr)
-                known.in_vain = 0
-                saved = known.seconds - (time.perf_counter() - began)
-                self._seconds += SHARE * known.seconds + min(0.0, saved)
-                return known.counters
-            kept = self._copies(known)
+        kept = self._copies(known) if known.kept is None else None
         self._seconds -= time.perf_counter() - began
         launch.notes_stores = kept is not None
         counters = self._timed(known, launch, run)
@@ -178,10 +180,31 @@ class Repeats:
             self._seconds -= time.perf_counter() - began
         return counters
 
+    def found(self, key: object, properties: DeviceProperties) -> list[LaunchCounters] | None:
+        """Counters of a launch that finds memory as it has found it before: what it has stored is written. None for one
+        that has to run. key: `Launch.key`.
+        """
+        known = self._known.get((key, properties))
+        if known is None or known.kept is None or self._seconds < 0:
+            return None
+        began = time.perf_counter()
+        is_stored = self._stored(known.kept)
+        seconds = time.perf_counter() - began
+        if not is_stored:
+            self._seconds -= seconds
+            known.forget()
+            return None
+        self.skipped += 1
+        if self.skipped == 1:
+            print(SKIPPED, file=sys.stderr)
+        known.in_vain = 0
+        self._seconds += SHARE * known.seconds + min(0.0, known.seconds - seconds)
+        return known.counters
+
     def _stored(self, kept: list[_Bytes]) -> bool:
         """True if memory is as a launch has found it: what it has stored is written then."""
         found = self._allocations(each.place for each in kept)
-        if found is None or not all(each.are_in(allocation) for each, allocation in zip(kept, found)):
+        if found is None or not all(map(_Bytes.are_in, kept, found)):
             return False
         for each, allocation in zip(kept, found):
             each.store(allocation)
@@ -189,8 +212,6 @@ class Repeats:
 
     def _copies(self, known: _Known) -> list[_Bytes] | None:
         """Copies of what a launch that is about to run accesses, None if it is not the time for them."""
-        if known.kept is not None:
-            known.forget()
         if known.pause:
             known.pause -= 1
             return None
@@ -198,7 +219,7 @@ class Repeats:
         if found is None:
             return None
         # Memory that nothing has written to since the launch has run is not copied, nor that which it only reads.
-        steady = [each.is_guarded and each.writes == writes for each, writes in zip(found, known.reached.values())]
+        steady = [None is not each.state() == state for each, state in zip(found, known.reached.values())]
         size = sum(place.nbytes for place, is_steady in zip(known.reached, steady) if not is_steady)
         if size > min(BYTES, max(0.0, self._seconds * BYTES_PER_SECOND)):
             return None
@@ -224,7 +245,7 @@ class Repeats:
     def _timed(self, known: _Known, launch: Launch, run: Callable[[], list[LaunchCounters]]) -> list[LaunchCounters]:
         is_looked_at = known.may_repeat and not known.pause  # the next one may be copied for
         live = self._memory.snapshot()[1] if is_looked_at else ()
-        before = {each.start: (each.end - each.start, each.writes) for each in live}
+        before = {each.start: (each.end - each.start, each.state()) for each in live}
         start = time.perf_counter()
         counters = run()
         known.seconds = time.perf_counter() - start
@@ -233,10 +254,10 @@ class Repeats:
             before.pop(launch.parameters.ctypes.data, None)
             known.reached = {}
             for at in before.keys() & set().union(*launch.reached) if known.notes_accesses else before:
-                size, writes = before[at]
+                size, state = before[at]
                 ends = [each[at] for each in launch.reached if at in each] if known.notes_accesses else [(0, size)]
                 first, end = min(ends)[0], max(end for _, end in ends)
-                known.reached[_Place(at, size, at + first, end - first)] = writes
+                known.reached[_Place(at, size, at + first, end - first)] = state
         return counters
 
     def _allocations(self, places: Iterable[_Place]) -> list[Allocation] | None:

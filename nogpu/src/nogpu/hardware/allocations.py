@@ -7,6 +7,7 @@ import itertools
 import sys
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -29,6 +30,12 @@ Reached = dict[int, tuple[int, int]]
 """Address of an allocation -> offsets of the first byte that may have been accessed, and behind the last one."""
 
 
+Watch = Callable[[int, bool], int]
+"""Function of an allocation's address: the number of the watch that is under way, 0 if something has written since it
+began. True: begins one, if it can.
+"""
+
+
 class Allocation:
     """Range of host addresses that a kernel may read and, if the range is `writable`, write."""
 
@@ -43,6 +50,8 @@ class Allocation:
         "spare_marks",
         "start",
         "view",
+        "watch",
+        "watched",
         "words",
         "writable",
         "writes",
@@ -61,11 +70,24 @@ class Allocation:
         self.spare_marks: Any = None  # `traffic.Marks` of no launch, all clear
         self.is_compared = True  # all schedules must leave the same bytes
         self.is_guarded = False  # neither the host's code nor another process reaches the bytes
+        self.watch: Watch | None = None  # of bytes that the host's code reaches
+        self.watched = False  # a watch has begun once
         self.writes = next(_ALLOCATIONS) << 32
         """Number that differs for each allocation, and after each launch, copy, fill and library call that may have
         written to a guarded one.
         """
         self.filled: object = None  # the last fill, and `writes` behind it
+
+    def state(self, begins: bool = False) -> int | None:
+        """Number that is the same again only if nothing has written to the allocation since; None if writes would go
+        unnoticed. begins: where a watch can notice them, it begins.
+        """
+        if self.is_guarded:
+            return self.writes
+        if self.watch is None or not (begins or self.watched):
+            return None
+        self.watched |= begins
+        return self.watch(self.start, begins) or None
 
     def bytes_at(self, address: int, nbytes: int) -> np.ndarray:
         """View uint8[nbytes] of bytes in the allocation."""

@@ -1,0 +1,176 @@
+"""Torch's operations that need not run again; test_torch_watches.py runs the checks."""
+
+import functools
+import itertools
+import threading
+
+import torch
+from watch_checks import WAYS, tensor
+
+from nogpu.cuda import torch_device, torch_repeats
+from nogpu.execution.device import Device
+
+torch_repeats.LEAST = 1
+ran = []  # operations that might be known, and have run
+on_cpu = torch_device.VirtualDevice._on_cpu
+
+
+def counted(func, *rest):
+    if func in torch_repeats._FUNCTIONS:
+        ran.append(func.__name__)
+    return on_cpu(func, *rest)
+
+
+torch_device.VirtualDevice._on_cpu = staticmethod(counted)
+
+
+def floats(*shape):
+    return torch.rand(*(shape or (1 << 16,)), device="cuda")
+
+
+def runs(call, times=1):
+    """Results of calls, and the number of operations that have run for them. The program keeps one result at a time."""
+    ran.clear()
+    result = None
+    for _ in range(times):
+        result = call()
+    number = len(ran)
+    return result, number
+
+
+def check_a_call_with_the_same_operands_does_not_run_again():
+    x, y = floats(), floats()
+    for call in (
+        *(lambda: torch.nn.functional.gelu(x), lambda: x + y, lambda: torch.add(x, y, alpha=2), lambda: x.sum()),
+        lambda: x.view(256, 256) @ y.view(256, 256),
+    ):
+        expected = call().clone()
+        result, number = runs(call, 50)
+        assert torch.equal(result, expected) and number <= 4, (result, expected, ran)
+        assert result.is_cuda and not result.requires_grad and result.untyped_storage().nbytes() == 4 * result.numel()
+
+
+def check_out_is_left_as_it_is_while_nothing_writes():
+    x, y, z = floats(), floats(), torch.zeros(1 << 16, device="cuda")
+    add = lambda: torch.add(x, y, out=z)  # noqa: E731
+    result, number = runs(add, 50)
+    assert result is z and torch.equal(z, x + y) and number <= 3
+    for _ in range(6):
+        z.zero_()
+        add()
+        assert torch.equal(z.cpu(), x.cpu() + y.cpu())
+        x[7] += 1
+        add()
+        assert torch.equal(z.cpu(), x.cpu() + y.cpu())
+
+
+def check_each_write_to_an_operand_or_a_result_counts():
+    for name, write in WAYS.items():
+        x, y = tensor(), tensor()
+        for n in (5, 9, 13):
+            expected, sums = x.cpu() + y.cpu(), []
+            result, number = runs(functools.partial(torch.add, x, y), 6)
+            assert torch.equal(result.cpu(), expected) and (n > 5 or number < 6), name
+            write((x, result, y)[n % 3], n)
+            del result
+            for _ in range(3):
+                sums.append(torch.add(x, y))
+                assert torch.equal(sums[-1].cpu(), x.cpu() + y.cpu()), name
+
+
+def check_results_that_the_program_keeps_are_apart():
+    x, y = floats(), floats()
+    expected = (x + y).cpu()
+    kept = [x + y for _ in range(9)]
+    for n, each in enumerate(kept):
+        each.add_(n)
+    for n, each in enumerate(kept):
+        assert torch.equal(each.cpu(), expected + n)
+    assert len({each.data_ptr() for each in kept}) == 9
+    del kept, each
+    assert torch.equal((x + y).cpu(), expected)
+
+
+def check_a_result_outlives_what_is_known_of_it():
+    x, y = floats(), floats()
+    result, _ = runs(lambda: x + y, 6)
+    expected = result.cpu().clone()
+    torch_repeats._calls.clear()
+    other = [floats() for _ in range(9)]
+    assert torch.equal(result.cpu(), expected)
+    result.add_(1)
+    del other
+
+
+def check_memory_of_a_dropped_result_is_free():
+    x, y = floats(), floats()
+    before = torch.cuda.memory_allocated()
+    result, _ = runs(lambda: x + y, 6)
+    assert torch.cuda.memory_allocated() == before + 4 * (1 << 16)
+    address = result.data_ptr()
+    del result
+    assert torch.cuda.memory_allocated() == before and Device.current().memory.allocation(address) is None
+
+
+def check_arguments_that_are_equal_but_differ_are_apart():
+    x = torch.arange(1 << 15, device="cuda")
+    for other in itertools.chain.from_iterable([(1, 1.0, True)] * 6):
+        assert torch.add(x, other).dtype == (torch.float32 if isinstance(other, float) else torch.int64)
+    z = floats()
+    for zero in [0.0, -0.0] * 6:
+        assert (z / zero)[z > 0].sign().min() == (-1 if str(zero) == "-0.0" else 1)
+
+
+def check_memory_in_the_place_of_other_memory_is_other_memory():
+    places = set()
+    for n in range(20):
+        x, y = tensor().fill_(n), tensor()
+        result, _ = runs(functools.partial(torch.add, x, y), 6)
+        assert result.unique().tolist() == [n]
+        places.add(x.data_ptr())
+        del x, y, result
+    assert len(places) < 20
+
+
+def check_gradients_random_numbers_and_views_are_made_each_time():
+    x = floats().requires_grad_()
+    for _ in range(6):
+        x.grad = None
+        torch.nn.functional.gelu(x).sum().backward()
+        assert x.grad is not None
+    dropped = [torch.nn.functional.dropout(x.detach(), 0.5) for _ in range(6)]
+    assert not torch.equal(dropped[4], dropped[5])
+    y, z = floats(), floats()
+    for _ in range(6):
+        torch.add(y, z, out=y)
+        before = y.clone()
+        y.add_(1)
+        assert torch.equal(y, before + 1)
+        assert torch.clamp(y, min=0).data_ptr() != y.data_ptr()
+
+
+def check_threads_have_results_of_their_own():
+    x, y, found = floats(), floats(), []
+    expected = (x + y).cpu()
+
+    def work():
+        for n in range(40):
+            result = x + y
+            assert torch.equal(result.cpu(), expected), n
+            result.add_(n)
+            assert torch.equal(result.cpu(), expected + n), n
+        found.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(found) == 3
+
+
+def check_results_that_are_written_to_each_time_are_watched_ever_more_rarely():
+    x, y = floats(), floats()
+    _, number = runs(lambda: (x + y).add_(1), 64)
+    begun = [call for call in torch_repeats._calls.values() if call.in_vain]
+    assert number > 60 and all(call.in_vain <= 7 for call in begun)

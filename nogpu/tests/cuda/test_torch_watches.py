@@ -1,0 +1,21 @@
+"""Torch's memory is watched for writes, so that launches which repeat compare nothing."""
+
+from tests.support.emulated import run, succeed
+
+
+def test_writes_between_launches():
+    succeed("watch_checks.py")
+
+
+def test_operations_of_torch():
+    succeed("repeat_checks.py")
+
+
+FAULT = "import ctypes, torch; from nogpu.cuda import torch_watches as w; x = torch.zeros(1 << 20, device='cuda'); {}"
+
+
+def test_an_access_that_is_wrong_ends_the_program():
+    watched = "assert w.watch(x.data_ptr(), True); "
+    for first in (watched, watched + "__import__('faulthandler').enable(); "):
+        assert run("-c", FAULT.format(first + "ctypes.memset(64, 0, 1)")).returncode == -11
+    assert run("-c", FAULT.format(watched + "__import__('os').kill(__import__('os').getpid(), 11)")).returncode == -11
