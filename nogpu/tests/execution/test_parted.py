@@ -44,7 +44,7 @@ BODIES = {
         {LOOP.format(at="A", body=DRAW + "cp.async.commit_group;", n="%r4")} {DRAW}""",
     "exits of warps ahead of Python": f"""setp.ge.u32 %p2, %tid, 32; setp.lt.u32 %p3, %r4, 5; @!%p2 bra B;
         {LOOP.format(at="A", body=DRAW, n=9)} @%p3 exit; {DRAW} exit; B: bar.sync 0;
-        fence.proxy.async.global; fence.proxy.async.global; {DRAW}""",
+        griddepcontrol.launch_dependents; griddepcontrol.launch_dependents; {DRAW}""",
     "Python": LOOP.format(at="A", body=DRAW + "cp.async.commit_group;", n="%r4") + DRAW,
 }
 IN_PYTHON = {

@@ -8,6 +8,7 @@ that it has the bytes that the operation has left. An `out` that nothing has wri
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -45,6 +46,8 @@ _FUNCTIONS = {
     if hasattr(owner, name)
 }
 """Operations whose results are a function of their arguments, in memory of their own."""
+
+_SUBNORMAL = 5e-324
 
 _lock = threading.RLock()
 
@@ -226,5 +229,14 @@ def _settings() -> tuple[object, ...]:
     """Settings that results depend on, too."""
     return (
         *(torch.get_default_dtype(), torch.is_inference_mode_enabled(), torch.get_float32_matmul_precision()),
-        *(torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()),
+        *(torch.are_deterministic_algorithms_enabled(), torch.get_num_threads(), torch._C._get_mkldnn_enabled()),
+        _SUBNORMAL * 1.0 == 0,  # torch.set_flush_denormal has no getter
     )
+
+
+def _unlock() -> None:
+    global _lock
+    _lock = threading.RLock()  # a thread that the process does not have may hold the one before
+
+
+os.register_at_fork(after_in_child=_unlock)

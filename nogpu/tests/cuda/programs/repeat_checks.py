@@ -50,6 +50,20 @@ def check_a_call_with_the_same_operands_does_not_run_again():
         assert result.is_cuda and not result.requires_grad and result.untyped_storage().nbytes() == 4 * result.numel()
 
 
+def check_settings_are_part_of_a_call():
+    x = torch.full((1 << 14,), 1e-40, device="cuda")  # few enough for one thread, which has its own mode
+    halve = lambda: x * 0.5  # noqa: E731
+    runs(halve, 9)
+    assert torch.set_flush_denormal(True)
+    try:
+        assert not halve().any() and runs(halve, 9)[1]
+    finally:
+        torch.set_flush_denormal(False)
+    assert halve().all()
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert runs(halve)[1] == 1
+
+
 def check_out_is_left_as_it_is_while_nothing_writes():
     x, y, z = floats(), floats(), torch.zeros(1 << 16, device="cuda")
     add = lambda: torch.add(x, y, out=z)  # noqa: E731
