@@ -159,7 +159,7 @@ def scaled_mm_v2(
     go to torch. Raises RuntimeError for operands that do not fit.
     """
     if {scale_a[0].dtype, scale_b[0].dtype}.isdisjoint(BLOCKS):
-        lists = scale_a, recipe_a, swizzle_a, scale_b, recipe_b, swizzle_b
+        lists: Any = scale_a, recipe_a, swizzle_a, scale_b, recipe_b, swizzle_b
         return torch._scaled_mm_v2(a, b, *lists, bias, out_dtype, *rest, **kwargs)
     scaled_mm.check_operands(a, b, scale_a[0], scale_b[0])
     [left], [right] = _values([a], scale_a, False), _values([b.t()], scale_b, False)

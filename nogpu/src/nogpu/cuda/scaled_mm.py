@@ -93,4 +93,4 @@ def scaled_mm(
         values = values_of(operand)
         factors = unblock(scales, values.shape[0], -(-values.shape[1] // block))
         products.append(values * factors.repeat_interleave(block, dim=1)[:, : values.shape[1]])
-    return product(*products, bias, out_dtype)
+    return product(products[0], products[1], bias, out_dtype)

@@ -67,4 +67,4 @@ def install(mode: TorchFunctionMode) -> None:
     # torch's own support of a torch without CUDA, which torch.cuda.is_available would switch off
     fakes.avoid_device_init = property(lambda mode: _guard_is_set())  # type: ignore[method-assign,assignment]
     # A torch for CUDA would make a tensor on the GPU here.
-    fake_tensor.init_gpu_context = lambda device: None
+    fake_tensor.init_gpu_context = lambda device: None  # type: ignore[assignment]
