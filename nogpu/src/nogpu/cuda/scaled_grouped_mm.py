@@ -7,7 +7,7 @@ beside a 3-D `b`, columns of `b` beside a 3-D `a`, the K dimension of both if bo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -159,8 +159,8 @@ def scaled_mm_v2(
     go to torch. Raises RuntimeError for operands that do not fit.
     """
     if {scale_a[0].dtype, scale_b[0].dtype}.isdisjoint(BLOCKS):
-        lists: Any = scale_a, recipe_a, swizzle_a, scale_b, recipe_b, swizzle_b
-        return torch._scaled_mm_v2(a, b, *lists, bias, out_dtype, *rest, **kwargs)
+        lists, original = (scale_a, recipe_a, swizzle_a, scale_b, recipe_b, swizzle_b), cast("Any", torch._scaled_mm_v2)
+        return original(a, b, *lists, bias, out_dtype, *rest, **kwargs)
     scaled_mm.check_operands(a, b, scale_a[0], scale_b[0])
     [left], [right] = _values([a], scale_a, False), _values([b.t()], scale_b, False)
     return scaled_mm.product(left, right, bias, out_dtype)
