@@ -8,7 +8,8 @@ two records: that of the emulation, not of a kernel.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -106,7 +107,20 @@ class DefaultGenerator(Generator):
         return self._now[0] % (1 << 64)
 
 
-GENERATOR = DefaultGenerator()
+@functools.cache
+def default_generator() -> DefaultGenerator:
+    """The device's generator, made at its first use: torch makes none while it is being imported."""
+    return DefaultGenerator()
+
+
+class _Generators(Sequence[DefaultGenerator]):
+    """Answers torch.cuda.default_generators."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: Any) -> Any:
+        return (default_generator,)[index]()
 
 
 @contextlib.contextmanager
@@ -230,10 +244,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "seed": _seed_all,
     "seed_all": _seed_all,
     "initial_seed": torch.initial_seed,
-    "get_rng_state": lambda device="cuda": GENERATOR.get_state(),
-    "get_rng_state_all": lambda: [GENERATOR.get_state()],
-    "set_rng_state": lambda new_state, device="cuda": GENERATOR.set_state(new_state) and None,
-    "set_rng_state_all": lambda new_states: GENERATOR.set_state(new_states[0]) and None,
+    "get_rng_state": lambda device="cuda": default_generator().get_state(),
+    "get_rng_state_all": lambda: [default_generator().get_state()],
+    "set_rng_state": lambda new_state, device="cuda": default_generator().set_state(new_state) and None,
+    "set_rng_state_all": lambda new_states: default_generator().set_state(new_states[0]) and None,
 }
 
 NVTX: dict[str, Callable[..., Any]] = {
@@ -249,7 +263,7 @@ PROFILER: dict[str, Callable[..., Any]] = {"start": lambda: None, "stop": lambda
 
 PATCHES: tuple[tuple[Any, dict[str, Any]], ...] = (
     (torch.cuda, FUNCTIONS),
-    (torch.cuda, {"default_generators": (GENERATOR,)}),
+    (torch.cuda, {"default_generators": _Generators()}),
     (torch.cuda.nvtx, NVTX),
     (torch.cuda.profiler, PROFILER),
     (torch, {"Generator": Generator}),

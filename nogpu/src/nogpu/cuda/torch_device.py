@@ -101,7 +101,7 @@ class VirtualDevice(TorchFunctionMode):
     @staticmethod
     def call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run `func` on the CPU. Its result is on the device that the call names, else on that of the inputs."""
-        if kwargs.get("generator") is torch_cuda.GENERATOR:  # torch's operations draw from the state that it stands for
+        if isinstance(kwargs.get("generator"), torch_cuda.DefaultGenerator):  # it stands for that of torch's operations
             kwargs.pop("generator")
         device = kwargs.get("device")
         if device is None and func in torch.utils._device._device_constructors():

@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
-import numpy as np
-
 from nogpu.errors import EmulatorError
 
 Report = Callable[[int], None]
@@ -151,10 +149,10 @@ def _send(messages: Connection, kind: str, units: int, content: object) -> None:
 def _take(messages: Connection) -> tuple[str, int, Any]:
     """Receives what `_send` has sent, with no more than a chunk of it twice in memory."""
     text, sizes = messages.recv()
-    arrays = [np.empty(size, np.uint8) for size in sizes]
+    arrays = [bytearray(size) for size in sizes]
     for array in arrays:
         for start in range(0, len(array), _CHUNK):
-            messages.recv_bytes_into(array.data, start)
+            messages.recv_bytes_into(array, start)
     return pickle.loads(text, buffers=arrays)
 
 
