@@ -141,7 +141,8 @@ def run(
         return call()
     out = kwargs.get("out")
     try:
-        key = func, _form((args, kwargs)), _settings()
+        place = None if out is None else _place(out)
+        key = func, _form((args, kwargs | {"out": None})), place, _settings()
         hash(key)
     except TypeError:  # an argument of another kind
         return call()
@@ -211,11 +212,20 @@ def _state(tensor: Tensor, begins: bool = False) -> object:
     return bytes(allocation.data) if storage.nbytes() < SMALL else allocation.state(begins)
 
 
+def _place(tensor: Tensor) -> tuple[object, ...]:
+    return tensor.untyped_storage().data_ptr(), tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
+
+
 def _form(value: object) -> object:
-    """An argument as a part of a key: tensors by their place and form. Raises TypeError for other kinds."""
+    """An argument as a part of a key: tensors by their form, and by their place, small ones by their bytes.
+
+    Raises TypeError for other kinds.
+    """
     if isinstance(value, Tensor):
-        place = value.untyped_storage().data_ptr(), value.data_ptr()
-        return (*place, value.dtype, tuple(value.shape), value.stride(), value.is_conj(), type(value))
+        state = _state(value)
+        # Results that are too small to be watched are copied, so that they lie elsewhere each time.
+        memory = (state, value.storage_offset()) if isinstance(state, bytes) else _place(value)
+        return memory, value.dtype, tuple(value.shape), value.stride(), value.is_conj(), type(value)
     if isinstance(value, (list, tuple)):
         return type(value), *map(_form, value)
     if isinstance(value, dict):

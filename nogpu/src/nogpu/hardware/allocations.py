@@ -51,7 +51,6 @@ class Allocation:
         "start",
         "view",
         "watch",
-        "watched",
         "words",
         "writable",
         "writes",
@@ -71,7 +70,6 @@ class Allocation:
         self.is_compared = True  # all schedules must leave the same bytes
         self.is_guarded = False  # neither the host's code nor another process reaches the bytes
         self.watch: Watch | None = None  # of bytes that the host's code reaches
-        self.watched = False  # a watch has begun once
         self.writes = next(_ALLOCATIONS) << 32
         """Number that differs for each allocation, and after each launch, copy, fill and library call that may have
         written to a guarded one.
@@ -84,10 +82,7 @@ class Allocation:
         """
         if self.is_guarded:
             return self.writes
-        if self.watch is None or not (begins or self.watched):
-            return None
-        self.watched |= begins
-        return self.watch(self.start, begins) or None
+        return None if self.watch is None else self.watch(self.start, begins) or None
 
     def bytes_at(self, address: int, nbytes: int) -> np.ndarray:
         """View uint8[nbytes] of bytes in the allocation."""

@@ -92,6 +92,24 @@ def check_each_write_to_an_operand_or_a_result_counts():
                 assert torch.equal(sums[-1].cpu(), x.cpu() + y.cpu()), name
 
 
+def check_chains_with_small_results_do_not_run_again():
+    x, small = floats(256, 256), [torch.rand(256, 1, device="cuda") for _ in range(2)]
+
+    def chain(factor=1):
+        return x * torch.rsqrt(torch.mean(x**2, dim=1, keepdim=True)) * factor
+
+    expected = chain().clone()
+    result, number = runs(chain, 50)
+    assert torch.equal(result, expected) and number <= 20, ran
+    for n in range(12):
+        assert torch.equal(chain(small[n % 2]), expected * small[n % 2].clone())
+        small[n % 2].add_(n == 9)
+    whole = torch.rand(256, 2, device="cuda")
+    for _ in range(8):
+        for column in whole[:, :1], whole[:, 1:]:
+            assert torch.equal((x + column).cpu(), x.cpu() + column.cpu())
+
+
 def check_results_that_the_program_keeps_are_apart():
     x, y = floats(), floats()
     expected = (x + y).cpu()
