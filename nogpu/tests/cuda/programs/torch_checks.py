@@ -326,7 +326,7 @@ def blocked_scales(scales):
 
 
 def check_sums_are_rounded_once():
-    """On a GPU threads add in float32; gradients of what is broadcast are sums, too."""
+    """Threads of a GPU add in float32. Gradients of what is broadcast are sums, too."""
     generator, threads = torch.Generator().manual_seed(0), torch.get_num_threads()
     torch.set_num_threads(2)
     for dtype in (torch.bfloat16, torch.float16):
