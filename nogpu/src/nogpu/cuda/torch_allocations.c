@@ -5,11 +5,15 @@
 // this process faults, the handler ends the watch and lets the write go on. So a watch that is under way proves that the
 // block has the bytes that it had when the watch began. System calls that fill memory do not fault but fail (EFAULT): those
 // of libtorch_cpu.so, of torch.distributed among them, end the watch first.
+//
+// Small blocks are given out again, the last one first, so that a loop that makes and drops results has them in the same
+// places: launches are known by their arguments.
 
 #define _GNU_SOURCE
 #include <elf.h>
 #include <errno.h>
 #include <link.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -26,6 +30,9 @@ enum {
     WATCHED_BYTES = 1 << 16,  // least bytes of a block that is watched: fewer are compared as fast
     MOST_WATCHED = 4096,      // blocks: each may take two of the 65,530 mappings that Linux gives a process
     BUCKETS = 1 << 12,
+    SMALL = 512,         // small blocks have a multiple of it, and are aligned to it
+    SIZES = 8,           // most bytes of a small block, in units of SMALL
+    MOST_DROPPED = 64,   // small blocks of a size that wait to be given out again
 };
 
 typedef struct Block {
@@ -38,6 +45,8 @@ static Block *blocks[BUCKETS];
 static size_t minimum_alignment, page;
 static long watches;  // that have begun
 static int watched;   // blocks
+static void *dropped[SIZES + 1][MOST_DROPPED];
+static int dropped_count[SIZES + 1];
 static struct sigaction before;
 static int is_locked, is_ending;
 
@@ -74,8 +83,33 @@ int end_watches(size_t address, size_t bytes) {
     return found;
 }
 
+// Returns the small block of a number of units that was dropped last, 0 if there is none.
+static void *again(size_t units) {
+    lock();
+    void *memory = dropped_count[units] ? dropped[units][--dropped_count[units]] : 0;
+    unlock();
+    return memory;
+}
+
+// Keeps a block to be given out again. Returns 0 if it is not small, or enough are kept.
+static int keep(void *memory) {
+    size_t units = memory && (size_t)memory % SMALL == 0 ? malloc_usable_size(memory) / SMALL : 0;
+    if (!units || units > SIZES) return 0;
+    lock();
+    int kept = dropped_count[units] < MOST_DROPPED;
+    if (kept) dropped[units][dropped_count[units]++] = memory;
+    unlock();
+    return kept;
+}
+
 static int aligned(void **out, size_t alignment, size_t size) {
     if (alignment < minimum_alignment) alignment = minimum_alignment;
+    if (alignment <= SMALL && size <= SIZES * SMALL) {
+        size_t units = size ? (size + SMALL - 1) / SMALL : 1;
+        void *memory = again(units);
+        if (memory) return *out = memory, 0;
+        size = units * SMALL;
+    }
     Block *block = size < WATCHED_BYTES || size > SIZE_MAX / 2 ? 0 : malloc(sizeof *block);
     if (!block) return posix_memalign(out, alignment, size);
     size = (size + page - 1) & -page;
@@ -106,7 +140,7 @@ static void released(void *memory) {
         unlock();
     }
     free(block);
-    free(memory);
+    if (block || !keep(memory)) free(memory);
 }
 
 static void on_fault(int number, siginfo_t *fault, void *context) {

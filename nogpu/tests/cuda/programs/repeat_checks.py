@@ -134,6 +134,17 @@ def check_a_result_outlives_what_is_known_of_it():
     del other
 
 
+def check_small_results_of_a_loop_are_in_the_same_places():
+    result, places = None, set()
+    for n in range(40):
+        result = torch.full((1 + n % 2 * 99,), n, device="cuda")
+        places.add(result.data_ptr())
+        assert result.data_ptr() % 512 == 0 and (result == n).all()
+    assert len(places) <= 3
+    kept = [torch.full((9,), n, device="cuda") for n in range(200)]
+    assert all((each == n).all() for n, each in enumerate(kept)) and len({each.data_ptr() for each in kept}) == 200
+
+
 def check_memory_of_a_dropped_result_is_free():
     x, y = floats(), floats()
     before = torch.cuda.memory_allocated()
