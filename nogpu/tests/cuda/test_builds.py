@@ -88,7 +88,7 @@ def test_arguments_are_rewritten():
     given = "-O3 -gencode=arch=compute_100a,code=sm_100a -arch sm_90 -cudart=static -c x.cu -o x.o".split()
     made = nvcc.rewritten(given)
     assert made[:5] == ["-O3", "-c", "x.cu", "-o", "x.o"]
-    assert made[5:9] == ["-gencode", "arch=compute_100a,code=compute_100a", "-cudart", "none"]
+    assert made[5:9] == ["-gencode", "arch=compute_100a,code=[compute_100a]", "-cudart", "none"]
     assert "-lcudart" not in made and "-lcudart" in nvcc.rewritten(["x.cu"])
     assert nvcc.rewritten(["-cubin", "x.cu"])[:2] == ["-fatbin", "x.cu"]
     # The device linker runs where there may be relocatable code, and only then: it takes a tenth of a second.
@@ -101,6 +101,14 @@ def test_arguments_are_rewritten():
     ):
         assert "shared" in nvcc.rewritten(relocatable.split()), relocatable
     assert "-lcudart" not in nvcc.rewritten(["-dc", "x.cu"]) and "-lcudart" not in nvcc.rewritten(["-dlink", "x.o"])
+
+
+@pytest.mark.parametrize("release, also", [("13.0, V13.0.88", ",sm_90"), ("13.3, V13.3.33", "")])
+def test_links_have_the_machine_code_that_the_device_linker_asks_for(monkeypatch, release, also):
+    """The device linker of 13.0 takes no PTX alone; nothing but a link pays for machine code."""
+    monkeypatch.setattr(nvcc.toolkit, "version", lambda: f"Cuda compilation tools, release {release}")
+    assert f"arch=compute_90,code=[compute_90{also}]" in nvcc.rewritten(["-rdc=true", "-arch=sm_90", "x.cu"])
+    assert "arch=compute_90,code=[compute_90]" in nvcc.rewritten(["-arch=sm_90", "x.cu"])
 
 
 @needs_nvcc
@@ -134,7 +142,7 @@ def test_response_files_are_read(tmp_path):
     with pytest.raises(nvcc.Usage, match=f"response file {tmp_path}/none"):
         nvcc.expanded(["-optf", f"{tmp_path}/none"], nvcc._OPTIONS_FILES)
     made = nvcc.rewritten(nvcc.expanded([f"@{tmp_path}/a.rsp"]))
-    assert "-arch=sm_90" not in made and "arch=compute_90,code=compute_90" in made
+    assert "-arch=sm_90" not in made and "arch=compute_90,code=[compute_90]" in made
 
 
 @needs_nvcc
