@@ -1,14 +1,17 @@
-"""torch._scaled_mm with block scales in the tensor cores' layout, which torch offers on CUDA devices only."""
+"""torch._scaled_mm and _scaled_mm_v2 with block scales in the tensor cores' layout, which torch offers on CUDA only."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
 
 from nogpu.arithmetic import numerics
 
 ATOM_ROWS, ATOM_SCALES = 128, 4  # rows and scales per row of an atom, 512 bytes
+BLOCKS = {torch.float8_e4m3fn: 16, torch.float8_e8m0fnu: 32}
+"""dtype of block scales -> values along K that share one."""
 
 
 def unblock(scales: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
@@ -28,7 +31,7 @@ def unblock(scales: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
     return atoms[:rows, :columns]
 
 
-def values_of(operand: torch.Tensor) -> torch.Tensor:
+def _values_of(operand: torch.Tensor) -> torch.Tensor:
     """(rows, K) float64 of a (rows, K // 2) float4_e2m1fn_x2 operand or a (rows, K) float8 operand."""
     if operand.dtype != torch.float4_e2m1fn_x2:
         return operand.double()
@@ -49,7 +52,7 @@ def round_once(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.where(inexact, toward_zero | 1, bits).view(torch.float32).to(dtype)
 
 
-def check_operands(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> None:
+def _check_operands(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> None:
     """Raises RuntimeError, as torch does, unless (M, K) and (K, N) with block scales fit each other."""
     if scale_b.dtype != scale_a.dtype or (b.dtype == torch.float4_e2m1fn_x2) != (a.dtype == torch.float4_e2m1fn_x2):
         raise RuntimeError(f"Invalid scaling configuration: {a.dtype} by {scale_a.dtype}, {b.dtype} by {scale_b.dtype}")
@@ -59,10 +62,62 @@ def check_operands(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scal
         raise RuntimeError("mat1 must be row-major and mat2 column-major")
 
 
-def product(
-    left: torch.Tensor, right: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype | None
+def _row_scales(scales: torch.Tensor, rows: Sequence[int], own: bool) -> list[torch.Tensor]:
+    """(rows, 1) float64 of each group. own: True if each group has scales of its own, as 2-D operands split along K."""
+    if scales.dim() == 2:
+        return [one.double()[:, None] for one in scales]
+    if scales.numel() != sum(rows):
+        groups = " (of all groups)" if own else ""
+        raise RuntimeError(f"scale must have {sum(rows)} elements{groups}, got {scales.numel()}")
+    return [one.double()[:, None] for one in scales.split(list(rows))]
+
+
+def _block_scales(scales: torch.Tensor, values: Sequence[torch.Tensor], block: int) -> list[torch.Tensor]:
+    """(rows, K) float64 of each group. The groups' blocks, each of whole atoms, are adjacent in memory."""
+    flat, position, found = scales.contiguous().flatten(), 0, []
+    for rows, k in (one.shape for one in values):
+        columns = -(-k // block)
+        count = -(-rows // ATOM_ROWS) * ATOM_ROWS * -(-columns // ATOM_SCALES) * ATOM_SCALES
+        factors = unblock(flat[position : position + count], rows, columns)
+        found.append(factors.repeat_interleave(block, dim=1)[:, :k])
+        position += count
+    return found
+
+
+def scaled(groups: Sequence[torch.Tensor], scales: Sequence[torch.Tensor], own: bool = False) -> list[torch.Tensor]:
+    """(rows, K) float64 of each group of an operand. scales: those of rows or blocks, then others with one for each
+    group. own: as for `_row_scales`. Raises RuntimeError for scales that do not fit.
+    """
+    values = [_values_of(group) for group in groups]
+    first = scales[0]
+    if first.dtype == torch.float32:
+        factors = _row_scales(first, [len(one) for one in values], own)
+    elif first.dtype not in BLOCKS:
+        raise RuntimeError(f"scales of dtype {first.dtype}: float32, float8_e4m3fn or float8_e8m0fnu are expected")
+    else:
+        block = BLOCKS[first.dtype]
+        if block == 16 and any(group.dtype != torch.float4_e2m1fn_x2 for group in groups):
+            raise RuntimeError(
+                f"Invalid scaling configuration: {first.dtype} block scales beside {groups[0].dtype}; "
+                "they go with torch.float4_e2m1fn_x2, those of float8 are torch.float8_e8m0fnu for blocks of 32"
+            )
+        factors = _block_scales(first, values, block)
+    for more in scales[1:]:
+        factors = [factor * one.double() for factor, one in zip(factors, more.flatten().expand(len(values)))]
+    return [one * factor for one, factor in zip(values, factors)]
+
+
+def _product(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    scale_a: Sequence[torch.Tensor],
+    scale_b: Sequence[torch.Tensor],
+    bias: torch.Tensor | None,
+    dtype: torch.dtype | None,
 ) -> torch.Tensor:
-    """(M, N) of float64 (M, K) and (N, K), with a bias (N,), rounded once to `dtype`, bfloat16 by default."""
+    """(M, N) of (M, K) and (K, N) with block scales, with a bias (N,), rounded once to `dtype`, bfloat16 by default."""
+    _check_operands(a, b, scale_a[0], scale_b[0])
+    [left], [right] = scaled([a], scale_a), scaled([b.t()], scale_b)
     result = left @ right.t()
     return round_once(result if bias is None else result + bias.double(), dtype or torch.bfloat16)
 
@@ -77,20 +132,33 @@ def scaled_mm(
     out_dtype: torch.dtype | None = None,
     **kwargs: Any,
 ) -> torch.Tensor:
-    """(M, K) @ (K, N) with a scale per 16 values along K (e4m3 scales, fp4 operands) or per 32 (e8m0 scales).
+    """torch._scaled_mm: (M, K) @ (K, N) with a scale per 16 values along K (e4m3) or per 32 (e8m0), in atoms.
 
-    Other combinations go to torch. Raises RuntimeError as torch does for operands that do not fit.
+    Other scales go to torch. Raises RuntimeError as torch does for operands that do not fit.
     """
-    if scale_a.dtype == torch.float8_e4m3fn and a.dtype == torch.float4_e2m1fn_x2:
-        block = 16
-    elif scale_a.dtype == torch.float8_e8m0fnu:
-        block = 32
-    else:
+    if scale_a.dtype not in BLOCKS:
         return torch._scaled_mm(a, b, scale_a, scale_b, bias, scale_result, out_dtype, **kwargs)
-    check_operands(a, b, scale_a, scale_b)
-    products = []
-    for operand, scales in ((a, scale_a), (b.t(), scale_b)):
-        values = values_of(operand)
-        factors = unblock(scales, values.shape[0], -(-values.shape[1] // block))
-        products.append(values * factors.repeat_interleave(block, dim=1)[:, : values.shape[1]])
-    return product(products[0], products[1], bias, out_dtype)
+    return _product(a, b, [scale_a], [scale_b], bias, out_dtype)
+
+
+def scaled_mm_v2(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    scale_a: Sequence[torch.Tensor],
+    recipe_a: Sequence[int],
+    swizzle_a: Sequence[int],
+    scale_b: Sequence[torch.Tensor],
+    recipe_b: Sequence[int],
+    swizzle_b: Sequence[int],
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    *rest: Any,
+    **kwargs: Any,
+) -> torch.Tensor:
+    """The function behind torch.nn.functional.scaled_mm: `scaled_mm`, with block scales alone or ahead of a float32
+    scale of the whole operand.
+    """
+    if {scale_a[0].dtype, scale_b[0].dtype}.isdisjoint(BLOCKS):
+        lists, original = (scale_a, recipe_a, swizzle_a, scale_b, recipe_b, swizzle_b), cast("Any", torch._scaled_mm_v2)
+        return original(a, b, *lists, bias, out_dtype, *rest, **kwargs)
+    return _product(a, b, scale_a, scale_b, bias, out_dtype)

@@ -161,7 +161,7 @@ ANSWERS: dict[Function, Function] = {
     Tensor.__dlpack__: _dlpack,
     Tensor.__dlpack_device__: lambda mode, func, t: (CUDA_DEVICE_TYPE, 0) if on_device(t) else func(t),
     torch._scaled_mm: lambda mode, func, *args, **kwargs: mode.call(scaled_mm.scaled_mm, args, kwargs),
-    torch._scaled_mm_v2: lambda mode, func, *args, **kwargs: mode.call(scaled_grouped_mm.scaled_mm_v2, args, kwargs),
+    torch._scaled_mm_v2: lambda mode, func, *args, **kwargs: mode.call(scaled_mm.scaled_mm_v2, args, kwargs),
     torch._scaled_grouped_mm: lambda mode, func, *args, **kwargs: mode.call(
         scaled_grouped_mm.scaled_grouped_mm, args, kwargs
     ),

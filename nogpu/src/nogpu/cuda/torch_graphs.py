@@ -39,8 +39,8 @@ def record(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], answer
     sources = [each for each in tensors((args, kwargs)) if on_device(each)]
     if sources and func in _REFUSED:
         graphs.refuse(f"torch.{func.__name__}")
-    kept = sources if _may_write(func, kwargs) else []
-    before = [(each, call_on_cpu(Tensor.clone, (each.detach(),), {})) for each in kept]
+    kept = map(_memory, sources) if _may_write(func, kwargs) else ()
+    before = [(each, call_on_cpu(Tensor.clone, (each,), {})) for each in kept]
     versions = [each._version for each in sources]
     with graphs.suspended():
         result = answer()
@@ -50,7 +50,7 @@ def record(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], answer
         if sources and (result is not None and not results or not all(map(on_device, results))):
             graphs.refuse(f"torch.{func.__name__}")
         for each, content in before:
-            call_on_cpu(Tensor.copy_, (each.detach(), content), {})
+            call_on_cpu(Tensor.copy_, (each, content), {})
     written = versions != [each._version for each in sources]
     made = [each for each in results if on_device(each) and not _shares(each, sources)]
     if written or made:
@@ -65,6 +65,12 @@ def _again(answer: Callable[[], Any], results: Sequence[Tensor], sources: Sequen
         for old, new in zip(results, tensors((answer(),)), strict=True):
             if not _shares(old, sources):
                 call_on_cpu(Tensor.copy_, (old.detach(), new.detach()), {})
+
+
+def _memory(tensor: Tensor) -> Tensor:
+    """The elements from a tensor's first to its last in memory, each once: torch writes to no tensor that repeats some."""
+    count = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())) if tensor.numel() else 0
+    return tensor.detach().as_strided((count,), (1,))
 
 
 def _may_write(func: Function, kwargs: dict[str, Any]) -> bool:

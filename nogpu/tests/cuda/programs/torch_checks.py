@@ -369,6 +369,11 @@ def check_scaled_mm():
     raises(RuntimeError, "block scales", torch.nn.functional.scaled_mm, a, b.t(), scale_a[:-1], *arguments[3:], swizzle)
     raises(RuntimeError, "block scales", torch._scaled_mm, a, b.t(), scale_a[:-1], scale_b)
     raises(RuntimeError, "column-major", torch._scaled_mm, a, b.t().contiguous(), scale_a, scale_b)
+    a, b = (torch.zeros(128, 64, device="cuda").to(torch.float8_e4m3fn) for _ in range(2))
+    scales, recipe = torch.ones(512, device="cuda").to(torch.float8_e4m3fn), torch.nn.functional.ScalingType.BlockWise1x16
+    arguments, refusal = (a, b.t(), scales, recipe, scales, recipe, swizzle, swizzle), "e4m3fn block scales beside .*e4m3fn"
+    raises(RuntimeError, refusal, torch.nn.functional.scaled_mm, *arguments)
+    raises(RuntimeError, refusal, torch._scaled_mm, a, b.t(), scales, scales)
 
 
 def quantized(shape, kind, generator):
@@ -592,8 +597,10 @@ def check_launches_of_loaded_ptx_are_captured():
 
 def check_operations_of_torch_are_captured():
     x, total, graph = torch.ones(2, 4, device="cuda"), torch.zeros(4, device="cuda"), torch.cuda.CUDAGraph()
-    functional = torch.nn.functional
+    functional, spread, windows = torch.nn.functional, torch.empty(2, 3, device="cuda"), torch.zeros(3, 2, device="cuda")
     with torch.cuda.graph(graph):
+        spread.copy_(x[:, :1].expand(2, 3))
+        windows.copy_(x[1].unfold(0, 2, 1))
         row = x.reshape(8)[:4]
         total.add_(row)
         total[0] = 0.5
@@ -611,6 +618,7 @@ def check_operations_of_torch_are_captured():
         graph.replay()
         assert total.tolist() == [0] * 4
         assert [each.tolist() for each in made] == [[value] * 4] * 3 + [[0] * 4, [value] * 4]
+        assert spread.tolist() == [[value] * 3] * 2 and windows.tolist() == [[value] * 2] * 3
     weight = torch.ones(4, device="cuda", requires_grad=True)
     for name, operation in {
         "item": lambda: x.sum().item(),
