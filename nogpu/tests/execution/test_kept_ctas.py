@@ -5,6 +5,7 @@ import pytest
 
 from nogpu.errors import EmulatorError
 from nogpu.execution.device import Device
+from nogpu.execution import kept_ctas
 from nogpu.execution.kept_ctas import SEATS, KeptCta
 from nogpu.hardware.cluster import Cluster
 from nogpu.hardware.properties import LaunchConfig
@@ -315,6 +316,19 @@ def test_places_have_a_limit(launches):
     for grid in (*range(1, SEATS + 3), 1):
         assert np.array_equal(launches(kernel, grid), expected(grid))
     assert len(launches.device._seats._kept) == SEATS
+
+
+def test_places_have_a_limit_of_bytes(launches, monkeypatch):
+    kernel, seats = entry(HEAD + STORE.format("%r3"), 2), launches.device._seats
+    launches(kernel, 1)
+    (first,) = seats._kept.values()
+    nbytes = first.nbytes
+    assert nbytes > len(first.cluster.ctas[0].shared.data) + first._files.nbytes
+    for most, places in ((3 * nbytes + 10_000, 3), (0, 0)):
+        monkeypatch.setattr(kept_ctas, "SEAT_BYTES", most)
+        for grid in (*range(1, 7), 6):
+            assert np.array_equal(launches(kernel, grid), expected(grid))
+        assert len(seats._kept) == places
 
 
 # A thread's number in the order of all threads, which come together: the CTAs are resident together.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 (UNCOUNTED,) = headers.constants("native/engine.h", "UNCOUNTED")
 (MOST_COPIES,) = headers.constants("native/lane_copies.h", "MOST_COPIES")
 FEW, MANY = 4, 4096  # followers of a grid's first CTA, and of any
-SEATS = 64  # CTAs that are kept for later launches
+SEATS, SEAT_BYTES = 64, 1 << 28  # CTAs that are kept for later launches, and their bytes, at most
 RESIDENT_SEATS = 48  # of one launch, at most
 MOST_IN_VAIN = 8  # CTAs in a row without a follower after which a grid gets no more
 
@@ -93,6 +93,12 @@ class KeptCta:
         cluster.become(self._numbers[0])
         self._values = np.array(values, np.uint64)
         self._state.values = self._values.ctypes.data
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the CTA's shared memory, registers and tables, if others may run in its place."""
+        arrays = self._files, self._contexts, self._values, self._copies
+        return len(self.cluster.ctas[0].shared.data) + sum(array.nbytes for array in arrays)
 
     @property
     def followed(self) -> int:
@@ -228,5 +234,5 @@ class Seats:
         """Adds a CTA of a grid that has ended."""
         kept.cluster.leave_grid()
         self._kept[key] = kept
-        if len(self._kept) > SEATS:
+        while len(self._kept) > SEATS or sum(each.nbytes for each in self._kept.values()) > SEAT_BYTES:
             del self._kept[next(iter(self._kept))]
