@@ -72,9 +72,9 @@ class FillParameters(ctypes.Structure):
 class Node:
     """A node of a graph: a kind, what it does, and the nodes that it depends on."""
 
-    def __init__(self, kind: int, run: Run, needs: Iterable[Node] = ()):
+    def __init__(self, graph: Graph, kind: int, run: Run, needs: Iterable[Node]):
         self.handle = next(_handles)
-        self.kind, self.run, self.needs = kind, run, list(needs)
+        self.graph, self.kind, self.run, self.needs = graph, kind, run, list(needs)
         _nodes[self.handle] = self
 
 
@@ -85,6 +85,20 @@ class Graph:
         self.nodes: list[Node] = []
         self.conditions: list[tuple[int, int]] = []
         """(handle, value) of the conditions that a launch sets."""
+
+    def add(self, kind: int, run: Run, needs: Iterable[Node] = ()) -> Node:
+        """A new node of the graph."""
+        node = Node(self, kind, run, needs)
+        self.nodes.append(node)
+        return node
+
+    def nodes_at(self, address: int, count: int) -> list[Node]:
+        """`count` nodes whose handles are at an address. Raises Refused for one that is not the graph's."""
+        found = [_node(handle) for handle in (ctypes.c_size_t * count).from_address(address)] if count else []
+        for node in found:
+            if node.graph is not self:
+                raise status.Refused(status.INVALID_VALUE, f"{node.handle:#x} is a node of another graph")
+        return found
 
     def ordered(self) -> list[Node]:
         """The nodes, each behind those that it depends on. Raises Refused for a cycle."""
@@ -182,7 +196,7 @@ def _read_capture() -> Graph:
     for work in captured:
         # A wait between queues, which is no node of the program's, becomes an empty one.
         kind = EMPTY if work.kind is None else work.kind
-        graph.nodes.append(Node(kind, _in_own_queue(work), graph.nodes[-1:]))
+        graph.add(kind, _in_own_queue(work), graph.nodes[-1:])
     captured.clear()
     return graph
 
@@ -255,8 +269,7 @@ def destroy(handle: int) -> None:
 def clone(result: int, handle: int) -> None:
     copy, twins = Graph(), dict[Node, Node]()
     for node in _graph(handle).ordered():
-        twins[node] = Node(node.kind, node.run, [twins[needed] for needed in node.needs])
-        copy.nodes.append(twins[node])
+        twins[node] = copy.add(node.kind, node.run, [twins[needed] for needed in node.needs])
     copy.conditions = list(_graph(handle).conditions)
     put(result, ctypes.c_size_t, _new(copy))
 
@@ -278,10 +291,8 @@ def _add(result: int, graph: int, needed: int, count: int, kind: int, run: Run) 
     """Add a node with this work behind `count` nodes, whose handles are at `needed`, and store its handle."""
     if graph == _captured:
         _read_capture()
-    handles = (ctypes.c_size_t * count).from_address(needed) if count else ()
-    node = Node(kind, run, map(_node, handles))
-    _graph(graph).nodes.append(node)
-    put(result, ctypes.c_size_t, node.handle)
+    to = _graph(graph)
+    put(result, ctypes.c_size_t, to.add(kind, run, to.nodes_at(needed, count)).handle)
 
 
 def _launch(kernel: Kernel, config: launches.Config, values: list[bytes], queue: int) -> None:
@@ -491,9 +502,9 @@ def _add_by_type(result: int, graph: int, needed: int, count: int, parameters: i
 
 @entry("cudaGraphAddDependencies cuGraphAddDependencies_v2", HANDLE, ADDRESS, ADDRESS, ADDRESS, SIZE)
 def add_dependencies(graph: int, sources: int, targets: int, edges: int, count: int) -> None:
-    pairs = ((ctypes.c_size_t * count).from_address(address) for address in (sources, targets)) if count else ((), ())
-    for source, target in zip(*pairs):
-        _node(target).needs.append(_node(source))
+    of = _graph(graph)
+    for source, target in zip(of.nodes_at(sources, count), of.nodes_at(targets, count)):
+        target.needs.append(source)
 
 
 @entry("cudaGraphGetNodes cuGraphGetNodes", HANDLE, ADDRESS, ADDRESS)
