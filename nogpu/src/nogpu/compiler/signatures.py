@@ -94,12 +94,12 @@ def _check(word: str) -> Check:
 
 
 def _address_check(coordinates: bool) -> Check:
-    expected = f"an address {'with' if coordinates else 'without'} coordinates is expected"
-
     def check(operand: object) -> str | None:
-        if isinstance(operand, Address) and (operand.coordinates is not None) == coordinates and not operand.direct:
-            return None
-        return f"{expected}, not {shown(operand)}"
+        if not isinstance(operand, Address) or (operand.coordinates is not None) != coordinates or operand.direct:
+            return f"an address {'with' if coordinates else 'without'} coordinates is expected, not {shown(operand)}"
+        if isinstance(operand.base, Immediate):
+            return f"address {operand.base.value} is a literal: ptxas takes those for .local only"
+        return None
 
     return check
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from nogpu.compiler.order import orders
+from nogpu.compiler.signatures import misfit
 from nogpu.ptx.ir import Address, Immediate, Register, Special, Vector, items_of
 
 _SHAPE, _TYPE = r"m\d+n\d+k\d+", r"f16|bf16|tf32|f32|f64|[su]8|[su]4|s32"
@@ -140,8 +141,10 @@ def _access(match: re.Match, operands: tuple, new: NewRegister) -> Iterator[Part
     if len(operands) not in (2, 3):
         raise ValueError(f"wmma.{match['access']} with {len(operands)} operands; it takes 2 or 3")
     address, data = operands[:2] if is_store else operands[1::-1]
-    if not isinstance(address, Address) or address.coordinates is not None:
-        raise ValueError("an address without coordinates is expected")
+    refusal = misfit(address, "[]")
+    if refusal is not None:
+        raise ValueError(refusal)
+    assert isinstance(address, Address)
     items = _registers(data, fragment, matrix.upper())
     m, n, k = _sizes(shape)
     rows, columns = {"a": (m, k), "b": (k, n)}.get(matrix, (m, n))

@@ -344,11 +344,13 @@ class Cluster:
             )
         return found
 
-    def peer(self, rank: int) -> Cta:
+    def peer(self, address: int) -> Cta:
         """CTA that a shared memory address names. Raises Fault if it has exited."""
+        rank = address >> RANK_SHIFT
         if rank >= self.size:
             raise Fault(
-                f"shared address names CTA rank {rank} of a cluster of {self.size}, so that it is not in shared memory"
+                f"shared address {address:#x} names CTA rank {rank} of a cluster of {self.size}, so that it is not in "
+                "shared memory"
             )
         found = self.ctas[rank]
         found.alive("a shared memory access")

@@ -38,7 +38,8 @@ class LocalMemory:
             offset = int(address[lane]) & 0xFFFFFFFF
             if offset % width or offset + width > self.data.shape[1]:
                 raise Fault(
-                    f"access of {width} bytes at local address {offset:#x}: misaligned, or past {self.data.shape[1]:#x}"
+                    f"access of {width} bytes at local address {offset:#x}: misaligned, or outside of the "
+                    f"thread's local memory, [0, {self.data.shape[1]:#x})"
                 )
             places.append((lane, offset))
         return places

@@ -130,12 +130,17 @@ class SharedMemory:
         """True if the bytes at offsets [offset, end) lie in the CTA's shared memory."""
         return offset >= SHARED_BASE and end <= len(self.data)
 
+    @property
+    def bounds(self) -> str:
+        """The legal offsets, in messages."""
+        return f"[{SHARED_BASE:#x}, {len(self.data):#x})"
+
     def check_range(self, offset: int, nbytes: int, kind: str = "load") -> None:
         """Raises Fault unless `nbytes` bytes at `offset` lie in the CTA's shared memory. kind: "load" or "store"."""
         if not self.has(offset, offset + nbytes):
             raise Fault(
                 f"{kind} of {nbytes} bytes at shared offset {offset:#x} of CTA rank {self.rank}: the launch's shared "
-                f"memory is [{SHARED_BASE:#x}, {len(self.data):#x})"
+                f"memory is {self.bounds}"
             )
 
     def check(self, offset: int, nbytes: int, kind: str = "load") -> None:

@@ -16,7 +16,6 @@ from nogpu.arithmetic.lanes import sharers
 from nogpu.errors import Fault, doubt, ordering_fault
 from nogpu.hardware.async_operations import AsyncOperation
 from nogpu.hardware.mbarriers import ARRIVAL, COMPLETION, MBarrier
-from nogpu.hardware.memory import SHARED_BASE
 from nogpu.hardware.native import PARITIES
 from nogpu.hardware.tensor.order import arrives
 from nogpu.ops.active_lanes import pick
@@ -38,10 +37,10 @@ def _place(g: ActiveGroup, space: str | None, address: int) -> tuple[Cta, int]:
             f"address {address:#x} is in the shared memory of CTA rank {cta.rank}, the instruction takes this CTA's "
             "only"
         )
-    if offset % MBARRIER_BYTES or offset < SHARED_BASE or offset + MBARRIER_BYTES > len(cta.shared.data):
+    if offset % MBARRIER_BYTES or not cta.shared.has(offset, offset + MBARRIER_BYTES):
         raise Fault(
             f"mbarrier at shared address {address:#x}: it must be 8-byte aligned and inside of the launch's shared "
-            "memory (PTX ISA, Size and alignment of mbarrier object)"
+            f"memory, {cta.shared.bounds} (PTX ISA, Size and alignment of mbarrier object)"
         )
     return cta, offset
 

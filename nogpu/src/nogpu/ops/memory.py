@@ -42,7 +42,7 @@ def shared_target(g: ActiveGroup, address: int) -> tuple[Cta, int]:
     rank = address >> RANK_SHIFT
     cta = g.cta
     if rank != cta.rank:
-        cta = cta.cluster.peer(rank)
+        cta = cta.cluster.peer(address)
         check_started(g, cta)
     return cta, address & (1 << RANK_SHIFT) - 1
 

@@ -68,6 +68,7 @@ def _emit(code: Code, instruction: Instruction, match: re.Match) -> None:
     if len(operands) != expected:
         raise code.fail(f"{len(operands)} operands after the destination, {expected} expected")
     address, *sources = operands
+    code.fits(address, "[]")
     if "hint" in found:
         code.fits(sources[-1], "b64")
     count = int(found.get("vector", "v1")[1:])

@@ -125,7 +125,7 @@ BARRIERS = [
         rf"fence\.proxy\.tensormap::generic\.acquire{_SCOPE}",
         "fences.acquire_map(g, {m}, {0:x})",
         writes=0,
-        takes="[] #",
+        takes=". #",
     ),
     called(rf"fence\.proxy\.tensormap::generic\.release{_SCOPE}", "fences.release_maps(g, {m})", writes=0),
 ]

@@ -9,7 +9,7 @@ from nogpu.compiler.opcodes.modifiers import HINT, SCOPES, classified
 from nogpu.compiler.opcodes.rows import KindOf, Row, row, same_as_sources
 from nogpu.compiler.rowcode.accesses import access
 from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
-from nogpu.compiler.signatures import shown
+from nogpu.compiler.signatures import misfit, shown
 from nogpu.ptx.ir import SINK, Address, Immediate, Instruction, Register, Symbol, items_of
 from nogpu.ptx.types import type_width
 
@@ -125,11 +125,10 @@ def _check_address(code: Code, operand: object, space: str | None) -> None:
     """Raises EmulatorError unless an operand is an address that an access to `space` may have."""
     code.address(operand)
     assert isinstance(operand, Address)
-    if operand.coordinates is not None:
-        raise code.fail(f"an address without coordinates is expected, not {shown(operand)}")
     base = operand.base
-    if isinstance(base, Immediate) and space != "local":
-        raise code.fail(f"address {base.value} is a literal: ptxas takes those for .local only")
+    refusal = misfit(operand, "[]")
+    if refusal is not None and not (isinstance(base, Immediate) and space == "local"):
+        raise code.fail(refusal)
     if isinstance(base, Register) and base.width != 64 and space in (None, "global", "const"):
         raise code.fail(f"register {base.name} has {base.width} bits, a global or generic address 64")
     if isinstance(base, Symbol):
