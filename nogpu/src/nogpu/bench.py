@@ -1,7 +1,7 @@
 """The emulator's time per operation on this CPU: nogpu bench [--json FILE] [--repeats N] [--only TEXT]
 
 Each operation is in the loop of a small PTX kernel, which is launched with few and with many iterations. The
-difference, less that of an empty loop, is the time of the operations. One thread of one process runs one CTA
+difference, less that of an empty loop, is the CPU time of the operations. One thread of one process runs one CTA
 or one pair, under schedule "late". The times say nothing about a GPU.
 """
 
@@ -55,12 +55,12 @@ class Runner:
         self.launch(1)
 
     def launch(self, iterations: int) -> float:
-        """Launch the kernel; the result is the time of the launch in seconds."""
+        """Launch the kernel; the result is its CPU seconds."""
         args = (self._memory, self._map, ctypes.c_uint32(iterations))
         ctas = self.case.cluster
-        started = time.perf_counter()
+        started = time.process_time()
         self._kernel.launch(ctas, self.case.threads, args, shared=SHARED_BYTES, cluster=ctas)
-        return time.perf_counter() - started
+        return time.process_time() - started
 
     def iterations(self, seconds: float) -> int:
         """The number of iterations that take about `seconds`."""
@@ -70,7 +70,7 @@ class Runner:
         return max(2, int(count * seconds / taken))
 
     def slopes(self, seconds: float, repeats: int) -> list[float]:
-        """The seconds per iteration, one figure per repeat. seconds: approximate time of a launch."""
+        """The CPU seconds per iteration, one figure per repeat. seconds: approximate time of a launch."""
         many = self.iterations(seconds)
         return [(self.launch(many + 1) - self.launch(1)) / many for _ in range(repeats)]
 
@@ -81,9 +81,9 @@ def _launches(repeats: int) -> list[float]:
     kernel = nogpu.load_ptx(text)["k"]
     taken = []
     for _ in range(20 * repeats):
-        started = time.perf_counter()
+        started = time.process_time()
         kernel.launch(1, 32)
-        taken.append(time.perf_counter() - started)
+        taken.append(time.process_time() - started)
     return taken[1:]
 
 
@@ -102,13 +102,13 @@ def _translations(repeats: int) -> list[float]:
     args = (memory, bytes(128), 1)
     taken = []
     for _ in range(repeats):
-        started = time.perf_counter()
+        started = time.process_time()
         with store.unused():
             kernel = nogpu.load_ptx(text)["k"]
         kernel.launch(1, 32, args, shared=SHARED_BYTES)
-        first = time.perf_counter()
+        first = time.process_time()
         kernel.launch(1, 32, args, shared=SHARED_BYTES)
-        taken.append((first - started - (time.perf_counter() - first)) / lines)
+        taken.append((first - started - (time.process_time() - first)) / lines)
     return taken
 
 

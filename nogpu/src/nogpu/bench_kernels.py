@@ -110,6 +110,15 @@ CASES = [
         "fma.rn.f16x2 %r9, %r8, %r6, %r9;",
         "add.u32 %r8, %r6, %tid; mov.b32 %r9, %r8;",
     ),
+    Case(
+        "warp instruction",
+        "mma.sync m16n8k16, f16 to f32",
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {{%r20, %r21, %r22, %r23}}, {{%r8, %r8, %r8, %r8}}, "
+        "{{%r8, %r8}}, {{%r20, %r21, %r22, %r23}};",
+        "add.u32 %r8, %r6, %tid;" + "".join(f"mov.b32 %r{place}, 0;" for place in range(20, 24)),
+        work=2 * 16 * 8 * 16,
+        unit="FLOP",
+    ),
     Case("warp instruction", "shuffle", "shfl.sync.bfly.b32 %r9, %r3, 1, 31, -1;"),
     Case(
         "warp instruction",
@@ -120,6 +129,11 @@ CASES = [
     Case("warp memory access", "shared load, 4 bytes a lane", "ld.shared.b32 %r9, [%r2];"),
     Case("warp memory access", "shared load, 16 bytes a lane", "ld.shared.v4.b32 {{%r20, %r21, %r22, %r23}}, [%r2];"),
     Case("warp memory access", "shared store, 4 bytes a lane", "st.shared.b32 [%r2], %r3;"),
+    Case(
+        "warp memory access",
+        "ldmatrix x4",
+        "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%r20, %r21, %r22, %r23}}, [%r2];",
+    ),
     Case("warp memory access", "global load, 4 bytes a lane", "ld.global.b32 %r9, [%rd2];"),
     Case("warp memory access", "global load, 16 bytes a lane", "ld.global.v4.b32 {{%r20, %r21, %r22, %r23}}, [%rd2];"),
     Case("warp memory access", "global store, 4 bytes a lane", "st.global.b32 [%rd2], %r3;"),

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from nogpu.errors import EmulatorError
-from nogpu.execution.device import Device
 from nogpu.execution import kept_ctas
+from nogpu.execution.device import Device
 from nogpu.execution.kept_ctas import SEATS, KeptCta
 from nogpu.hardware.cluster import Cluster
 from nogpu.hardware.properties import LaunchConfig

@@ -470,7 +470,7 @@ def test_local_memory(name, rows):
     "access", ["ld.local.u32 %r1, [%r9+44]", "st.local.u32 [%r9+2], %r1", "st.local.u32 [48], %r1"]
 )
 def test_local_accesses_that_are_refused(access, kernels):
-    with pytest.raises(EmulatorError, match=r"local address 0x\w+: misaligned, or outside .* local memory, \[0, 0x30\)"):
+    with pytest.raises(EmulatorError, match=r"local address 0x\w+: misaligned, or outside .*, \[0, 0x30\)"):
         launch(LOCAL + f"mov.u32 %r1, 0; {access};", kernels=kernels)
 
 

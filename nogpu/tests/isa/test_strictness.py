@@ -121,11 +121,11 @@ an atomic below shared memory | shared address 0xfffffffffffffffc names CTA rank
 the system's shared memory | the launch's shared memory is | ld.shared.b8 %r1, [%r10<+-1 -> >];
 shared memory of a CTA that is not there | CTA rank 1 of a cluster of 1
     | ld.shared::cluster.b32 %r1, [%r10<+0x1000000 -> >];
-local memory ahead of its start | access of 4 bytes at local address 0xfffffffc: .* past 0x20
+local memory ahead of its start | access of 4 bytes at local address 0xfffffffc: .* memory, \[0, 0x20\)
     | st.local.b32 [<-4 -> 4>], %r1;
-local memory ahead of its start, by a register | access of 8 bytes at local address 0xfffffff8: .* past 0x20
+local memory ahead of its start, by a register | access of 8 bytes at local address 0xfffffff8: .* memory, \[0, 0x20\)
     | mov.b64 %rd1, 8; ld.local.v2.b32 {%r1, %r2}, [%rd1+<-16 -> -8>];
-local memory past its end | local address .* past 0x20 | ld.local.b32 %r1, [stack+<4096 -> 28>];
+local memory past its end | local address .* memory, \[0, 0x20\) | ld.local.b32 %r1, [stack+<4096 -> 28>];
 cp.async alignment | must be a multiple of the copy's 16 bytes
     | $CP_ASYNC_CG [%r10], [%a0+<8 -> 16>], 16; cp.async.wait_all;
 cp.async source size | src-size 8 is larger than cp-size 4

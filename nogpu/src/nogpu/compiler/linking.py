@@ -274,7 +274,7 @@ class _Linker:
         elif function.name in SYSTEM_CALLS:
             self._emit(instruction, f"call.{function.name}", *(Address(Symbol(place)) for place in places.values()))
         else:
-            raise self._fail(frame, instruction, f"the module has no body of function {function.name}")
+            raise self._fail(frame, instruction, _without_body(function.name))
         for param, result in zip(function.results, results):
             if isinstance(result, Register):
                 place = Address(Symbol(places[param.name]))
@@ -352,6 +352,14 @@ class _Linker:
     def _fail(self, frame: _Frame, instruction: Instruction, reason: str) -> EmulatorError:
         inside = f" (in {' -> '.join(frame.callers)})" if frame.callers else ""
         return located(reason + inside, self.entry, instruction)
+
+
+def _without_body(name: str) -> str:
+    """The words for a call of a function that has no body in the module."""
+    runtime, _, function = name.partition("__cudaCDP2")
+    if runtime or not function:
+        return f"the module has no body of function {name}"
+    return f"cuda{function} is a function of CUDA's device runtime that kernels cannot call: it is not modelled"
 
 
 def _of_called(function: Function, error: EmulatorError, entry: Entry) -> EmulatorError:

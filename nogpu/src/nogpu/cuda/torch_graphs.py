@@ -68,7 +68,7 @@ def _again(answer: Callable[[], Any], results: Sequence[Tensor], sources: Sequen
 
 
 def _memory(tensor: Tensor) -> Tensor:
-    """The elements from a tensor's first to its last in memory, each once: torch writes to no tensor that repeats some."""
+    """The elements from a tensor's first to its last in memory: torch copies to no tensor that has some twice."""
     count = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())) if tensor.numel() else 0
     return tensor.detach().as_strided((count,), (1,))
 

@@ -370,8 +370,9 @@ def check_scaled_mm():
     raises(RuntimeError, "block scales", torch._scaled_mm, a, b.t(), scale_a[:-1], scale_b)
     raises(RuntimeError, "column-major", torch._scaled_mm, a, b.t().contiguous(), scale_a, scale_b)
     a, b = (torch.zeros(128, 64, device="cuda").to(torch.float8_e4m3fn) for _ in range(2))
-    scales, recipe = torch.ones(512, device="cuda").to(torch.float8_e4m3fn), torch.nn.functional.ScalingType.BlockWise1x16
-    arguments, refusal = (a, b.t(), scales, recipe, scales, recipe, swizzle, swizzle), "e4m3fn block scales beside .*e4m3fn"
+    scales = torch.ones(512, device="cuda").to(torch.float8_e4m3fn)
+    recipe, refusal = torch.nn.functional.ScalingType.BlockWise1x16, "e4m3fn block scales beside .*e4m3fn"
+    arguments = (a, b.t(), scales, recipe, scales, recipe, swizzle, swizzle)
     raises(RuntimeError, refusal, torch.nn.functional.scaled_mm, *arguments)
     raises(RuntimeError, refusal, torch._scaled_mm, a, b.t(), scales, scales)
 
@@ -597,7 +598,8 @@ def check_launches_of_loaded_ptx_are_captured():
 
 def check_operations_of_torch_are_captured():
     x, total, graph = torch.ones(2, 4, device="cuda"), torch.zeros(4, device="cuda"), torch.cuda.CUDAGraph()
-    functional, spread, windows = torch.nn.functional, torch.empty(2, 3, device="cuda"), torch.zeros(3, 2, device="cuda")
+    spread, windows = torch.empty(2, 3, device="cuda"), torch.zeros(3, 2, device="cuda")
+    functional = torch.nn.functional
     with torch.cuda.graph(graph):
         spread.copy_(x[:, :1].expand(2, 3))
         windows.copy_(x[1].unfold(0, 2, 1))
