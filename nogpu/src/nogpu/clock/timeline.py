@@ -30,14 +30,14 @@ _TENSOR, _COPY = 100_000, 100_001  # tracks of an SM's tensor core and of the fi
 _INSIDE = 1e-3  # microseconds from an arrow's start to the end of its slice
 
 
-def write_timeline(path: Path, replay: Replay, traces: Sequence[Trace], sms: Sequence[int] | None = None) -> None:
-    """Write the spans of a replay, gzipped if the path ends in .gz. sms: the SMs to write; None for all.
+def write_timeline(path: Path, replay: Replay, traces: Sequence[Trace]) -> None:
+    """Write the spans of a replay, gzipped if the path ends in .gz.
 
     Raises ValueError for a replay without spans.
     """
     if not len(replay.spans):
         raise ValueError("the replay has kept no spans: give it room for them")
-    events = list(_events(replay, traces, sms))
+    events = list(_events(replay, traces))
     text = json.dumps({"displayTimeUnit": "ns", "traceEvents": events}, separators=(",", ":")).encode()
     path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
 
@@ -56,8 +56,8 @@ def tracks(spans: np.ndarray) -> np.ndarray:
     return np.array([places.get(key, 0) for key in keys], int)
 
 
-def _events(replay: Replay, traces: Sequence[Trace], sms: Sequence[int] | None) -> Iterator[dict]:
-    spans = replay.spans.copy() if sms is None else replay.spans[np.isin(replay.spans["sm"], sms)]
+def _events(replay: Replay, traces: Sequence[Trace]) -> Iterator[dict]:
+    spans = replay.spans.copy()
     for name in ("start", "end"):  # times from the first launch's start, as in the table
         spans[name] -= replay.starts[0]
     roles = roles_of_each(traces)

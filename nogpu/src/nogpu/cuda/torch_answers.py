@@ -133,6 +133,11 @@ def _dlpack(mode: VirtualDevice, func: Function, tensor: Tensor, **kwargs: Any) 
     return capsule
 
 
+def _by(function: Function) -> Function:
+    """The answer that `function` computes, on the CPU."""
+    return lambda mode, func, *args, **kwargs: mode.call(function, args, kwargs)
+
+
 ANSWERS: dict[Function, Function] = {
     # torch.nn.Module.to parses its arguments by _parse_to
     **dict.fromkeys((torch.device, torch._C._nn._parse_to), lambda mode, func, *args, **kwargs: func(*args, **kwargs)),
@@ -160,14 +165,10 @@ ANSWERS: dict[Function, Function] = {
     Tensor.is_pinned: lambda mode, func, tensor, *args: torch_pinned.allocation_of(tensor) is not None,
     Tensor.__dlpack__: _dlpack,
     Tensor.__dlpack_device__: lambda mode, func, t: (CUDA_DEVICE_TYPE, 0) if on_device(t) else func(t),
-    torch._scaled_mm: lambda mode, func, *args, **kwargs: mode.call(scaled_mm.scaled_mm, args, kwargs),
-    torch._scaled_mm_v2: lambda mode, func, *args, **kwargs: mode.call(scaled_mm.scaled_mm_v2, args, kwargs),
-    torch._scaled_grouped_mm: lambda mode, func, *args, **kwargs: mode.call(
-        scaled_grouped_mm.scaled_grouped_mm, args, kwargs
-    ),
-    torch._scaled_grouped_mm_v2: lambda mode, func, *args, **kwargs: mode.call(
-        scaled_grouped_mm.scaled_grouped_mm_v2, args, kwargs
-    ),
+    torch._scaled_mm: _by(scaled_mm.scaled_mm),
+    torch._scaled_mm_v2: _by(scaled_mm.scaled_mm_v2),
+    torch._scaled_grouped_mm: _by(scaled_grouped_mm.scaled_grouped_mm),
+    torch._scaled_grouped_mm_v2: _by(scaled_grouped_mm.scaled_grouped_mm_v2),
 }
 
 # Calls that neither read nor write a tensor's data: launches before and behind them may overlap.

@@ -227,6 +227,17 @@ static void addresses(const Context *ctx, const Access *access, u64 *at) {
     for (int l = 0; l < LANES; l++) at[l] = base;
 }
 
+// Returns 1 if an access is one of global memory. Generic addresses of shared memory become shared ones.
+static int in_global(const Access *access, u64 *at, u64 *low, u64 *high) {
+    if (access->space != GENERIC) return access->space == GLOBAL;
+    if (*low >> TAG_SHIFT == SHARED_TAG && *high >> TAG_SHIFT == SHARED_TAG) {
+        *low = (u32)*low, *high = (u32)*high;
+        for (int l = 0; l < LANES; l++) at[l] = (u32)at[l];
+        return 0;
+    }
+    return !(*high >> TAG_SHIFT);
+}
+
 // Returns 1 if two active lanes have one address: the Python row then finds out whether they store one value.
 static int meets(const u64 *at, u32 mask) {
     u64 first = 0;
@@ -660,12 +671,8 @@ static const Op *access_local(Context *ctx, const Op *op, u64 *at, u64 width) {
         at[l] = (u64)ctx->local + (u64)l * size + offset;
     }
     if (refused) return to_python(ctx, op);
-    if (access->is_store) {
-        ctx->local_is_written = 1;
-        store_items(ctx, access, at, ctx->mask);
-    } else {
-        load_items(ctx, access, at, ctx->mask);
-    }
+    ctx->local_is_written |= access->is_store;
+    move_items(ctx, access, at, ctx->mask);
     return op + 1;
 }
 
@@ -679,13 +686,9 @@ __attribute__((noinline)) static const Op *access_any(Context *ctx, const Op *op
     u64 run = is_run(ctx, access, at, width);
     if (run) low = bits = at[0], high = at[LANES - 1];
     else span(at, access->by_lane ? mask : 1, &low, &high, &bits);
-    int is_global = access->space == GLOBAL || (access->space == GENERIC && !(high >> TAG_SHIFT));
     if (access->space == GENERIC && low >> TAG_SHIFT == LOCAL_TAG && high >> TAG_SHIFT == LOCAL_TAG)
         return access_local(ctx, op, at, width);
-    if (access->space == GENERIC && low >> TAG_SHIFT == SHARED_TAG && high >> TAG_SHIFT == SHARED_TAG) {
-        low = (u32)low, high = (u32)high;
-        for (int l = 0; l < LANES; l++) at[l] = (u32)at[l];
-    }
+    int is_global = in_global(access, at, &low, &high);
     int plain = !(bits & (width - 1)) && (is_global
                     ? !(ctx->log && refuses(ctx, ctx->log, access, at, mask)) &&
                           global_is_plain(ctx, access, at, mask, low, high, width, run)
@@ -695,17 +698,9 @@ __attribute__((noinline)) static const Op *access_any(Context *ctx, const Op *op
     if (!plain) return to_python(ctx, op);
     if (ctx->log && is_global && ctx->allocations[ctx->recent].writable)
         note(ctx, ctx->log, op, access, at, width, run);
-    run &= (u64)is_plain_row(access);
-    u8 *row = ctx->file + access->items[0].place;
-    if (access->is_store) {
-        ctx->progress++;
-        if (run) copy_row((u8 *)at[0], row, LANES * access->nbytes);
-        else store_items(ctx, access, at, mask);
-    } else if (run) {
-        copy_row(row, (const u8 *)at[0], LANES * access->nbytes);
-    } else {
-        load_items(ctx, access, at, mask);
-    }
+    ctx->progress += access->is_store;
+    if (run && is_copied(access)) move_run(ctx, access, at[0]);
+    else move_items(ctx, access, at, mask);
     return op + 1;
 }
 
@@ -806,7 +801,13 @@ typedef struct {
     s64 ignored, is_one; // slot of the predicate of lanes that read nothing, -1: there is none; nonzero if it is one value
 } CpAsync;
 
-static u64 value_of(const Context *ctx, const Item *item, int lane, int nbytes);
+// The value that a lane has of an item.
+static u64 value_of(const Context *ctx, const Item *item, int lane, int nbytes) {
+    const u8 *from = item->kind == CONSTANT ? (const u8 *)&item->place : ctx->file + item->place;
+    u64 value = 0;
+    memcpy(&value, from + (item->kind == ROW ? lane * item->width / 8 : 0), (size_t)nbytes);
+    return value;
+}
 
 // Returns 1 if the copies are legal, as far as that is known at their issue.
 static int may_copy(const Context *ctx, const CpAsync *description, LaneCopies *copies) {
@@ -865,14 +866,6 @@ s64 copy_lanes(Context *ctx, s32 pc, const LaneCopies *copies, u32 mask, s64 tim
     return window->marked && !marks_store(ctx, pc, mask, window->marked, at, origin, time);
 }
 
-// The value that a lane has of an item.
-static u64 value_of(const Context *ctx, const Item *item, int lane, int nbytes) {
-    const u8 *from = item->kind == CONSTANT ? (const u8 *)&item->place : ctx->file + item->place;
-    u64 value = 0;
-    memcpy(&value, from + (item->kind == ROW ? lane * item->width / 8 : 0), (size_t)nbytes);
-    return value;
-}
-
 // The new value of a word that holds `old`, by an atomic. In global memory f32 sums flush subnormal numbers.
 static u64 modified(const Access *access, u64 old, u64 b, u64 c, int is_global) {
     s64 below = access->nbytes == 4 ? (s32)old < (s32)b : (s64)old < (s64)b;
@@ -923,11 +916,7 @@ KERNEL(atomic) {
     if (ctx->observed || ctx->log || ctx->shared_log || ctx->uninitialised) return to_python(ctx, op);
     addresses(ctx, access, at);
     span(at, mask, &low, &high, &bits);
-    int is_global = access->space == GLOBAL || (access->space == GENERIC && !(high >> TAG_SHIFT));
-    if (access->space == GENERIC && low >> TAG_SHIFT == SHARED_TAG && high >> TAG_SHIFT == SHARED_TAG) {
-        low = (u32)low, high = (u32)high;
-        for (int l = 0; l < LANES; l++) at[l] = (u32)at[l];
-    }
+    int is_global = in_global(access, at, &low, &high);
     if (bits & (width - 1)) return to_python(ctx, op);
     if (is_global) {
         Allocation *allocation = find_allocation(ctx, low);

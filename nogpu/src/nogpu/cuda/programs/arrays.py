@@ -10,8 +10,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nogpu.cuda.backends import Emulated, current
-from nogpu.cuda.programs import status
+from nogpu.cuda.backends import current
+from nogpu.cuda.programs import devices, status
 from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, SIZE, UINT, copied, entry, put, store
 from nogpu.cuda.programs.memory import Side, copy_planes
 from nogpu.errors import Fault, UnknownHandle
@@ -119,9 +119,7 @@ def allocate(result: int, channels: int, width: int, height: int, depth: int, fl
 
 def make(channels: Channels, extent: tuple[int, int, int], flags: int) -> int:
     """Allocate an array. Returns its handle. Raises Refused for what CUDA refuses and for what is not modelled."""
-    device = current()
-    if not isinstance(device, Emulated):
-        raise status.Refused(status.NOT_SUPPORTED, "CUDA arrays are not modelled on a Hopper GPU")
+    device = devices.emulated("CUDA arrays")
     if flags & ~(LAYERED | SURFACE | CUBEMAP | GATHER):
         reason = f"array flags {flags:#x}: sparse and deferred arrays are not modelled"
         raise status.Refused(status.NOT_SUPPORTED, reason)

@@ -14,8 +14,8 @@ import ml_dtypes
 import numpy as np
 
 from nogpu.cuda import graphs, queues
-from nogpu.cuda.backends import Emulated, current
-from nogpu.cuda.programs import status
+from nogpu.cuda.backends import current
+from nogpu.cuda.programs import devices, status
 from nogpu.cuda.programs.entries import ADDRESS, QUEUE, copied, entry
 from nogpu.errors import EmulatorError, Fault
 
@@ -66,8 +66,7 @@ class _Matrix(NamedTuple):
 @entry("emulator_blas", ADDRESS, QUEUE)
 def blas(problem: int, queue: int) -> None:
     asked = copied(Problem, problem)
-    if not isinstance(current(), Emulated):
-        raise status.Refused(status.NOT_SUPPORTED, "cuBLAS's functions run on the emulated B200 only")
+    devices.emulated("cuBLAS")
     # Scalars on the host are read now, since the call may be captured in a graph.
     host = {address: _scalar(asked, address) for address in (asked.alpha, asked.beta) if not _on_device(address)}
     graphs.submit(functools.partial(_run, asked, host, queue), queue, graphs.KERNEL)

@@ -6,7 +6,7 @@ import ctypes
 import sys
 
 from nogpu.cuda import device_heap, device_launches
-from nogpu.cuda.backends import current
+from nogpu.cuda.backends import Emulated, current
 from nogpu.cuda.bindings import CUDA_VERSION
 from nogpu.cuda.programs import modules, status
 from nogpu.cuda.programs.entries import (
@@ -47,6 +47,14 @@ ignored("cudaSetDeviceFlags cudaDeviceSetCacheConfig cudaDeviceSetSharedMemConfi
 ignored("cuCtxSetCacheConfig cuCtxSetFlags", INT)
 ignored("cuCtxResetPersistingL2Cache")
 ignored("cudaProfilerStart cudaProfilerStop cudaCtxResetPersistingL2Cache cuProfilerStart cuProfilerStop")
+
+
+def emulated(what: str) -> Emulated:
+    """The device. Raises Refused unless it is the emulated one."""
+    device = current()
+    if not isinstance(device, Emulated):
+        raise status.Refused(status.NOT_SUPPORTED, f"{what}: modelled on the emulated B200, not on a Hopper GPU")
+    return device
 
 
 @entry("cudaDeviceGetAttribute cuDeviceGetAttribute", ADDRESS, INT, DEVICE)

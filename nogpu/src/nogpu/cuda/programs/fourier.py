@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nogpu.cuda import graphs, queues
-from nogpu.cuda.backends import Emulated, current
-from nogpu.cuda.programs import status
+from nogpu.cuda.backends import current
+from nogpu.cuda.programs import devices
 from nogpu.cuda.programs.entries import ADDRESS, copied, entry, store
 from nogpu.errors import EmulatorError, Fault, UnknownHandle
 
@@ -66,8 +66,7 @@ def _plan(handle: int) -> _Plan:
 @entry("emulator_fft", ADDRESS)
 def fft(address: int) -> None:
     asked = copied(Request, address)
-    if not isinstance(current(), Emulated):
-        raise status.Refused(status.NOT_SUPPORTED, "cuFFT's functions run on the emulated B200 only")
+    devices.emulated("cuFFT")
     if asked.operation == CREATE:
         asked.plan = next(_handles)
         _plans[asked.plan] = _Plan()

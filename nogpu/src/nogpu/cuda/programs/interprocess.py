@@ -12,8 +12,7 @@ import struct
 from typing import NamedTuple
 
 from nogpu.cuda import events
-from nogpu.cuda.backends import Emulated, current
-from nogpu.cuda.programs import memory, pages, status
+from nogpu.cuda.programs import devices, memory, pages, status
 from nogpu.cuda.programs.entries import ADDRESS, HANDLE, UINT, entry, put
 from nogpu.errors import Fault
 
@@ -30,16 +29,9 @@ class _Opened(NamedTuple):
 _opened: dict[int, tuple[_Opened, int]] = {}  # address -> mapping, and how often it has been opened
 
 
-def _device() -> Emulated:
-    device = current()
-    if not isinstance(device, Emulated):
-        raise status.Refused(status.NOT_SUPPORTED, "handles for other processes are not modelled on a Hopper GPU")
-    return device
-
-
 @entry("cudaIpcGetMemHandle cuIpcGetMemHandle", ADDRESS, ADDRESS)
 def export_memory(result: int, pointer: int) -> None:
-    device = _device()
+    device = devices.emulated("handles for other processes")
     device.finish()
     start = device.allocation(pointer)
     nbytes = device.allocated_bytes(start) if start is not None and start not in memory.on_host else None
@@ -75,7 +67,7 @@ def _read(address: int, kind: bytes, what: str) -> tuple[bytes, tuple[int, ...]]
 
 @entry("emulator_ipc_open_memory", ADDRESS, ADDRESS, UINT)
 def open_memory(result: int, handle_address: int, flags: int) -> None:
-    device = _device()
+    device = devices.emulated("handles for other processes")
     handle, (process, number, inode, nbytes) = _read(handle_address, _MEMORY, "memory")
     known = next((address for address, (mapping, _) in _opened.items() if mapping.handle == handle), None)
     if known is None:
@@ -103,7 +95,7 @@ def close_memory(pointer: int) -> None:
     if times > 1:
         _opened[pointer] = mapping, times - 1
         return
-    _device().remove(pointer)
+    devices.emulated("handles for other processes").remove(pointer)
     pages.give_back(pointer, mapping.nbytes)
 
 

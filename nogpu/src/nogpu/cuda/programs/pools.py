@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from nogpu.cuda.programs import status
 from nogpu.cuda.programs.entries import ADDRESS, DEVICE, HANDLE, INT, SIZE, copied, entry, ignored, put
-from nogpu.cuda.programs.virtual_memory import Access, Location
+from nogpu.cuda.programs.virtual_memory import Location, accesses
 from nogpu.errors import Fault, UnknownHandle
 
 _FLAGS = (1, 2, 3)  # cudaMemPoolReuse...: int, what of freed memory is taken again; without effect on results
@@ -128,9 +128,7 @@ def set_attribute(handle: int, number: int, value: int) -> None:
 @entry("cudaMemPoolSetAccess cuMemPoolSetAccess", HANDLE, ADDRESS, SIZE)
 def set_access(handle: int, descriptions: int, count: int) -> None:
     check(handle)
-    for number in range(count):
-        given = copied(Access, descriptions + number * ctypes.sizeof(Access))
-        given.location.check()
+    for given in accesses(descriptions, count):
         if given.flags != _READ_WRITE:
             raise Fault("the device of a pool always has access to it")
 

@@ -11,8 +11,8 @@ import functools
 import numpy as np
 
 from nogpu.cuda import graphs, queues
-from nogpu.cuda.backends import Emulated, current
-from nogpu.cuda.programs import status
+from nogpu.cuda.backends import current
+from nogpu.cuda.programs import devices, status
 from nogpu.cuda.programs.entries import ADDRESS, QUEUE, copied, entry
 from nogpu.errors import EmulatorError, Fault
 
@@ -36,8 +36,7 @@ def random(request: int, queue: int) -> None:
     asked = copied(Request, request)
     if asked.type >= _FIRST_QUASI_RANDOM:
         raise status.Refused(status.NOT_SUPPORTED, "quasirandom generators of cuRAND are not modelled")
-    if not isinstance(current(), Emulated):
-        raise status.Refused(status.NOT_SUPPORTED, "cuRAND's functions run on the emulated B200 only")
+    devices.emulated("cuRAND")
     if asked.on_host:
         numbers = _drawn(asked)
         ctypes.memmove(asked.result, numbers.ctypes.data, numbers.nbytes)

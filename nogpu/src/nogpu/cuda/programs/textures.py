@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 
-from nogpu.cuda.backends import Emulated, current
-from nogpu.cuda.programs import status
+from nogpu.cuda.backends import current
+from nogpu.cuda.programs import devices, status
 from nogpu.cuda.programs.arrays import CUBEMAP, GATHER, LAYERED, SURFACE, Array, Channels, array
 from nogpu.cuda.programs.entries import ADDRESS, U64, Structure, copied, entry, put, store
 from nogpu.errors import Fault
@@ -85,8 +85,7 @@ def add_texture(result: int, resource: Resource, description: Description, view:
 
 def _texture(resource: Resource, description: Description) -> textures.Texture:
     """The texture of a resource. Raises Refused or Fault for what CUDA refuses, Refused for what is not modelled."""
-    if not isinstance(current(), Emulated):
-        raise status.Refused(status.NOT_SUPPORTED, "texture objects are not modelled on a Hopper GPU")
+    devices.emulated("texture objects")
     if description.is_srgb or description.anisotropy > 1:
         raise status.Refused(status.NOT_SUPPORTED, "textures of sRGB and anisotropic filters are not modelled")
     made = textures.Texture()

@@ -10,10 +10,10 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from nogpu.cuda.backends import Emulated, current
-from nogpu.cuda.programs import pages, status
+from nogpu.cuda.programs import devices, pages, status
 from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, SIZE, U64, copied, entry, put, store
 from nogpu.errors import Fault, UnknownHandle
 
@@ -58,6 +58,14 @@ class Access(ctypes.Structure):
     """CUmemAccessDesc."""
 
     _fields_ = [("location", Location), ("flags", ctypes.c_int32)]
+
+
+def accesses(address: int, count: int) -> Iterator[Access]:
+    """The descriptions at an address. Raises Refused for one of another location than the device."""
+    for number in range(count):
+        given = copied(Access, address + number * ctypes.sizeof(Access))
+        given.location.check()
+        yield given
 
 
 @dataclass(eq=False)
@@ -116,7 +124,7 @@ class _Reservation:
             if first not in runs or runs[first] != (start, each.access):
                 first = start
             runs[first] = each.end, each.access
-        device = _device()
+        device = devices.emulated("virtual memory management")
         for start, run in self.placed.items():
             if runs.get(start) != run:
                 device.remove(start)
@@ -131,16 +139,9 @@ _memories: dict[int, _Physical] = {}
 _reservations: dict[int, _Reservation] = {}
 
 
-def _device() -> Emulated:
-    device = current()
-    if not isinstance(device, Emulated):
-        raise status.Refused(status.NOT_SUPPORTED, "virtual memory management is not modelled on a Hopper GPU")
-    return device
-
-
-def _check_size(nbytes: int, what: str = "size") -> None:
+def _check_size(nbytes: int) -> None:
     if not nbytes or nbytes % GRANULARITY:
-        raise Fault(f"{what} {nbytes}: must be a multiple of {GRANULARITY} (cuMemGetAllocationGranularity)")
+        raise Fault(f"size {nbytes}: must be a multiple of {GRANULARITY} (cuMemGetAllocationGranularity)")
 
 
 def _memory(handle: int) -> _Physical:
@@ -176,7 +177,7 @@ def reserve(result: int, nbytes: int, alignment: int, wish: int, flags: int) -> 
         raise Fault(f"alignment {alignment}: must be a power of two")
     start = pages.reserve(nbytes, max(alignment, GRANULARITY))
     _reservations[start] = _Reservation(start, nbytes)
-    _device().reserved(start, nbytes)
+    devices.emulated("virtual memory management").reserved(start, nbytes)
     put(result, ctypes.c_size_t, start)
 
 
@@ -187,7 +188,7 @@ def free_addresses(start: int, nbytes: int) -> None:
         raise Fault(f"{nbytes} bytes at {start:#x} are no whole reservation of cuMemAddressReserve")
     if found.mappings:
         raise Fault(f"{nbytes} bytes at {start:#x} are mapped: cuMemUnmap comes before cuMemAddressFree")
-    _device().reserved(start, 0)
+    devices.emulated("virtual memory management").reserved(start, 0)
     del _reservations[start]
     pages.give_back(start, nbytes)
 
@@ -197,7 +198,7 @@ def create(result: int, nbytes: int, properties: int, flags: int) -> None:
     given = copied(Properties, properties)
     given.check()
     _check_size(nbytes)
-    if nbytes > _device().memory()[0]:
+    if nbytes > devices.emulated("virtual memory management").memory()[0]:
         raise status.Refused(status.OUT_OF_MEMORY, f"size {nbytes}: the device has not that much memory")
     _add(result, _Physical(pages.create(nbytes), nbytes, given))
 
@@ -240,9 +241,7 @@ def unmap(start: int, nbytes: int) -> None:
 def set_access(start: int, nbytes: int, descriptions: int, count: int) -> None:
     found = _reservation(start, nbytes)
     changed = found.whole(start, nbytes)
-    for number in range(count):
-        wanted = copied(Access, descriptions + number * ctypes.sizeof(Access))
-        wanted.location.check()
+    for wanted in accesses(descriptions, count):
         if wanted.flags not in (_NO_ACCESS, _READ, _READ_WRITE):
             raise Fault(f"access flags {wanted.flags}: must be 0, 1 or 3 (CUmemAccess_flags)")
         for each in changed:
@@ -269,11 +268,15 @@ def _mapping(address: int) -> _Mapping:
     return mapping
 
 
+def _check_kind(kind: int) -> None:
+    if kind != _FILE:
+        raise status.Refused(status.NOT_SUPPORTED, f"handles of type {kind} are not modelled: file descriptors are")
+
+
 @entry("cuMemExportToShareableHandle", ADDRESS, HANDLE, INT, U64)
 def export_memory(result: int, handle: int, kind: int, flags: int) -> None:
     memory = _memory(handle)
-    if kind != _FILE:
-        raise status.Refused(status.NOT_SUPPORTED, f"handles of type {kind} are not modelled: file descriptors are")
+    _check_kind(kind)
     if not memory.properties.handle_types & _FILE:
         raise Fault("the memory has been created without CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR")
     put(result, ctypes.c_int32, os.dup(memory.file))
@@ -281,8 +284,7 @@ def export_memory(result: int, handle: int, kind: int, flags: int) -> None:
 
 @entry("cuMemImportFromShareableHandle", ADDRESS, ADDRESS, INT)
 def import_memory(result: int, file: int, kind: int) -> None:
-    if kind != _FILE:
-        raise status.Refused(status.NOT_SUPPORTED, f"handles of type {kind} are not modelled: file descriptors are")
+    _check_kind(kind)
     try:
         nbytes, own = os.fstat(file).st_size, os.dup(file)
     except OSError as error:

@@ -72,12 +72,16 @@ static inline cufftResult emulator_fft_done(emulator_fft_request *request) {
                          : CUFFT_EXEC_FAILED;
 }
 
-static inline cufftResult cufftCreate(cufftHandle *plan) {
+static inline emulator_fft_request emulator_fft_asked(int operation, cufftHandle plan) {
     emulator_fft_request request;
-    cufftResult result;
     memset(&request, 0, sizeof request);
-    request.operation = EMULATOR_FFT_CREATE;
-    result = emulator_fft_done(&request);
+    request.operation = operation, request.plan = plan;
+    return request;
+}
+
+static inline cufftResult cufftCreate(cufftHandle *plan) {
+    emulator_fft_request request = emulator_fft_asked(EMULATOR_FFT_CREATE, 0);
+    cufftResult result = emulator_fft_done(&request);
     *plan = request.plan;
     return result;
 }
@@ -86,12 +90,10 @@ static inline cufftResult cufftMakePlanMany64(cufftHandle plan, int rank, long l
                                               long long istride, long long idist, long long *onembed,
                                               long long ostride, long long odist, cufftType type, long long batch,
                                               size_t *work) {
-    emulator_fft_request request;
+    emulator_fft_request request = emulator_fft_asked(EMULATOR_FFT_PLAN, plan);
     int i;
-    memset(&request, 0, sizeof request);
     if (rank < 1 || rank > 3) return CUFFT_INVALID_SIZE;
-    request.operation = EMULATOR_FFT_PLAN, request.plan = plan, request.type = type, request.rank = rank;
-    request.batch = batch, request.is_embedded = inembed && onembed;
+    request.type = type, request.rank = rank, request.batch = batch, request.is_embedded = inembed && onembed;
     for (i = 0; i < rank; i++) {
         request.sizes[i] = n[i];
         if (!request.is_embedded) continue;
@@ -119,14 +121,12 @@ static inline cufftResult cufftMakePlan1d(cufftHandle plan, int nx, cufftType ty
 }
 
 static inline cufftResult cufftMakePlan2d(cufftHandle plan, int nx, int ny, cufftType type, size_t *work) {
-    int n[2];
-    n[0] = nx, n[1] = ny;
+    int n[2] = {nx, ny};
     return cufftMakePlanMany(plan, 2, n, 0, 1, 0, 0, 1, 0, type, 1, work);
 }
 
 static inline cufftResult cufftMakePlan3d(cufftHandle plan, int nx, int ny, int nz, cufftType type, size_t *work) {
-    int n[3];
-    n[0] = nx, n[1] = ny, n[2] = nz;
+    int n[3] = {nx, ny, nz};
     return cufftMakePlanMany(plan, 3, n, 0, 1, 0, 0, 1, 0, type, 1, work);
 }
 
@@ -142,28 +142,23 @@ static inline cufftResult cufftPlan1d(cufftHandle *plan, int nx, cufftType type,
 }
 
 static inline cufftResult cufftPlan2d(cufftHandle *plan, int nx, int ny, cufftType type) {
-    int n[2];
-    n[0] = nx, n[1] = ny;
+    int n[2] = {nx, ny};
     return cufftPlanMany(plan, 2, n, 0, 1, 0, 0, 1, 0, type, 1);
 }
 
 static inline cufftResult cufftPlan3d(cufftHandle *plan, int nx, int ny, int nz, cufftType type) {
-    int n[3];
-    n[0] = nx, n[1] = ny, n[2] = nz;
+    int n[3] = {nx, ny, nz};
     return cufftPlanMany(plan, 3, n, 0, 1, 0, 0, 1, 0, type, 1);
 }
 
 static inline cufftResult cufftDestroy(cufftHandle plan) {
-    emulator_fft_request request;
-    memset(&request, 0, sizeof request);
-    request.operation = EMULATOR_FFT_DESTROY, request.plan = plan;
+    emulator_fft_request request = emulator_fft_asked(EMULATOR_FFT_DESTROY, plan);
     return emulator_fft_done(&request);
 }
 
 static inline cufftResult cufftSetStream(cufftHandle plan, cudaStream_t stream) {
-    emulator_fft_request request;
-    memset(&request, 0, sizeof request);
-    request.operation = EMULATOR_FFT_STREAM, request.plan = plan, request.stream = stream;
+    emulator_fft_request request = emulator_fft_asked(EMULATOR_FFT_STREAM, plan);
+    request.stream = stream;
     return emulator_fft_done(&request);
 }
 
@@ -190,32 +185,25 @@ static inline cufftResult cufftGetVersion(int *version) {
 
 static inline cufftResult emulator_fft_executed(cufftHandle plan, cufftType type, void *input, void *output,
                                                 int direction) {
-    emulator_fft_request request;
-    memset(&request, 0, sizeof request);
-    request.operation = EMULATOR_FFT_EXECUTE, request.plan = plan, request.type = type;
-    request.input = input, request.output = output, request.direction = direction;
+    emulator_fft_request request = emulator_fft_asked(EMULATOR_FFT_EXECUTE, plan);
+    request.type = type, request.input = input, request.output = output, request.direction = direction;
     return emulator_fft_done(&request);
 }
 
-static inline cufftResult cufftExecC2C(cufftHandle plan, cufftComplex *from, cufftComplex *to, int direction) {
-    return emulator_fft_executed(plan, CUFFT_C2C, from, to, direction);
-}
-static inline cufftResult cufftExecR2C(cufftHandle plan, cufftReal *from, cufftComplex *to) {
-    return emulator_fft_executed(plan, CUFFT_R2C, from, to, CUFFT_FORWARD);
-}
-static inline cufftResult cufftExecC2R(cufftHandle plan, cufftComplex *from, cufftReal *to) {
-    return emulator_fft_executed(plan, CUFFT_C2R, from, to, CUFFT_INVERSE);
-}
-static inline cufftResult cufftExecZ2Z(cufftHandle plan, cufftDoubleComplex *from, cufftDoubleComplex *to,
-                                       int direction) {
-    return emulator_fft_executed(plan, CUFFT_Z2Z, from, to, direction);
-}
-static inline cufftResult cufftExecD2Z(cufftHandle plan, cufftDoubleReal *from, cufftDoubleComplex *to) {
-    return emulator_fft_executed(plan, CUFFT_D2Z, from, to, CUFFT_FORWARD);
-}
-static inline cufftResult cufftExecZ2D(cufftHandle plan, cufftDoubleComplex *from, cufftDoubleReal *to) {
-    return emulator_fft_executed(plan, CUFFT_Z2D, from, to, CUFFT_INVERSE);
-}
+#define EMULATOR_FFT_EXECUTES(kind, from, to)                                                             \
+    static inline cufftResult cufftExec##kind(cufftHandle plan, from *input, to *output, int direction) { \
+        return emulator_fft_executed(plan, CUFFT_##kind, input, output, direction);                       \
+    }
+#define EMULATOR_FFT_EXECUTES_ONE_WAY(kind, from, to, direction)                           \
+    static inline cufftResult cufftExec##kind(cufftHandle plan, from *input, to *output) { \
+        return emulator_fft_executed(plan, CUFFT_##kind, input, output, direction);        \
+    }
+EMULATOR_FFT_EXECUTES(C2C, cufftComplex, cufftComplex)
+EMULATOR_FFT_EXECUTES(Z2Z, cufftDoubleComplex, cufftDoubleComplex)
+EMULATOR_FFT_EXECUTES_ONE_WAY(R2C, cufftReal, cufftComplex, CUFFT_FORWARD)
+EMULATOR_FFT_EXECUTES_ONE_WAY(C2R, cufftComplex, cufftReal, CUFFT_INVERSE)
+EMULATOR_FFT_EXECUTES_ONE_WAY(D2Z, cufftDoubleReal, cufftDoubleComplex, CUFFT_FORWARD)
+EMULATOR_FFT_EXECUTES_ONE_WAY(Z2D, cufftDoubleComplex, cufftDoubleReal, CUFFT_INVERSE)
 #ifdef __cplusplus
 }
 #endif

@@ -77,29 +77,16 @@ static inline nvrtcResult nvrtcGetLoweredName(nvrtcProgram program, const char *
     return (nvrtcResult)emulator_nvrtc_lowered_name(program, name, lowered);
 }
 
-static inline nvrtcResult nvrtcGetPTXSize(nvrtcProgram program, size_t *bytes) {
-    return (nvrtcResult)emulator_nvrtc_text(program, EMULATOR_NVRTC_PTX, bytes, NULL);
-}
-
-static inline nvrtcResult nvrtcGetPTX(nvrtcProgram program, char *text) {
-    return (nvrtcResult)emulator_nvrtc_text(program, EMULATOR_NVRTC_PTX, NULL, text);
-}
-
-static inline nvrtcResult nvrtcGetCUBINSize(nvrtcProgram program, size_t *bytes) {
-    return (nvrtcResult)emulator_nvrtc_text(program, EMULATOR_NVRTC_PTX, bytes, NULL);
-}
-
-static inline nvrtcResult nvrtcGetCUBIN(nvrtcProgram program, char *text) {
-    return (nvrtcResult)emulator_nvrtc_text(program, EMULATOR_NVRTC_PTX, NULL, text);
-}
-
-static inline nvrtcResult nvrtcGetProgramLogSize(nvrtcProgram program, size_t *bytes) {
-    return (nvrtcResult)emulator_nvrtc_text(program, EMULATOR_NVRTC_LOG, bytes, NULL);
-}
-
-static inline nvrtcResult nvrtcGetProgramLog(nvrtcProgram program, char *text) {
-    return (nvrtcResult)emulator_nvrtc_text(program, EMULATOR_NVRTC_LOG, NULL, text);
-}
+#define EMULATOR_NVRTC_GETS(name, kind)                                                   \
+    static inline nvrtcResult nvrtcGet##name##Size(nvrtcProgram program, size_t *bytes) { \
+        return (nvrtcResult)emulator_nvrtc_text(program, kind, bytes, NULL);              \
+    }                                                                                     \
+    static inline nvrtcResult nvrtcGet##name(nvrtcProgram program, char *text) {          \
+        return (nvrtcResult)emulator_nvrtc_text(program, kind, NULL, text);               \
+    }
+EMULATOR_NVRTC_GETS(PTX, EMULATOR_NVRTC_PTX)
+EMULATOR_NVRTC_GETS(CUBIN, EMULATOR_NVRTC_PTX)
+EMULATOR_NVRTC_GETS(ProgramLog, EMULATOR_NVRTC_LOG)
 #ifdef __cplusplus
 }
 #endif
