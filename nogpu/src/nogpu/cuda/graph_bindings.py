@@ -10,18 +10,12 @@ from typing import Any
 from nogpu.cuda import graphs
 from nogpu.cuda.backends import integer
 from nogpu.cuda.graphs import CUDAGraph, Work
+from nogpu.cuda.handles import Table
 from nogpu.errors import Fault
 
 _handles = itertools.count(1)
-_graphs: dict[int, list[Work]] = {}
-_executables: dict[int, CUDAGraph] = {}
-
-
-def _found(handle: object, table: dict[int, Any], what: str) -> Any:
-    number = integer(handle, what)
-    if number not in table:
-        raise Fault(f"{number:#x} is no {what}, or it has been destroyed")
-    return table[number]
+_graphs = Table[list[Work]]("graph", _handles, Fault)
+_executables = Table[CUDAGraph]("executable graph", _handles, Fault)
 
 
 def _begin(queue: int) -> None:
@@ -36,21 +30,17 @@ def _begin(queue: int) -> None:
 def _end(queue: int) -> int:
     if not graphs.capturing(queue):
         raise Fault(f"queue {queue:#x} is not captured")
-    handle = next(_handles)
-    _graphs[handle] = graphs.end()
-    return handle
+    return _graphs.add(graphs.end())
 
 
 def _instantiated(graph: object) -> int:
-    handle = next(_handles)
-    _executables[handle] = executable = CUDAGraph()
-    executable.work = list(_found(graph, _graphs, "graph"))
-    return handle
+    executable = CUDAGraph()
+    executable.work = list(_graphs[integer(graph, "graph")])
+    return _executables.add(executable)
 
 
-def _destroyed(handle: object, table: dict[int, Any], what: str) -> None:
-    _found(handle, table, what)
-    del table[integer(handle, what)]
+def _destroyed(table: Table[Any], handle: int) -> None:
+    table.take(handle)
 
 
 def functions(module: ModuleType, is_driver: bool, queue_of: Callable[[object], int]) -> dict[str, Callable[..., Any]]:
@@ -65,11 +55,11 @@ def functions(module: ModuleType, is_driver: bool, queue_of: Callable[[object], 
 
     def nodes(graph: object, count: int = 0) -> tuple[list[Any], int]:
         """`count` nodes, and the number of all. A node is a number, of which nothing can be asked."""
-        total = sum(work.kind is not None for work in _found(graph, _graphs, "graph"))
+        total = sum(work.kind is not None for work in _graphs[integer(graph, "graph")])
         return [node_type(1 + i) for i in range(min(integer(count, "count"), total))], total
 
     def launch(executable: object, queue: object) -> None:
-        _found(executable, _executables, "executable graph").replay(queue_of(queue))
+        _executables[integer(executable, "executable graph")].replay(queue_of(queue))
 
     return {
         "StreamBeginCapture": lambda queue, mode: _begin(queue_of(queue)),
@@ -77,6 +67,6 @@ def functions(module: ModuleType, is_driver: bool, queue_of: Callable[[object], 
         "GraphGetNodes": nodes,
         "GraphInstantiate": lambda graph, flags=0: executable_type(_instantiated(graph)),
         "GraphLaunch": launch,
-        "GraphDestroy": lambda graph: _destroyed(graph, _graphs, "graph"),
-        "GraphExecDestroy": lambda executable: _destroyed(executable, _executables, "executable graph"),
+        "GraphDestroy": lambda graph: _destroyed(_graphs, integer(graph, "graph")),
+        "GraphExecDestroy": lambda executable: _destroyed(_executables, integer(executable, "executable graph")),
     }

@@ -6,20 +6,19 @@ An array is memory of the device in rows of texels, whose layout the program doe
 from __future__ import annotations
 
 import ctypes
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nogpu.cuda.backends import current
+from nogpu.cuda.handles import Table
 from nogpu.cuda.programs import devices, status
 from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, SIZE, UINT, copied, entry, put, store
 from nogpu.cuda.programs.memory import Side, copy_planes
-from nogpu.errors import Fault, UnknownHandle
+from nogpu.errors import Fault
 from nogpu.hardware.textures import CUBEMAP_LIMIT, FACES, FLOAT, LAYERED_LIMITS, LIMITS, MOST_CUBEMAPS
 
 PITCH = 512  # bytes: rows of an array start at multiples
 LAYERED, SURFACE, CUBEMAP, GATHER = 1, 2, 4, 8  # flags of cudaMallocArray
-_handles = itertools.count(1)
 
 
 class Channels(ctypes.Structure):
@@ -97,13 +96,11 @@ class Array:
         return Side(self.address + x + y * pitch + z * plane, pitch, plane)
 
 
-_arrays: dict[int, Array] = {}
+_arrays = Table[Array]("CUDA array")
 
 
 def array(handle: int) -> Array:
     """The array of a handle. Raises UnknownHandle for the handle of none."""
-    if handle not in _arrays:
-        raise UnknownHandle(f"{handle:#x} is no CUDA array, or it has been freed")
     return _arrays[handle]
 
 
@@ -134,16 +131,13 @@ def make(channels: Channels, extent: tuple[int, int, int], flags: int) -> int:
         raise status.Refused(status.INVALID_VALUE, reason)
     name = f"CUDA array of {' x '.join(map(str, made.extent[: made.dimensions]))}"
     address = device.allocate(made.strides[2] * made.sizes[2], name=name)
-    handle = next(_handles)
-    _arrays[handle] = Array(channels, extent, flags, address)
-    return handle
+    return _arrays.add(Array(channels, extent, flags, address))
 
 
 @entry("cudaFreeArray cuArrayDestroy", HANDLE)
 def free(handle: int) -> None:
     if handle:
-        current().free(array(handle).address)
-        del _arrays[handle]
+        current().free(_arrays.take(handle).address)
 
 
 @entry("cudaGetChannelDesc", ADDRESS, HANDLE)

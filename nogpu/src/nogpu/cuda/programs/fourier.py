@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import itertools
 import math
 from dataclasses import dataclass, field
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from nogpu.cuda import graphs, queues
 from nogpu.cuda.backends import current
+from nogpu.cuda.handles import Table
 from nogpu.cuda.programs import devices
 from nogpu.cuda.programs.entries import ADDRESS, copied, entry, store
 from nogpu.errors import EmulatorError, Fault, UnknownHandle
@@ -53,14 +53,7 @@ class _Plan:
         return tuple(self.request.sizes[: self.request.rank])
 
 
-_handles = itertools.count(1)
-_plans: dict[int, _Plan] = {}
-
-
-def _plan(handle: int) -> _Plan:
-    if handle not in _plans:
-        raise UnknownHandle(f"{handle} is no plan of cuFFT, or it has been destroyed")
-    return _plans[handle]
+_plans = Table[_Plan]("plan of cuFFT")
 
 
 @entry("emulator_fft", ADDRESS)
@@ -68,21 +61,19 @@ def fft(address: int) -> None:
     asked = copied(Request, address)
     devices.emulated("cuFFT")
     if asked.operation == CREATE:
-        asked.plan = next(_handles)
-        _plans[asked.plan] = _Plan()
+        asked.plan = _plans.add(_Plan())
         store(address, asked)
     elif asked.operation == PLAN:
         if asked.type not in _TYPES or min(asked.sizes[: asked.rank]) < 1 or asked.batch < 1:
             raise Fault(f"a plan of type {asked.type}, sizes {asked.sizes[: asked.rank]}, batch {asked.batch}")
-        _plan(asked.plan).request = asked
+        _plans[asked.plan].request = asked
     elif asked.operation == STREAM:
         queues.check(asked.stream)
-        _plan(asked.plan).queue = queues.resolved(asked.stream)
+        _plans[asked.plan].queue = queues.resolved(asked.stream)
     elif asked.operation == DESTROY:
-        _plan(asked.plan)
-        del _plans[asked.plan]
+        _plans.take(asked.plan)
     else:
-        _submit(_plan(asked.plan), asked)
+        _submit(_plans[asked.plan], asked)
 
 
 def _submit(plan: _Plan, asked: Request) -> None:

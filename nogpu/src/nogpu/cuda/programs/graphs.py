@@ -28,8 +28,10 @@ from nogpu.cuda.graphs import (
     CUDAGraph,
     Work,
 )
+from nogpu.cuda.handles import Table
 from nogpu.cuda.programs import arrays, driver_arrays, graph_memory, launches, memory, modules, status
 from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, U64, UINT, copied, entry, put
+from nogpu.errors import Fault
 
 if TYPE_CHECKING:
     from nogpu.cuda.modules import Kernel
@@ -38,9 +40,9 @@ Run = Callable[[int], None]
 """The work of a node, a function of the queue's handle."""
 
 _handles = itertools.count(1)
-_graphs: dict[int, Graph] = {}
-_nodes: dict[int, Node] = {}
-_executables: dict[int, Executable] = {}
+_graphs = Table["Graph"]("graph", _handles, Fault)
+_nodes = Table["Node"]("node of a graph", _handles, Fault)
+_executables = Table["Executable"]("executable graph", _handles, Fault)
 
 
 class KernelParameters(ctypes.Structure):
@@ -73,9 +75,8 @@ class Node:
     """A node of a graph: a kind, what it does, and the nodes that it depends on."""
 
     def __init__(self, graph: Graph, kind: int, run: Run, needs: Iterable[Node]):
-        self.handle = next(_handles)
+        self.handle = _nodes.add(self)
         self.graph, self.kind, self.run, self.needs = graph, kind, run, list(needs)
-        _nodes[self.handle] = self
 
 
 class Graph:
@@ -94,7 +95,7 @@ class Graph:
 
     def nodes_at(self, address: int, count: int) -> list[Node]:
         """`count` nodes whose handles are at an address. Raises Refused for one that is not the graph's."""
-        found = [_node(handle) for handle in (ctypes.c_size_t * count).from_address(address)] if count else []
+        found = [_nodes[handle] for handle in (ctypes.c_size_t * count).from_address(address)] if count else []
         for node in found:
             if node.graph is not self:
                 raise status.Refused(status.INVALID_VALUE, f"{node.handle:#x} is a node of another graph")
@@ -130,31 +131,6 @@ class Executable:
         self.replayed.replay(queue)
 
 
-def _found(handle: int, table: dict[int, Any], what: str) -> Any:
-    if handle not in table:
-        raise status.Refused(status.INVALID_VALUE, f"{handle:#x} is no {what}, or it has been destroyed")
-    return table[handle]
-
-
-def _graph(handle: int) -> Graph:
-    return _found(handle, _graphs, "graph")
-
-
-def _node(handle: int) -> Node:
-    return _found(handle, _nodes, "node of a graph")
-
-
-def _executable(handle: int) -> Executable:
-    return _found(handle, _executables, "executable graph")
-
-
-def _new(graph: Graph) -> int:
-    """A graph's handle."""
-    handle = next(_handles)
-    _graphs[handle] = graph
-    return handle
-
-
 # Capture
 
 _captured = 0
@@ -179,7 +155,7 @@ def begin_capture(queue: int, mode: int) -> None:
 def begin_capture_to_graph(queue: int, graph: int, needed: int, edges: int, count: int, mode: int) -> None:
     """Capture into a graph: what is captured comes behind all nodes that it has."""
     global _captured
-    _graph(graph)
+    _graphs[graph]
     begin_capture(queue, mode)
     _captured = graph
 
@@ -191,8 +167,8 @@ def _in_own_queue(work: Work) -> Run:
 def _read_capture() -> Graph:
     """The graph that is captured, with a node for what has been captured since the last call."""
     global _captured
-    _captured = _captured or _new(Graph())
-    graph, captured = _graph(_captured), graphs.captured()
+    _captured = _captured or _graphs.add(Graph())
+    graph, captured = _graphs[_captured], graphs.captured()
     for work in captured:
         # A wait between queues, which is no node of the program's, becomes an empty one.
         kind = EMPTY if work.kind is None else work.kind
@@ -237,7 +213,7 @@ def capture_info(queue: int, state: int, number: int, graph: int, needed: int, e
 def update_capture(queue: int, needed: int, edges: int, count: int, flags: int) -> None:
     """Checks the nodes: what is captured comes behind all nodes that the graph has."""
     for handle in (ctypes.c_size_t * count).from_address(needed) if count else ():
-        _node(handle)
+        _nodes[handle]
 
 
 @entry("cudaStreamIsCapturing cuStreamIsCapturing", QUEUE, ADDRESS)
@@ -255,23 +231,22 @@ def exchange_mode(mode: int) -> None:
 
 @entry("cudaGraphCreate cuGraphCreate", ADDRESS, INT)
 def create(result: int, flags: int) -> None:
-    put(result, ctypes.c_size_t, _new(Graph()))
+    put(result, ctypes.c_size_t, _graphs.add(Graph()))
 
 
 @entry("cudaGraphDestroy cuGraphDestroy", HANDLE)
 def destroy(handle: int) -> None:
-    for node in _graph(handle).nodes:
+    for node in _graphs.take(handle).nodes:
         del _nodes[node.handle]
-    del _graphs[handle]
 
 
 @entry("cudaGraphClone cuGraphClone", ADDRESS, HANDLE)
 def clone(result: int, handle: int) -> None:
     copy, twins = Graph(), dict[Node, Node]()
-    for node in _graph(handle).ordered():
+    for node in _graphs[handle].ordered():
         twins[node] = copy.add(node.kind, node.run, [twins[needed] for needed in node.needs])
-    copy.conditions = list(_graph(handle).conditions)
-    put(result, ctypes.c_size_t, _new(copy))
+    copy.conditions = list(_graphs[handle].conditions)
+    put(result, ctypes.c_size_t, _graphs.add(copy))
 
 
 def _adds(names: str, kind: int, *types: Any) -> Callable[[Callable[..., Run]], Callable[..., Run]]:
@@ -291,7 +266,7 @@ def _add(result: int, graph: int, needed: int, count: int, kind: int, run: Run) 
     """Add a node with this work behind `count` nodes, whose handles are at `needed`, and store its handle."""
     if graph == _captured:
         _read_capture()
-    to = _graph(graph)
+    to = _graphs[graph]
     put(result, ctypes.c_size_t, to.add(kind, run, to.nodes_at(needed, count)).handle)
 
 
@@ -311,12 +286,12 @@ def _kernel_run(parameters: int) -> Run:
 
 @entry("cudaGraphKernelNodeSetParams cuGraphKernelNodeSetParams_v2", HANDLE, ADDRESS)
 def set_kernel(node: int, parameters: int) -> None:
-    _node(node).run = _kernel_run(parameters)
+    _nodes[node].run = _kernel_run(parameters)
 
 
 @entry("cudaGraphExecKernelNodeSetParams cuGraphExecKernelNodeSetParams_v2", HANDLE, HANDLE, ADDRESS)
 def set_kernel_of_executable(handle: int, node: int, parameters: int) -> None:
-    executable, run = _executable(handle), _kernel_run(parameters)
+    executable, run = _executables[handle], _kernel_run(parameters)
     executable.steps = [(own, run if own == node else old) for own, old in executable.steps]
 
 
@@ -384,7 +359,7 @@ def _release(pointer: int) -> Run:
 
 @_adds("cudaGraphAddChildGraphNode cuGraphAddChildGraphNode", GRAPH, HANDLE)
 def _child_run(child: int) -> Run:
-    runs = [node.run for node in _graph(child).ordered()]  # the child graph as it is now
+    runs = [node.run for node in _graphs[child].ordered()]  # the child graph as it is now
 
     def run(queue: int) -> None:
         for each in runs:
@@ -412,7 +387,7 @@ _bodies: list[ctypes.Array] = []  # arrays of the handles of nodes' graphs, whic
 @entry("cudaGraphConditionalHandleCreate", ADDRESS, HANDLE, UINT, UINT)
 def create_condition(result: int, graph: int, value: int, flags: int) -> None:
     """flags: 1 if each launch of the graph sets the condition to `value`."""
-    owner = _graph(graph)
+    owner = _graphs[graph]
     handle = current().allocate(graph_conditions.NBYTES)
     _conditions.add(handle)
     _set_conditions([(handle, value)], 0)
@@ -439,7 +414,7 @@ def _conditional(parameters: int) -> Run:
     if not {_IF: 1 <= size <= 2, _WHILE: size == 1, _SWITCH: size >= 1}.get(kind, False):
         raise status.Refused(status.INVALID_VALUE, f"a conditional node of type {kind} with {size} graphs")
     bodies = [Graph() for _ in range(size)]
-    _bodies.append((ctypes.c_size_t * size)(*map(_new, bodies)))
+    _bodies.append((ctypes.c_size_t * size)(*map(_graphs.add, bodies)))
     given.graphs = ctypes.addressof(_bodies[-1])
 
     def condition(queue: int) -> int:
@@ -502,19 +477,19 @@ def _add_by_type(result: int, graph: int, needed: int, count: int, parameters: i
 
 @entry("cudaGraphAddDependencies cuGraphAddDependencies_v2", HANDLE, ADDRESS, ADDRESS, ADDRESS, SIZE)
 def add_dependencies(graph: int, sources: int, targets: int, edges: int, count: int) -> None:
-    of = _graph(graph)
+    of = _graphs[graph]
     for source, target in zip(of.nodes_at(sources, count), of.nodes_at(targets, count)):
         target.needs.append(source)
 
 
 @entry("cudaGraphGetNodes cuGraphGetNodes", HANDLE, ADDRESS, ADDRESS)
 def nodes(graph: int, result: int, count: int) -> None:
-    _listed(_graph(graph).nodes, result, count)
+    _listed(_graphs[graph].nodes, result, count)
 
 
 @entry("cudaGraphGetRootNodes cuGraphGetRootNodes", HANDLE, ADDRESS, ADDRESS)
 def root_nodes(graph: int, result: int, count: int) -> None:
-    _listed([node for node in _graph(graph).nodes if not node.needs], result, count)
+    _listed([node for node in _graphs[graph].nodes if not node.needs], result, count)
 
 
 def _listed(found: list[Node], result: int, count: int) -> None:
@@ -528,7 +503,7 @@ def _listed(found: list[Node], result: int, count: int) -> None:
 
 @entry("cudaGraphNodeGetType cuGraphNodeGetType", HANDLE, ADDRESS)
 def kind(node: int, result: int) -> None:
-    put(result, ctypes.c_int32, _node(node).kind)
+    put(result, ctypes.c_int32, _nodes[node].kind)
 
 
 # Executables
@@ -536,14 +511,12 @@ def kind(node: int, result: int) -> None:
 
 @entry("cudaGraphInstantiate cudaGraphInstantiateWithFlags cuGraphInstantiateWithFlags", ADDRESS, HANDLE, U64)
 def instantiate(result: int, graph: int, flags: int) -> None:
-    handle = next(_handles)
-    _executables[handle] = Executable(_graph(graph))
-    put(result, ctypes.c_size_t, handle)
+    put(result, ctypes.c_size_t, _executables.add(Executable(_graphs[graph])))
 
 
 @entry("cudaGraphExecUpdate cuGraphExecUpdate_v2", HANDLE, HANDLE, ADDRESS)
 def update(handle: int, graph: int, result: int) -> None:
-    executable, new = _executable(handle), _graph(graph)
+    executable, new = _executables[handle], _graphs[graph]
     if len(new.nodes) != len(executable.steps):
         put(result, ctypes.c_int32, 1)  # cudaGraphExecUpdateError
         raise status.Refused(status.UPDATE_FAILURE)
@@ -553,15 +526,15 @@ def update(handle: int, graph: int, result: int) -> None:
 
 @entry("cudaGraphUpload cuGraphUpload", HANDLE, QUEUE)
 def upload(handle: int, queue: int) -> None:
-    _executable(handle)
+    _executables[handle]
 
 
 @entry("cudaGraphLaunch cuGraphLaunch", HANDLE, QUEUE)
 def launch(handle: int, queue: int) -> None:
-    graphs.submit(functools.partial(_executable(handle).launch, queue), queue, GRAPH)
+    graphs.submit(functools.partial(_executables[handle].launch, queue), queue, GRAPH)
 
 
 @entry("cudaGraphExecDestroy cuGraphExecDestroy", HANDLE)
 def destroy_executable(handle: int) -> None:
-    _executable(handle).replayed.reset()
+    _executables[handle].replayed.reset()
     del _executables[handle]

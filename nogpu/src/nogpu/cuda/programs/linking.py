@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 from pathlib import Path
 
+from nogpu.cuda.handles import Table
 from nogpu.cuda.programs import fatbin, status
 from nogpu.cuda.programs.driver import empty_logs
 from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, SIZE, UINT, entry, put, text
-from nogpu.errors import UnknownHandle
 from nogpu.ptx.joining import joined
 
 _PTX, _FAT_BINARY = 1, 2  # CUjitInputType
-_handles = itertools.count(1)
-_inputs: dict[int, list[ctypes.Array]] = {}
-
-
-def _state(handle: int) -> list[ctypes.Array]:
-    if handle not in _inputs:
-        raise UnknownHandle(f"{handle:#x} is no linker of cuLinkCreate, or it has been destroyed")
-    return _inputs[handle]
+_inputs = Table[list[ctypes.Array]]("linker of cuLinkCreate")
 
 
 def _add(handle: int, kind: int, image: bytes) -> None:
     if kind not in (_PTX, _FAT_BINARY):
         raise status.Refused(status.NOT_SUPPORTED, f"linking an input of type {kind} is not modelled: PTX is")
-    _state(handle).append(ctypes.create_string_buffer(image))
+    _inputs[handle].append(ctypes.create_string_buffer(image))
 
 
 def _text(image: bytes) -> str:
@@ -37,10 +29,8 @@ def _text(image: bytes) -> str:
 
 @entry("cuLinkCreate_v2", UINT, ADDRESS, ADDRESS, ADDRESS)
 def create(count: int, options: int, values: int, result: int) -> None:
-    handle = next(_handles)
-    _inputs[handle] = []
     empty_logs(count, options, values)
-    put(result, ctypes.c_size_t, handle)
+    put(result, ctypes.c_size_t, _inputs.add([]))
 
 
 @entry("cuLinkAddData_v2", HANDLE, INT, ADDRESS, SIZE, ADDRESS, UINT, ADDRESS, ADDRESS)
@@ -59,9 +49,9 @@ def add_file(handle: int, kind: int, path: int, *rest: int) -> None:
 
 @entry("cuLinkComplete", HANDLE, ADDRESS, ADDRESS)
 def complete(handle: int, result: int, nbytes: int) -> None:
-    if not _state(handle):
+    inputs = _inputs[handle]
+    if not inputs:
         raise status.Refused(status.INVALID_VALUE, "nothing has been added to the linker")
-    inputs = _state(handle)
     if len(inputs) > 1:
         text = joined([_text(image.raw) for image in inputs])
         inputs[:] = [ctypes.create_string_buffer(text.encode())]
@@ -73,5 +63,4 @@ def complete(handle: int, result: int, nbytes: int) -> None:
 
 @entry("cuLinkDestroy", HANDLE)
 def destroy(handle: int) -> None:
-    _state(handle)
-    del _inputs[handle]
+    _inputs.take(handle)

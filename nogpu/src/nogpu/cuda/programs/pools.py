@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 from dataclasses import dataclass, field
 
+from nogpu.cuda.handles import Table
 from nogpu.cuda.programs import status
 from nogpu.cuda.programs.entries import ADDRESS, DEVICE, HANDLE, INT, SIZE, copied, entry, ignored, put
 from nogpu.cuda.programs.virtual_memory import Location, accesses
-from nogpu.errors import Fault, UnknownHandle
+from nogpu.errors import Fault
 
 _FLAGS = (1, 2, 3)  # cudaMemPoolReuse...: int, what of freed memory is taken again; without effect on results
 _THRESHOLD, _RESERVED, _MOST_RESERVED, _USED, _MOST_USED = range(4, 9)  # cudaMemPoolAttr..., bytes in 64 bits
@@ -30,26 +30,20 @@ class _Pool:
     most_used: int = 0
 
 
-_handles = itertools.count(_DEFAULT + 1)
-_pools = {_DEFAULT: _Pool()}
+_pools = Table[_Pool]("memory pool")
+_pools.add(_Pool())  # the default one
 _taken: dict[int, tuple[_Pool, int]] = {}  # allocation -> its pool, and bytes
 _current = _DEFAULT
 
 
-def _pool(handle: int) -> _Pool:
-    if handle not in _pools:
-        raise UnknownHandle(f"{handle:#x} is no memory pool, or it has been destroyed")
-    return _pools[handle]
-
-
 def check(handle: int) -> None:
     """Raise UnknownHandle for the handle of no pool."""
-    _pool(handle)
+    _pools[handle]
 
 
 def took(address: int, nbytes: int, handle: int | None = None) -> None:
     """Count an allocation of a pool, by default of the device's current one."""
-    pool = _pool(_current if handle is None else handle)
+    pool = _pools[_current if handle is None else handle]
     _taken[address] = pool, nbytes
     pool.used += nbytes
     pool.most_used = max(pool.most_used, pool.used)
@@ -68,9 +62,7 @@ def create(result: int, properties: int) -> None:
     given.location.check()
     if given.handle_types:
         raise status.Refused(status.NOT_SUPPORTED, "memory pools that other processes open are not modelled")
-    handle = next(_handles)
-    _pools[handle] = _Pool()
-    put(result, HANDLE, handle)
+    put(result, HANDLE, _pools.add(_Pool()))
 
 
 @entry("cudaMemPoolDestroy cuMemPoolDestroy", HANDLE)
@@ -78,10 +70,9 @@ def destroy(handle: int) -> None:
     global _current
     if handle == _DEFAULT:
         raise Fault("the default pool of a device cannot be destroyed")
-    check(handle)
+    _pools.take(handle)
     if handle == _current:
         _current = _DEFAULT
-    del _pools[handle]
 
 
 @entry("cudaDeviceGetDefaultMemPool cuDeviceGetDefaultMemPool", ADDRESS, DEVICE)
@@ -103,7 +94,7 @@ def set_current_pool(device: int, handle: int) -> None:
 
 @entry("cudaMemPoolGetAttribute cuMemPoolGetAttribute", HANDLE, INT, ADDRESS)
 def attribute(handle: int, number: int, result: int) -> None:
-    pool = _pool(handle)
+    pool = _pools[handle]
     counts = {_RESERVED: pool.used, _MOST_RESERVED: pool.most_used, _USED: pool.used, _MOST_USED: pool.most_used}
     values = {**pool.values, **counts}
     if number not in values:
@@ -113,7 +104,7 @@ def attribute(handle: int, number: int, result: int) -> None:
 
 @entry("cudaMemPoolSetAttribute cuMemPoolSetAttribute", HANDLE, INT, ADDRESS)
 def set_attribute(handle: int, number: int, value: int) -> None:
-    pool = _pool(handle)
+    pool = _pools[handle]
     if not value:
         raise status.Refused(status.INVALID_VALUE, "a null pointer for a value")
     if number in (_MOST_RESERVED, _MOST_USED):  # 0 is the one value that is allowed: count anew

@@ -8,14 +8,14 @@ there. Neighbours that are mapped with the same access are one allocation to ker
 from __future__ import annotations
 
 import ctypes
-import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from nogpu.cuda.handles import Table
 from nogpu.cuda.programs import devices, pages, status
 from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, SIZE, U64, copied, entry, put, store
-from nogpu.errors import Fault, UnknownHandle
+from nogpu.errors import Fault
 
 GRANULARITY = 2 << 20  # bytes, of a B200's device memory, minimum and recommended
 _DEVICE, _PINNED = 1, 1  # CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_ALLOCATION_TYPE_PINNED
@@ -134,20 +134,13 @@ class _Reservation:
         self.placed = runs
 
 
-_handles = itertools.count(1)
-_memories: dict[int, _Physical] = {}
+_memories = Table[_Physical]("handle of cuMemCreate")
 _reservations: dict[int, _Reservation] = {}
 
 
 def _check_size(nbytes: int) -> None:
     if not nbytes or nbytes % GRANULARITY:
         raise Fault(f"size {nbytes}: must be a multiple of {GRANULARITY} (cuMemGetAllocationGranularity)")
-
-
-def _memory(handle: int) -> _Physical:
-    if handle not in _memories:
-        raise UnknownHandle(f"{handle:#x} is no handle of cuMemCreate, or it has been released")
-    return _memories[handle]
 
 
 def _reservation(start: int, nbytes: int) -> _Reservation:
@@ -158,10 +151,8 @@ def _reservation(start: int, nbytes: int) -> _Reservation:
 
 
 def _add(result: int, memory: _Physical) -> None:
-    handle = next(_handles)
-    put(result, U64, handle)
     memory.users += 1
-    _memories[handle] = memory
+    put(result, U64, _memories.add(memory))
 
 
 @entry("cuMemGetAllocationGranularity", ADDRESS, ADDRESS, INT)
@@ -205,13 +196,12 @@ def create(result: int, nbytes: int, properties: int, flags: int) -> None:
 
 @entry("cuMemRelease", HANDLE)
 def release(handle: int) -> None:
-    _memory(handle).drop()
-    del _memories[handle]
+    _memories.take(handle).drop()
 
 
 @entry("cuMemMap", ADDRESS, SIZE, SIZE, HANDLE, U64)
 def map_memory(start: int, nbytes: int, offset: int, handle: int, flags: int) -> None:
-    memory = _memory(handle)
+    memory = _memories[handle]
     _check_size(nbytes)
     if offset or nbytes > memory.nbytes:
         raise Fault(f"{nbytes} bytes from byte {offset} of {memory.nbytes}: they must begin at 0 and be inside")
@@ -275,7 +265,7 @@ def _check_kind(kind: int) -> None:
 
 @entry("cuMemExportToShareableHandle", ADDRESS, HANDLE, INT, U64)
 def export_memory(result: int, handle: int, kind: int, flags: int) -> None:
-    memory = _memory(handle)
+    memory = _memories[handle]
     _check_kind(kind)
     if not memory.properties.handle_types & _FILE:
         raise Fault("the memory has been created without CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR")
@@ -294,7 +284,7 @@ def import_memory(result: int, file: int, kind: int) -> None:
 
 @entry("cuMemGetAllocationPropertiesFromHandle", ADDRESS, HANDLE)
 def properties_of(result: int, handle: int) -> None:
-    store(result, _memory(handle).properties)
+    store(result, _memories[handle].properties)
 
 
 @entry("cuMemRetainAllocationHandle", ADDRESS, ADDRESS)
