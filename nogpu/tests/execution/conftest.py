@@ -4,6 +4,7 @@ import pytest
 
 from nogpu.compiler.python_rows import PythonRows
 from nogpu.compiler.translate import Runner
+from nogpu.hardware.native import ARRIVES
 
 
 @pytest.fixture
@@ -17,14 +18,29 @@ def pythons(monkeypatch):
 
 
 @pytest.fixture
-def rows(monkeypatch):
+def noting(monkeypatch):
+    """Function that returns the opcodes of the Python rows that run from then on and fulfil a condition.
+
+    The condition takes the row's index, below 0 where loads of tensor memory are settled, and the opcode.
+    """
+
+    def note(condition):
+        called, original = [], PythonRows.run
+
+        def run(self, index, group, mask):
+            if index != ARRIVES:
+                opcode = group.cta.grid.program.entry.instructions[max(index, ~index)].opcode
+                if condition(index, opcode):
+                    called.append(opcode)
+            return original(self, index, group, mask)
+
+        monkeypatch.setattr(PythonRows, "run", run)
+        return called
+
+    return note
+
+
+@pytest.fixture
+def rows(noting):
     """The opcodes of the Python rows that have run."""
-    called, original = [], PythonRows.run
-
-    def run(self, index, group, mask):
-        if index >= 0:
-            called.append(group.cta.grid.program.entry.instructions[index].opcode)
-        return original(self, index, group, mask)
-
-    monkeypatch.setattr(PythonRows, "run", run)
-    return called
+    return noting(lambda index, opcode: index >= 0)

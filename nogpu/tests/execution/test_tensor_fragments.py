@@ -5,9 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from nogpu.compiler.python_rows import PythonRows
 from nogpu.errors import EmulatorError
-from nogpu.hardware.native import ARRIVES
 from nogpu.sanitizer.observer import Sanitizer
 from tests.support.small_kernels import launch
 
@@ -35,19 +33,9 @@ ONE = ".sync.aligned.32x32b.x1.b32"
 
 
 @pytest.fixture
-def rows(monkeypatch):
+def rows(noting):
     """The instructions of tensor memory whose Python rows have run: opcode and number of each."""
-    called, original = [], PythonRows.run
-
-    def run(self, index, group, mask):
-        if index != ARRIVES:
-            opcode = group.cta.grid.program.entry.instructions[max(index, ~index)].opcode
-            if index < 0 or opcode.startswith(("tcgen05.ld", "tcgen05.st", "tcgen05.wait")):
-                called.append(opcode)
-        return original(self, index, group, mask)
-
-    monkeypatch.setattr(PythonRows, "run", run)
-    return called
+    return noting(lambda index, opcode: index < 0 or opcode.startswith(("tcgen05.ld", "tcgen05.st", "tcgen05.wait")))
 
 
 def repeated(body):

@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from nogpu.compiler.python_rows import PythonRows
 from nogpu.errors import EmulatorError, OrderingWarning
 from nogpu.hardware.memory import SHARED_BASE
-from nogpu.hardware.native import ARRIVES
 from nogpu.ops import tcgen05
 from nogpu.sanitizer.observer import Sanitizer
 from tests.support.small_kernels import launch
@@ -45,19 +43,9 @@ PLAIN = instruction("f16", 128, 16)
 
 
 @pytest.fixture
-def rows(monkeypatch):
+def rows(noting):
     """The opcodes of the tensor core's work whose Python rows have run."""
-    called, original = [], PythonRows.run
-
-    def run(self, index, group, mask):
-        if index != ARRIVES:
-            opcode = group.cta.grid.program.entry.instructions[max(index, ~index)].opcode
-            if opcode.startswith(ISSUES):
-                called.append(opcode)
-        return original(self, index, group, mask)
-
-    monkeypatch.setattr(PythonRows, "run", run)
-    return called
+    return noting(lambda index, opcode: opcode.startswith(ISSUES))
 
 
 def run(issue, idesc=PLAIN, between="", group=1, commit=None, matrices=None, times=TIMES, **options):
