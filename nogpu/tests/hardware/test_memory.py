@@ -173,8 +173,9 @@ class TestGlobalAccesses:
         bad = [
             (address + 4096, "past the end"),
             (address - width, "before a"),
-            (1 << 14, "before a"),
-            (64, "null pointer and an offset of 64 bytes"),
+            (1 << 14, "before a0? at .*; it may be an address in shared memory, which instructions with .shared take"),
+            (64, "null pointer and an offset of 64 bytes$"),
+            (1024, "null pointer and an offset of 1024 bytes, or an address in shared memory, which"),
             ((1 << 64) - width, "past"),
         ]
         bad += [(address + step, "misaligned") for step in (1, width // 2, width - 1) if 0 < step < width]

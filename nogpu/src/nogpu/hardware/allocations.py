@@ -16,6 +16,7 @@ import numpy as np
 from nogpu.errors import Fault
 from nogpu.hardware.words import Words
 
+_LIKE_SHARED = range(0x400, 1 << 28)  # addresses in the shared memory of a cluster's CTAs
 NULL_PAGE = 0x1000  # bytes from address 0 on, which a null pointer and small offsets from it reach
 FREED_LIMIT = 256  # number of freed allocations that are remembered
 NEAR = 1 << 16  # bytes by which an index may miss an allocation; farther off, an address may be the host's
@@ -234,8 +235,10 @@ class Allocations:
 
     def _miss(self, address: int, nbytes: int, before: Allocation | None, after: Allocation | None) -> str:
         end = address + nbytes
+        shared = "an address in shared memory, which instructions with .shared take"
         if 0 <= address < NULL_PAGE:
-            return "null pointer" + (f" and an offset of {address} bytes" if address else "")
+            what = "null pointer" + (f" and an offset of {address} bytes" if address else "")
+            return f"{what}, or {shared}" if address in _LIKE_SHARED else what
         if before is not None and address < before.end:
             return f"the last {end - before.end} bytes are past the end of {before}"
         if after is not None and end > after.start:
@@ -262,6 +265,8 @@ class Allocations:
             parts.append(f"it lies {distance} {where}")
         if freed:
             parts.append(freed)
+        elif distance >= NEAR and address in _LIKE_SHARED:
+            parts.append(f"it may be {shared}")
         elif distance >= NEAR and _is_mapped(address):
             parts.append("the host has memory there: a host pointer, or one that is far off")
         return "; ".join(parts)
