@@ -22,7 +22,9 @@ _DECLARATOR = re.compile(r"(.*?)(\w+)((?:\[[^]]+\])*)")
 _NUMBERS = {
     **{f"u{bits}": getattr(ctypes, f"c_uint{bits}") for bits in (8, 16, 32, 64)},
     **{f"s{bits}": getattr(ctypes, f"c_int{bits}") for bits in (8, 16, 32, 64)},
-    **{"f32": ctypes.c_float, "f64": ctypes.c_double, "word": ctypes.c_size_t},
+    **{f"{sign}int{bits}_t": getattr(ctypes, f"c_{sign}int{bits}") for sign in ("", "u") for bits in (32, 64)},
+    **{"f32": ctypes.c_float, "f64": ctypes.c_double, "double": ctypes.c_double},
+    **{"word": ctypes.c_size_t, "cudaStream_t": ctypes.c_size_t},
 }
 
 

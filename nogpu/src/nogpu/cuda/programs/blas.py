@@ -13,13 +13,17 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
+from nogpu import headers
 from nogpu.cuda import graphs, queues
 from nogpu.cuda.backends import current
 from nogpu.cuda.programs import devices, status
 from nogpu.cuda.programs.entries import ADDRESS, QUEUE, copied, entry
 from nogpu.errors import EmulatorError, Fault
 
-MULTIPLY, ADD, NORM, ABSOLUTE_SUM, LARGEST, SMALLEST = range(6)
+_HEADER = "cuda/programs/cuda_headers/cublas_v2.h"
+MULTIPLY, ADD, NORM, ABSOLUTE_SUM, LARGEST, SMALLEST = headers.constants(
+    _HEADER, *(f"EMULATOR_{name}" for name in ("MULTIPLY", "ADD", "NORM", "ABSOLUTE_SUM", "LARGEST", "SMALLEST"))
+)
 """D = alpha A B + beta C; D = alpha A + beta C; the root of A B; the sum of |A|; the place, from 1, of the largest and
 of the smallest |A|.
 """
@@ -31,28 +35,19 @@ _TYPES: dict[int, Any] = {  # cudaDataType (library_types.h)
 _WIDE = (np.float64, np.complex64, np.complex128)
 
 
+@headers.mirrors(_HEADER, "emulator_blas_operand", address=ctypes.c_size_t)
 class Operand(ctypes.Structure):
     """A batch of matrices: their address, or with `pointers` that of their addresses; steps in elements."""
 
-    _fields_ = [
-        ("address", ctypes.c_size_t),
-        ("type", ctypes.c_int32),
-        ("conjugated", ctypes.c_int32),
-        ("row", ctypes.c_int64),
-        ("column", ctypes.c_int64),
-        ("batch", ctypes.c_int64),
-    ]
 
-
+@headers.mirrors(
+    _HEADER,
+    "emulator_blas_problem",
+    **dict.fromkeys(("a", "b", "c", "d", "bias"), Operand),
+    **dict.fromkeys(("alpha", "beta", "scale_a", "scale_b"), ctypes.c_size_t),
+)
 class Problem(ctypes.Structure):
-    """emulator_blas_problem of cuda_headers/cublas_v2.h: A is (m, k), B (k, n), C and D (m, n), a bias (m, n)."""
-
-    _fields_ = [
-        *((name, Operand) for name in ("a", "b", "c", "d", "bias")),
-        *((name, ctypes.c_int64) for name in ("m", "n", "k", "batch")),
-        *((name, ctypes.c_size_t) for name in ("alpha", "beta", "scale_a", "scale_b")),
-        *((name, ctypes.c_int32) for name in ("scale_type", "operation", "pointers", "activation")),
-    ]
+    """A is (m, k), B (k, n), C and D (m, n), a bias (m, n)."""
 
 
 class _Matrix(NamedTuple):

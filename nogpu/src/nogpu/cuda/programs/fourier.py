@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from nogpu import headers
 from nogpu.cuda import graphs, queues
 from nogpu.cuda.backends import current
 from nogpu.cuda.handles import Table
@@ -19,7 +20,10 @@ from nogpu.cuda.programs import devices
 from nogpu.cuda.programs.entries import ADDRESS, copied, entry, store
 from nogpu.errors import EmulatorError, Fault, UnknownHandle
 
-CREATE, PLAN, STREAM, EXECUTE, DESTROY = range(5)
+_HEADER = "cuda/programs/cuda_headers/cufft.h"
+CREATE, PLAN, STREAM, EXECUTE, DESTROY = headers.constants(
+    _HEADER, *(f"EMULATOR_FFT_{name}" for name in ("CREATE", "PLAN", "STREAM", "EXECUTE", "DESTROY"))
+)
 _FORWARD, _INVERSE = -1, 1
 _TYPES = {  # cufftType -> (input, output)
     0x29: (np.complex64, np.complex64),
@@ -31,16 +35,9 @@ _TYPES = {  # cufftType -> (input, output)
 }
 
 
+@headers.mirrors(_HEADER, "emulator_fft_request", input=ctypes.c_size_t, output=ctypes.c_size_t)
 class Request(ctypes.Structure):
-    """emulator_fft_request of cuda_headers/cufft.h."""
-
-    _fields_ = [
-        *((name, ctypes.c_size_t) for name in ("input", "output", "stream")),
-        *((name, ctypes.c_int64 * 3) for name in ("sizes", "input_embedding", "output_embedding")),
-        *((f"{side}_{name}", ctypes.c_int64) for side in ("input", "output") for name in ("stride", "distance")),
-        ("batch", ctypes.c_int64),
-        *((name, ctypes.c_int32) for name in ("operation", "plan", "type", "rank", "direction", "is_embedded")),
-    ]
+    """A call of cuFFT."""
 
 
 @dataclass

@@ -11,6 +11,7 @@ import os
 import re
 from dataclasses import dataclass, field
 
+from nogpu import headers
 from nogpu.cuda.programs import device_compiler, toolkit
 from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, entry, put, text
 from nogpu.errors import EmulatorError
@@ -18,7 +19,7 @@ from nogpu.hardware.properties import of_process
 
 _INVALID_INPUT, _INVALID_PROGRAM, _INVALID_OPTION, _COMPILATION = 3, 4, 5, 6  # nvrtcResult
 _NAMES_AFTER_COMPILATION, _NO_NAMES_BEFORE_COMPILATION, _NAME_NOT_VALID = 8, 9, 10
-_PTX, _LOG = range(2)  # what emulator_nvrtc_text gives, by nvrtc.h
+_PTX, _LOG = headers.constants("cuda/programs/cuda_headers/nvrtc.h", "EMULATOR_NVRTC_PTX", "EMULATOR_NVRTC_LOG")
 # Options of NVRTC that nvcc lacks, and that do not change what kernels compute
 _WITHOUT_EFFECT = re.compile(
     r"--?(?:pch|create-pch|use-pch|pch-.*|instantiate-templates-in-pch|minimal|device-int128|builtin-.*|no-cache)(?:=.*)?"

@@ -10,25 +10,23 @@ import functools
 
 import numpy as np
 
+from nogpu import headers
 from nogpu.cuda import graphs, queues
 from nogpu.cuda.backends import current
 from nogpu.cuda.programs import devices, status
 from nogpu.cuda.programs.entries import ADDRESS, QUEUE, copied, entry
 from nogpu.errors import EmulatorError, Fault
 
-BITS, UNIFORM, NORMAL, LOG_NORMAL, POISSON = range(5)
+_HEADER = "cuda/programs/cuda_headers/curand.h"
+BITS, UNIFORM, NORMAL, LOG_NORMAL, POISSON = headers.constants(
+    _HEADER, *(f"EMULATOR_{name}" for name in ("BITS", "UNIFORM", "NORMAL", "LOG_NORMAL", "POISSON"))
+)
 _FIRST_QUASI_RANDOM = 200  # curandRngType_t
 
 
+@headers.mirrors(_HEADER, "emulator_random_request", result=ctypes.c_size_t)
 class Request(ctypes.Structure):
-    """emulator_random_request of cuda_headers/curand.h."""
-
-    _fields_ = [
-        ("result", ctypes.c_size_t),
-        *((name, ctypes.c_uint64) for name in ("count", "seed", "offset")),
-        *((name, ctypes.c_double) for name in ("mean", "deviation")),
-        *((name, ctypes.c_int32) for name in ("type", "on_host", "distribution", "bytes")),
-    ]
+    """Numbers that a program asks for."""
 
 
 @entry("emulator_random", ADDRESS, QUEUE)

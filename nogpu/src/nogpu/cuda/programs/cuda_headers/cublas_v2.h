@@ -73,7 +73,7 @@ struct cublasContext {
 };
 typedef struct cublasContext *cublasHandle_t;
 
-// blas.py has these structures, too.
+// blas.py reads these structures, too.
 typedef struct {
     const void *address;
     int32_t type, conjugated;

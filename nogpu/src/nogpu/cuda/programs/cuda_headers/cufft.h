@@ -48,7 +48,7 @@ typedef double cufftDoubleReal;
 typedef cuComplex cufftComplex;
 typedef cuDoubleComplex cufftDoubleComplex;
 
-// fourier.py has this structure, too.
+// fourier.py reads this structure, too.
 typedef struct {
     void *input, *output;
     cudaStream_t stream;

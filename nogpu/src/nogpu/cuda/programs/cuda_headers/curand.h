@@ -60,7 +60,7 @@ struct curandGenerator_st {
     int32_t type, on_host;
 };
 
-// random_numbers.py has this structure, too.
+// random_numbers.py reads this structure, too.
 typedef struct {
     void *result;
     uint64_t count, seed, offset;
