@@ -56,13 +56,14 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
+from nogpu import headers
 from nogpu.clock.dataflow import Flow, flows_of
 from nogpu.hardware.properties import Dim3
 from nogpu.ptx.ir import Instruction
 
 SPACES = ("global", "shared", "shared of another CTA", "local", "constant")
 KINDS = ("f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4")
-BOX_WORDS = 17
+(BOX_WORDS,) = headers.constants("clock/native/copies.c", "BOX_WORDS")
 NOTHING = 0xFFFFFFFF
 PC_BITS, PART_BIT, COUNT_SHIFT = 23, 23, 24
 MANY = 255

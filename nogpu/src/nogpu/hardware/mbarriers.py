@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cta
     from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
 
-COUNT_LIMIT = (1 << 20) - 1  # largest expected, pending and tx count (PTX ISA, "Size and alignment of mbarrier object")
+(COUNT_LIMIT,) = headers.constants("native/engine.h", "COUNT_LIMIT")  # largest expected, pending and tx count
 # Names of arrivals, in messages.
 ARRIVAL, COMPLETION, TILE_LOAD, COMMIT = "arrival", "complete_tx", "tensor copy", "tcgen05.commit"
 KINDS = dict(

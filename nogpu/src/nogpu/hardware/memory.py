@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nogpu import headers
 from nogpu.hardware.allocations import NO_ALLOCATION, Allocation, Allocations
 from nogpu.hardware.traffic import Marks, Traffic, extent
 from nogpu.hardware.words import STRUCT, UINT, misaligned
@@ -26,9 +27,7 @@ from nogpu.hardware.words import STRUCT, UINT, misaligned
 if TYPE_CHECKING:
     from nogpu.hardware.warp import Issuer
 
-SHARED_BASE = 0x400  # the first 1 KiB of a CTA's shared window belongs to the system
-UNWRITTEN = 0x7FB1A5ED  # value of words in memory that are uninitialised for the sanitizer
-RANK_SHIFT = 24  # bits 24.. of a 32-bit shared address hold the CTA's rank in its cluster
+SHARED_BASE, RANK_SHIFT, UNWRITTEN = headers.constants("native/engine.h", "SHARED_BASE", "RANK_SHIFT", "UNWRITTEN")
 
 Observer = Callable[[str, str, "int | np.ndarray", tuple[int, ...], tuple[int, ...], "Issuer | None"], None]
 

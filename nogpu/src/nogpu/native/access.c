@@ -9,7 +9,6 @@
 #include "patterns.h"
 
 enum { GLOBAL, SHARED, CLUSTER, GENERIC, LOCAL };
-#define UNWRITTEN 0x7fb1a5edu  // value of hardware/memory.py
 enum { NOTHING, ROW, ONE, CONSTANT };  // kinds of items
 enum { MOST_ITEMS = 8 };
 enum { ORDERED = -1, ADD = 1, ADD_F32, ADD_F64, ADD_F16, ADD_BF16, MIN, MAX, AND, OR, XOR, EXCH, CAS, INC, DEC };  // operations

@@ -10,8 +10,6 @@ KERNEL(fence) {
     return op + 1;
 }
 
-enum { COUNT_LIMIT = (1 << 20) - 1 };
-
 // An mbarrier operation; compiler/opcodes/barriers.py packs it.
 typedef struct {
     s32 address;        // slot; -1: the displacement is the address

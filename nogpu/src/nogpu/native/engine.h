@@ -12,8 +12,12 @@
 
 enum { LANES = 32, WARPS = 32, RANKS_OF_CLUSTER = 16 };  // lanes of a warp; warps of a CTA, CTAs of a cluster, at most
 
-enum { SHARED_BASE = 0x400, RANK_SHIFT = 24 };  // layout of shared addresses (hardware/memory.py)
-enum { SHARED_TAG = 1, LOCAL_TAG = 2, TAG_SHIFT = 56 };  // tags of generic addresses (ops/memory.py)
+// Shared addresses: the first 1 KiB of a CTA's window belongs to the system; the bits from RANK_SHIFT on are the CTA's rank
+// in its cluster.
+enum { SHARED_BASE = 0x400, RANK_SHIFT = 24 };
+enum { SHARED_TAG = 1, LOCAL_TAG = 2, TAG_SHIFT = 56 };  // tags of generic addresses
+enum { UNWRITTEN = 0x7fb1a5ed };  // a word in memory that is uninitialised for the sanitizer
+enum { COUNT_LIMIT = (1 << 20) - 1 };  // of an mbarrier (PTX ISA, "Size and alignment of mbarrier object")
 
 // A live allocation of global memory; arrays of them are in order of the addresses and end with an empty one.
 typedef struct {

@@ -6,8 +6,6 @@
 
 #include "loads.h"
 
-enum { COUNT_LIMIT = (1 << 20) - 1 };
-
 // The operands of an instruction; compiler/opcodes/copies.py packs it.
 typedef struct {
     s32 slots[3 + RANKS];        // destination, tensor map, mbarrier, coordinates; -1: the displacement is the value

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nogpu import headers
 from nogpu.arithmetic.lanes import UINTS, lane_list, lanes, only
 from nogpu.errors import Fault
 from nogpu.hardware.local_memory import LocalMemory
@@ -26,9 +27,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.warp import ActiveGroup, Issuer
     from nogpu.ops.active_lanes import Operand
 
-TAG_SHIFT = 56
-SHARED_TAG = 1
-LOCAL_TAG = 2
+TAG_SHIFT, SHARED_TAG, LOCAL_TAG = headers.constants("native/engine.h", "TAG_SHIFT", "SHARED_TAG", "LOCAL_TAG")
 LINE = 128  # bytes of a cache line
 _ADDRESS_MASK = (1 << 32) - 1
 

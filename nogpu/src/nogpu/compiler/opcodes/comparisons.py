@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from nogpu import headers
 from nogpu.compiler.opcodes.integers import BITS, INTEGERS
 from nogpu.compiler.opcodes.rows import Row, by_lane, row
 from nogpu.compiler.rowcode.assembler import Assembler, Source
@@ -34,7 +35,7 @@ _FLOAT_KERNELS = {
     "nan": ("num", False, True),
 }
 _UNSIGNED_KERNELS = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
-_INVERTED, _FLUSHED = 1, 2  # native/compare.c
+_INVERTED, _FLUSHED = headers.constants("native/compare.c", "INVERTED", "FLUSHED")
 
 
 class _Test(NamedTuple):

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import re
 
+from nogpu import headers
 from nogpu.compiler.opcodes.rows import Row, by_lane, row
 from nogpu.compiler.rowcode.assembler import Assembler, Source
 from nogpu.compiler.signatures import shown
 from nogpu.ptx.ir import Instruction, Register, Vector
 from nogpu.ptx.types import type_width
 
-# native/narrow.h: modifiers of a conversion as bits of a kernel's constant.
-FLUSHED, SATURATED, RECTIFIED, FINITE, FLUSHED_SOURCE = 1, 2, 4, 128, 256
-DIRECTION, INTEGRAL_SHIFT = 9, 12
+# Modifiers of a conversion as bits of a kernel's constant
+FLUSHED, SATURATED, RECTIFIED = headers.constants("native/arithmetic.h", "FTZ", "SAT", "RELU")
+FINITE, FLUSHED_SOURCE = headers.constants("native/narrow.h", "SATFINITE", "FLUSH_SOURCE")
+DIRECTION, INTEGRAL_SHIFT = headers.constants("native/narrow.h", "DIRECTION", "INTEGRAL")
 DIRECTIONS = {"rn": 0, "rz": 1, "rm": 2, "rp": 3}
-RANDOM_SHIFT = 16  # native/pack.c
+(RANDOM_SHIFT,) = headers.constants("native/pack.c", "RANDOM")
 _INTEGRAL_DIRECTIONS = {"rni": 0, "rzi": 1, "rmi": 2, "rpi": 3}
 _WITHOUT_MODIFIERS = {("f16", "f32"), ("bf16", "f32"), ("f64", "f32"), ("f32", "f64"), ("f32", "f32")}
 """(result, source) of the kernels for conversions to nearest, without a modifier."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from nogpu import headers
 from nogpu.compiler.opcodes.rows import Kernels, Row, always_lanes, computed, row
 from nogpu.compiler.rowcode.assembler import Assembler, Source
 from nogpu.ptx.ir import Instruction
@@ -24,10 +25,11 @@ _NAN = r"(?P<nan>\.NaN)?"
 _XORSIGN = r"(?P<xorsign>\.xorsign)(?P<abs>\.abs)"
 _ABS = r"(?P<abs>\.abs)"
 _EXTREMES = ("min", "max")
-# native/arithmetic.h: group of an opcode's pattern -> the modifier's bit of a kernel's constant.
-_MODIFIERS = {"ftz": 1, "sat": 2, "relu": 4, "nan": 8, "xorsign": 16, "abs": 32, "oob": 64}
+_BITS = headers.constants("native/arithmetic.h", "FTZ", "SAT", "RELU", "PROPAGATE", "XORSIGN", "ABSOLUTE", "OOB")
+# Group of an opcode's pattern -> the modifier's bit of a kernel's constant
+_MODIFIERS = dict(zip(("ftz", "sat", "relu", "nan", "xorsign", "abs", "oob"), _BITS))
 _ROUNDINGS = ("rn", "rz", "rm", "rp")
-_ROUNDING_SHIFT = 8
+(_ROUNDING_SHIFT,) = headers.constants("native/arithmetic.h", "ROUNDING")
 _PLAIN_TOO = ("add", "sub", "mul", "fma", "div", "rcp", "sqrt")
 """Operations that have a kernel without modifiers, one with (`_m`), one for roundings not to nearest (`_r`)."""
 

@@ -21,7 +21,9 @@ from nogpu.ptx.literals import literal_bits
 from nogpu.ptx.types import type_width
 
 KEEPS, TO_ROW = headers.constants("native/engine.h", "KEEPS", "TO_ROW")
-FOURTH = 32  # flag of an operation with four sources: the last one's slot, x, holds one value for all lanes
+(FOURTH,) = headers.constants(
+    "native/arithmetic.h", "FOURTH"
+)  # flag of an operation with four sources: the last one's slot, x, holds one value for all lanes
 _BASES = {"shared": SHARED_BASE, "param": PARAMETERS}
 
 

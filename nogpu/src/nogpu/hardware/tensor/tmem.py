@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
     from nogpu.hardware.warp import Issuer
 
-LANES = 128
-QUADRANT = 32
+LANES, QUADRANT = headers.constants("native/tensor_memory.h", "TMEM_LANES", "QUADRANT")
 ALLOCATION_UNIT = 32
 SHARED_COLUMNS = 512  # columns that CTAs of an SM share; those behind need an exclusive allocation
 POISON = 0xFFFFFFFF

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from nogpu import headers
 from nogpu.arithmetic.reductions import TENSOR_OPERATIONS
 from nogpu.errors import Fault
 from nogpu.hardware.tma.im2col import corner_bits
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.memory import GlobalMemory
     from nogpu.hardware.shared_memory import SharedMemory
 
-TILE_ALIGNMENT = 128
+(TILE_ALIGNMENT,) = headers.constants("native/copies.c", "TILE_ALIGNMENT")
 PADDED_UNIT = 128  # elements of padded types
 RESTRICTIONS = "PTX ISA, Restriction on Tensor Copy instructions"
 
