@@ -96,6 +96,7 @@ def _translations(repeats: int) -> list[float]:
     memory = nogpu.array(np.zeros(TILE_BYTES, np.uint8))
     cases = [case for case in CASES if case.family == "warp instruction"]
     operations = "\n".join(case.operation.format(at=f"{n}_{i}") for n, case in enumerate(cases) for i in range(64))
+    operations = operations.replace("{", "{{").replace("}", "}}")  # `ptx` formats them again
     text = ptx(Case("", "", operations, "setp.gt.u32 %p3, %tid, 7; mov.b32 %r8, %r6; mov.b32 %r9, %r6;", per_loop=1))
     text = text.replace("; ", ";\n")
     lines = text.count("\n")
