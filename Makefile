@@ -114,16 +114,17 @@ define step
 
 endef
 
-# Few of the modules that pip installs are ever imported: these are compiled then.
+# Few of the modules that pip installs are ever imported: these are compiled then, by tests. A confined process, such as an
+# evaluation's worker, keeps none.
 check: export PIP_COMPILE := 0
 # pip uses one core, and so does most of lint. Two pips at once would write the same files of this checkout.
 check:
 	$(call step,set-up)
 	$(call step,--jobs 2 --output-sync lint set-up@4.5.2)
 	$(call step,test SLOW=1)
+	$(call step,test SLOW=1 DSL=4.5.2 NOGPU_TESTS="$(NOGPU_DSL_TESTS)" TESTS="$(DSL_TESTS)")
 	$(call step,--jobs 4 --output-sync eval-each eval benchmark-each)
 	$(call step,soak)
-	$(call step,test SLOW=1 DSL=4.5.2 NOGPU_TESTS="$(NOGPU_DSL_TESTS)" TESTS="$(DSL_TESTS)")
 	$(call step,soak DSL=4.5.2)
 
 lock:

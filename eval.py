@@ -5,7 +5,7 @@
     python eval.py leaderboard           benchmark on inputs that were not seen before; timed outputs are checked
     python eval.py profile               where a B200 spends its time, or every count of the emulator
     python eval.py test --problem gemm   another of the contest's problems; all: every problem, one after the other
-    python eval.py MODE SPECFILE --case 2                one case (numbered from 0) of a spec file; --case may be repeated
+    python eval.py MODE SPECFILE --case 2                one case (numbered from 0) of a spec file; may be repeated
     python eval.py test --device emulator --schedule random:1
     python eval.py test --sanitize       the emulator also checks what orders accesses (nogpu/docs/sanitizer.md)
     python eval.py test --plans all      each case also in every configuration that can take it

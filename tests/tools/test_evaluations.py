@@ -1,4 +1,4 @@
-"""The evaluations of `make check`: with each DSL every case of every problem, a case whose bytes are another's left out."""
+"""The evaluations of `make check`: with each DSL every case of every problem, those of the same bytes once."""
 
 import collections
 import ctypes
