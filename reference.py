@@ -286,8 +286,8 @@ def fits_int8(scales: torch.Tensor, k: int) -> bool:
 def integer_mm(a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor) -> torch.Tensor:
     """The product of float64_mm for integer scales of at most 10: in a tenth of its time if `multiplies_int8`.
 
-    On another CPU it takes ten times as long. The sum is exact: twice an element is an integer that int8 holds, and int32
-    holds the sum of up to 2**17 products.
+    On another CPU it takes ten times as long. The sum is exact: twice an element is an integer that int8 holds, and
+    int32 holds the sum of up to 2**17 products.
     """
 
     def doubled(values: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
