@@ -32,7 +32,7 @@ SEED ?= 1
 PROBLEM ?= group_gemm
 CASE ?=
 # PROBLEM@DSL, or PROBLEM@DSL@CASES, the longest first; `make eval` has the tests of group_gemm with the other DSL. Case 2 of
-# dual_gemm is case 0 again, case 4 of gemv is case 3. Case 5 of dual_gemm and of gemm has about as many products as the others, or more.
+# dual_gemm is case 0 again, case 4 of gemv is case 3. Case 5 of dual_gemm and of gemm has about half of all products, or more.
 DUAL_GEMM := 0,1,3,4,6,7,8,9
 GEMV := 0,1,2,3,5,6,7,8,9
 EACH := $(addsuffix @4.5.2@5,dual_gemm gemm) dual_gemm@4.5.2@$(DUAL_GEMM) dual_gemm@4.8.1@5,$(DUAL_GEMM) gemm@4.8.1 \
