@@ -1,6 +1,6 @@
 # make eval        the contest's ten tests: on a B200 or a Hopper GPU if there is one, else in the emulator, three schedules,
 #                  the first of them under the sanitizer;
-#                  PROBLEM=dual_gemm, gemm, gemv or all runs another problem's tests, or all forty, CASE=3 one of ten
+#                  PROBLEM=dual_gemm, gemm, gemv or all runs another problem's tests, or all forty, CASE=3,5 two of ten
 # make test        the project's own tests, the emulator's first, without those that take long; no GPU needed; SLOW=1 runs
 #                  these, too, TESTS="tests/kernel ..." and NOGPU_TESTS=... some of them, empty ones none
 # make affected    the tests nearest to what has changed since the last commit, or since BASE=main; FILES="submission.py" names it
@@ -31,13 +31,16 @@ BASE ?= HEAD
 SEED ?= 1
 PROBLEM ?= group_gemm
 CASE ?=
-# PROBLEM@DSL, or PROBLEM@DSL@CASE, the longest first; `make eval` has the tests of group_gemm with the other DSL.
-EACH := $(addsuffix @4.5.2,dual_gemm gemm) $(addsuffix @4.8.1,dual_gemm gemm gemv) $(addsuffix @4.5.2,gemv group_gemm) \
-  dual_gemm@4.8.1@8 gemm@4.8.1@9
+# PROBLEM@DSL, or PROBLEM@DSL@CASES, the longest first; `make eval` has the tests of group_gemm with the other DSL. Case 2 of
+# dual_gemm is case 0 again, case 4 of gemv is case 3. Case 5 of dual_gemm and of gemm has about half of all products, or more.
+DUAL_GEMM := 0,1,3,4,6,7,8,9
+GEMV := 0,1,2,3,5,6,7,8,9
+EACH := $(addsuffix @4.5.2@5,dual_gemm gemm) dual_gemm@4.5.2@$(DUAL_GEMM) dual_gemm@4.8.1@5,$(DUAL_GEMM) gemm@4.8.1 \
+  gemv@4.8.1@$(GEMV) gemm@4.5.2@0,1,2,3,4,6,7,8,9 gemv@4.5.2@$(GEMV) group_gemm@4.5.2 dual_gemm@4.8.1@8 gemm@4.8.1@9
 # Sanitized, these have many tiles that do what few do. With this DSL, the sanitizer follows one case of each, and
 # tests/kernel/test_interleavings.py few tiles of every configuration in all orders; test_families.py shows that many tiles
 # repeat them (docs/interleavings.md, Families).
-PLAIN := dual_gemm@4.8.1 gemm@4.8.1
+PLAIN := dual_gemm@4.8.1@5,$(DUAL_GEMM) gemm@4.8.1
 BENCHMARKS := $(addprefix benchmark@,dual_gemm group_gemm gemm gemv)
 TESTS ?= tests
 NOGPU_TESTS ?= tests
@@ -57,7 +60,7 @@ unexport PYTHONDONTWRITEBYTECODE
   check lock clean
 
 eval: $(READY)
-	$(BIN)/python eval.py test --problem $(PROBLEM) $(if $(CASE),--case $(CASE)) --schedule $(SCHEDULES) \
+	$(BIN)/python eval.py test --problem $(PROBLEM) $(addprefix --case ,$(subst $(comma), ,$(CASE))) --schedule $(SCHEDULES) \
 	  $(if $(SANITIZED),--sanitize --sanitize-schedule $(SANITIZED))
 
 set-up: $(READY)
@@ -111,16 +114,17 @@ define step
 
 endef
 
-# Few of the modules that pip installs are ever imported: these are compiled then.
+# Few of the modules that pip installs are ever imported: these are compiled then, by tests. A confined process, such as an
+# evaluation's worker, keeps none.
 check: export PIP_COMPILE := 0
 # pip uses one core, and so does most of lint. Two pips at once would write the same files of this checkout.
 check:
 	$(call step,set-up)
 	$(call step,--jobs 2 --output-sync lint set-up@4.5.2)
 	$(call step,test SLOW=1)
+	$(call step,test SLOW=1 DSL=4.5.2 NOGPU_TESTS="$(NOGPU_DSL_TESTS)" TESTS="$(DSL_TESTS)")
 	$(call step,--jobs 4 --output-sync eval-each eval benchmark-each)
 	$(call step,soak)
-	$(call step,test SLOW=1 DSL=4.5.2 NOGPU_TESTS="$(NOGPU_DSL_TESTS)" TESTS="$(DSL_TESTS)")
 	$(call step,soak DSL=4.5.2)
 
 lock:

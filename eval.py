@@ -5,7 +5,7 @@
     python eval.py leaderboard           benchmark on inputs that were not seen before; timed outputs are checked
     python eval.py profile               where a B200 spends its time, or every count of the emulator
     python eval.py test --problem gemm   another of the contest's problems; all: every problem, one after the other
-    python eval.py MODE SPECFILE --case 2                one case (numbered from 0) of a spec file
+    python eval.py MODE SPECFILE --case 2                one case (numbered from 0) of a spec file; may be repeated
     python eval.py test --device emulator --schedule random:1
     python eval.py test --sanitize       the emulator also checks what orders accesses (nogpu/docs/sanitizer.md)
     python eval.py test --plans all      each case also in every configuration that can take it
@@ -112,9 +112,10 @@ def select_cases(parser: argparse.ArgumentParser, args: argparse.Namespace) -> l
             specs = problem.parse_specs(lines)
         numbers = list(range(len(specs)))
         if args.case is not None:
-            if args.case not in numbers:
-                parser.error(f"--case {args.case}: the cases are numbered 0 to {len(specs) - 1}")
-            numbers = [args.case]
+            for number in args.case:
+                if number not in numbers:
+                    parser.error(f"--case {number}: the cases are numbered 0 to {len(specs) - 1}")
+            numbers = args.case
         try:
             specs = [specs[i] if secret is None else specs[i].combine_seed(secret) for i in numbers]
         except SpecError as error:

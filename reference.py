@@ -9,6 +9,7 @@ rest_k = ceil(k / 64) count scale atoms.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ MISMATCHES_SHOWN = 5
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _LARGEST_INT8_SCALE = 10  # twice an element, 2 * 6 * 10 at most, fits int8
 _LARGEST_INT8_K = 2**17  # a sum of so many products of two such integers fits int32
+_FEW_ROWS = 16  # number of an operand's rows below which decoding takes longer than multiplication
 _INTEGER_OF_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32}
 
 
@@ -282,9 +284,10 @@ def fits_int8(scales: torch.Tensor, k: int) -> bool:
 
 
 def integer_mm(a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor) -> torch.Tensor:
-    """The product of float64_mm for integer scales of at most 10, in a tenth of its time on a CPU.
+    """The product of float64_mm for integer scales of at most 10: in a tenth of its time if `multiplies_int8`.
 
-    The sum is exact: twice an element is an integer that int8 holds, and int32 holds the sum of up to 2**17 products.
+    On another CPU it takes ten times as long. The sum is exact: twice an element is an integer that int8 holds, and
+    int32 holds the sum of up to 2**17 products.
     """
 
     def doubled(values: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
@@ -294,10 +297,19 @@ def integer_mm(a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.T
     return torch._int_mm(doubled(a, sfa), doubled(b, sfb).T).double() / 4
 
 
+@functools.cache
+def multiplies_int8() -> bool:
+    """True if the CPU has instructions that add up products of int8, as torch's fast integer product needs."""
+    found = torch.cpu.get_capabilities()
+    return any(found.get(name, False) for name in ("avx512_vnni", "avx_vnni", "amx_int8"))
+
+
 def exact_mm(a: torch.Tensor, b: torch.Tensor, sfa: torch.Tensor, sfb: torch.Tensor) -> torch.Tensor:
     """The exact (m, n) float64 product, by the faster of two ways to the same bits."""
     k = 2 * a.shape[1]
-    multiply = integer_mm if is_emulated() and fits_int8(sfa, k) and fits_int8(sfb, k) else float64_mm
+    # int8 decodes faster on every CPU, which decides for few rows.
+    is_faster = is_emulated() and (multiplies_int8() or min(a.shape[0], b.shape[0]) < _FEW_ROWS)
+    multiply = integer_mm if is_faster and fits_int8(sfa, k) and fits_int8(sfb, k) else float64_mm
     return multiply(a, b, sfa, sfb)
 
 

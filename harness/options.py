@@ -30,15 +30,10 @@ def add_problem(parser: argparse.ArgumentParser, more: Sequence[str] = ()) -> No
     parser.add_argument("--problem", choices=(*PROBLEMS, *more), default=GROUP_GEMM.name, help="default: %(default)s")
 
 
-def add_case(parser: argparse.ArgumentParser, several: bool = False) -> None:
-    """Add --case: a number, or with `several` a list of numbers; None by default."""
-    text = "run only this case, numbered from 0"
+def add_case(parser: argparse.ArgumentParser) -> None:
+    """Add --case: a list of numbers; None by default."""
     parser.add_argument(
-        "--case",
-        type=int,
-        action="append" if several else "store",
-        metavar="I",
-        help=f"{text}; may be repeated" if several else text,
+        "--case", type=int, action="append", metavar="I", help="run only this case, numbered from 0; may be repeated"
     )
 
 

@@ -220,7 +220,7 @@ def parse_arguments(arguments: list[str] | None) -> tuple[argparse.Namespace, li
         "--peer", type=Path, action="append", default=[], metavar="FILE", help="file that defines custom_kernel"
     )
     parser.add_argument("--example", type=Path, metavar="FILE", help="NVIDIA's grouped_blockscaled_gemm.py")
-    add_case(parser, several=True)
+    add_case(parser)
     parser.add_argument("--shapes", action="store_true", help="time every configuration of the kernel")
     text = "time every configuration also with at most so many stages; may be repeated"
     parser.add_argument("--stages", type=int, action="append", default=[], metavar="N", help=text)

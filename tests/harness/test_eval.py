@@ -59,17 +59,17 @@ def test_the_table_shows_what_differs_where(tmp_path):
 
 
 def test_benchmark_on_the_emulator_prints_counts_and_no_times(tmp_path):
-    lines = [spec_line("good"), spec_line("good")]
-    (tmp_path / "specs.txt").write_text("\n".join(lines))
-    run = run_eval("benchmark", tmp_path / "specs.txt", "--case", 1, "--submission", BEHAVIOURS, "--device", "emulator")
+    (tmp_path / "specs.txt").write_text("\n".join([spec_line("good")] * 4))
+    cases = "--case", 1, "--case", 3
+    run = run_eval("benchmark", tmp_path / "specs.txt", *cases, "--submission", BEHAVIOURS, "--device", "emulator")
     assert run.returncode == 0, run.stdout
     assert "counts from emulation, no times" in run.stdout
     assert "plan: tiles" in run.stdout
     assert "TMA bytes, unique" in run.stdout
-    assert [line.split()[0] for line in run.stdout.splitlines() if "bit-exact" in line] == ["1"], "--case 1 alone"
+    assert [line.split()[0] for line in run.stdout.splitlines() if "bit-exact" in line] == ["1", "3"]
     for absent in (" us", "±", "speed of light", "published", "geomean"):
         assert absent not in run.stdout
-    assert run.stdout.endswith("1 passed, 0 failed\n")
+    assert run.stdout.endswith("2 passed, 0 failed\n")
 
 
 RACES = """

@@ -353,6 +353,20 @@ def test_the_integer_product_is_the_float64_product(k):
 
 
 @on_a_cpu
+@pytest.mark.parametrize(
+    ("rows", "multiplies_int8", "expected"),
+    [(16, True, "integer_mm"), (15, True, "integer_mm"), (16, False, "float64_mm"), (15, False, "integer_mm")],
+)
+def test_the_faster_way_is_chosen_by_the_cpu_and_the_number_of_rows(monkeypatch, rows, multiplies_int8, expected):
+    left, right = random_operand(rows, 64, 3), random_operand(18, 64, 3)
+    monkeypatch.setattr(reference, "multiplies_int8", lambda: multiplies_int8)
+    for name in ("integer_mm", "float64_mm"):
+        monkeypatch.setattr(reference, name, lambda *operands, name=name: name)
+    for one, other in ((left, right), (right, left)):
+        assert reference.exact_mm(one[0], other[0], one[1], other[1]) == expected
+
+
+@on_a_cpu
 @pytest.mark.parametrize("scale", [0.5, 11, 448, 2.0**-9, math.nan])
 def test_scales_that_int8_cannot_hold_are_multiplied_in_float64(scale):
     """One such scale among others suffices, in either operand."""
