@@ -249,7 +249,7 @@ def block(*images):
 
 @pytest.fixture
 def compiler(tmp_path, monkeypatch):
-    """A compiler for the host that notes its options, and makes no object of a source with "whole" and short headers."""
+    """A compiler for the host that notes its options, and makes no object of "whole" with short headers."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = tmp_path / "compiler"
     path.write_text(

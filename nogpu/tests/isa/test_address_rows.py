@@ -124,7 +124,7 @@ def test_faults_behind_a_known_row(index, distance, message):
 @pytest.mark.parametrize("name", INDICES)
 @pytest.mark.parametrize("space", ["global", "shared"])
 def test_sums_of_sums(name, space):
-    """Each load's base is the sum of the one before and a value that all lanes share, which changes, as the first base does."""
+    """Each base is the sum of the one before and a value that all lanes share; the value and the first base change."""
     bits, base = (32, "%r") if space == "shared" else (64, "%rd")
     words, out = np.arange(WORDS, dtype=np.uint32), np.zeros(7 * 32, np.uint32)
     row = (
@@ -132,7 +132,10 @@ def test_sums_of_sums(name, space):
         if space == "shared"
         else "mad.wide.u32 %rd21, %r2, 4, %a1;"
     )
-    b = lambda number: f"{base}{number}"  # noqa: E731
+
+    def b(number):
+        return f"{base}{number}"
+
     step, load = f"add.s{bits}", f"ld.{space}.b32"
     body = f"""
         mov.u32 %r4, smem; mov.u32 %r1, 0;
@@ -158,7 +161,7 @@ def test_sums_of_sums(name, space):
 @pytest.mark.parametrize("lanes_of", [0xFFFFFFFF, 0x00F0F00F], ids=hex)
 @pytest.mark.parametrize("space", ["global", "shared"])
 def test_vectors_by_one_row(name, lanes_of, space):
-    """Loads of four words, the second and the third by a pattern that is known, the third over the row of its addresses."""
+    """Loads of four words, two of them by a pattern that is known, the last over the row of its addresses."""
     words, out = np.arange(4 * WORDS, dtype=np.uint32), np.zeros(12 * 32, np.uint32)
     guard = "" if lanes_of == 0xFFFFFFFF else "@%p2 "
     place = "%r21" if space == "shared" else "%rd21"

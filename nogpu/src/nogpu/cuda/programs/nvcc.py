@@ -46,7 +46,9 @@ _PARTS = re.compile(r"(?:compute|sm|lto)_(\d+)([af]?)")
 _SUFFIXES = (".cu", ".cpp", ".cc", ".cxx", ".c", ".C")
 _TORCH = re.compile(r"#\s*include\s*[<\"](?:torch|ATen|c10)/")
 # What the short headers of torch leave out
-_WHOLE = re.compile(r"\btorch(?:::|/)(?:data|fft|jit|mps|nested|nn|optim|python|serialize|save|load|sparse|special|xpu)\b")
+_WHOLE = re.compile(
+    r"\btorch(?:::|/)(?:data|fft|jit|mps|nested|nn|optim|python|serialize|save|load|sparse|special|xpu)\b"
+)
 _QUOTED = re.compile(r"^\s*#\s*include\s*\"(.+?)\"", re.MULTILINE)
 MAX_ENTRIES = 16  # per command and source, one for each version of headers
 

@@ -1,9 +1,8 @@
-"""Copies of torch's headers for extensions: TensorBase.h and TensorBody.h, in which tensors know the emulated device, and
-short ones, which leave out what few extensions use.
+"""Copies of torch's headers for extensions: two in which tensors know the emulated device, and short ones.
 
-A compiler that parses all of torch's headers takes minutes, nvcc twice. The short ones leave out the C++ frontend (nn, optim,
-data, jit, ...) and declare only those functions of `at` whose names the source has. What needs more does not
-compile with them and is compiled with the whole ones (nvcc.py).
+The two are TensorBase.h and TensorBody.h. A compiler that parses all of torch's headers takes minutes, nvcc twice. The
+short ones leave out the C++ frontend (nn, optim, data, jit, ...) and declare only those functions of `at` whose names the
+source has. What needs more does not compile with them and is compiled with the whole ones (nvcc.py).
 """
 
 from __future__ import annotations
