@@ -1,8 +1,8 @@
 """Copies of torch's headers for extensions: two in which tensors know the emulated device, and short ones.
 
-The two are TensorBase.h and TensorBody.h. A compiler that parses all of torch's headers takes minutes, nvcc twice. The
-short ones leave out the C++ frontend (nn, optim, data, jit, ...) and declare only those functions of `at` whose names the
-source has. What needs more does not compile with them and is compiled with the whole ones (nvcc.py).
+The two are TensorBase.h and TensorBody.h. A compiler takes minutes to parse all of torch's headers, nvcc twice. The
+short ones leave out the C++ frontend (nn, optim, data, jit, ...) and declare only those functions of `at` whose names
+the source has. What needs more does not compile with them and is compiled with the whole ones (nvcc.py).
 """
 
 from __future__ import annotations
