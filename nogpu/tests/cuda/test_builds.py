@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from nogpu.cuda.programs import builds, fatbin, nvcc, toolkit
+from nogpu.cuda.programs import builds, fatbin, nvcc, tensor_headers, toolkit
 from nogpu.cuda.programs.status import ERRORS, code_of, keep, raising
 from nogpu.errors import EmulatorError
 from tests.support.nvcc import needs_nvcc
@@ -245,6 +245,79 @@ def image(kind, architecture, data, compressed=0, flags=0, full=0):
 def block(*images):
     body = b"".join(images)
     return fatbin._BLOCK.pack(fatbin.BLOCK_MAGIC, 1, 16, len(body)) + body
+
+
+@pytest.fixture
+def compiler(tmp_path, monkeypatch):
+    """A compiler for the host that notes its options, and makes no object of "whole" with short headers."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = tmp_path / "compiler"
+    path.write_text(
+        f"""#!/bin/sh
+case " $* " in *" -v "*) exit 0;; esac
+echo "$*" >> {tmp_path}/log
+case "$*" in *AT_PER_OPERATOR*) if grep -q whole {tmp_path}/a.cpp; then echo short >&2; exit 1; fi;; esac
+echo object > {tmp_path}/a.o
+echo "a.o: {tmp_path}/a.cpp" > {tmp_path}/a.o.d
+echo message >&2
+"""
+    )
+    path.chmod(0o755)
+    return path
+
+
+def _compiled(compiler, source, *options):
+    """(exit code; of each call of the compiler, whether it had short headers)"""
+    folder = compiler.parent
+    (folder / "a.cpp").write_text(source)
+    (folder / "log").write_text("")
+    (folder / "a.o").unlink(missing_ok=True)
+    code = nvcc.run([str(compiler), *options, "-c", str(folder / "a.cpp"), "-o", str(folder / "a.o")])
+    return code, [tensor_headers.SHORT in line.split() for line in (folder / "log").read_text().splitlines()]
+
+
+TORCH = "#include <torch/extension.h>\n"
+
+
+def test_extensions_are_compiled_with_short_headers_of_torch(compiler, capfd):
+    assert _compiled(compiler, "int x;") == (0, [False])
+    assert _compiled(compiler, TORCH) == (0, [True])
+    assert _compiled(compiler, TORCH) == (0, [])
+    assert _compiled(compiler, f"{TORCH} torch::nn::Linear x;") == (0, [False])
+    capfd.readouterr()
+    assert _compiled(compiler, f"{TORCH} int whole;") == (0, [True, False])
+    assert capfd.readouterr().err == "message\n"
+    assert _compiled(compiler, f"{TORCH} int whole;") == (0, [])
+
+
+def test_short_headers_declare_the_functions_that_a_source_names(compiler, tmp_path):
+    (tmp_path / "b.h").write_text("at::Tensor f() { return at::cumsum(g(), 0); }")
+    (tmp_path / "headers").mkdir()
+    (tmp_path / "headers" / "c.h").write_text("using torch::relu;")
+    assert _compiled(compiler, f'{TORCH}#include "b.h"\n  # include "c.h"\nint sum;', f"-I{tmp_path}/headers")[0] == 0
+    options = (tmp_path / "log").read_text().split()
+    named = {option.removeprefix("-DNOGPU_OPERATION_") for option in options if "OPERATION" in option}
+    assert {"sum", "cumsum", "relu"} <= named and "add" not in named
+    assert options[0] == f"-I{toolkit.home()}/short"
+
+
+@needs_nvcc
+def test_the_host_s_code_of_extensions_is_compiled_faster(tmp_path):
+    source = tmp_path / "a.cu"
+    source.write_text(TORCH)
+    command = ["-O3", "-c", str(source)]
+    assert "-O3" in nvcc._with_short_headers(["g++", *command])
+    short = nvcc._with_short_headers([str(toolkit.nvcc()), *command])
+    assert "-O1" in short and "-O3" not in short
+
+
+def test_short_headers():
+    headers = tensor_headers.short()
+    functions = headers["ATen/Functions.h"]
+    assert "#ifdef NOGPU_OPERATION_sum\n#include <ATen/ops/sum.h>\n#endif\n" in functions
+    assert functions.index("\n#include <ATen/ops/var.h>") < functions.index("namespace at {")
+    assert "torch/types.h" in headers["torch/all.h"] and "torch/nn" not in headers["torch/all.h"]
+    assert "torch/csrc/utils/pybind.h" in headers["torch/python.h"] and "torch/nn" not in headers["torch/python.h"]
 
 
 def test_the_newest_ptx_that_the_device_runs_is_chosen():

@@ -119,3 +119,89 @@ def test_faults_behind_a_known_row(index, distance, message):
     launch(body.replace(f"+{distance}", "+8"), np.zeros(32, np.uint32), np.zeros(64, np.uint32))
     with pytest.raises(EmulatorError, match=message):
         launch(body, np.zeros(32, np.uint32), np.zeros(64, np.uint32))
+
+
+@pytest.mark.parametrize("name", INDICES)
+@pytest.mark.parametrize("space", ["global", "shared"])
+def test_sums_of_sums(name, space):
+    """Each base is the sum of the one before and a value that all lanes share; the value and the first base change."""
+    bits, base = (32, "%r") if space == "shared" else (64, "%rd")
+    words, out = np.arange(WORDS, dtype=np.uint32), np.zeros(7 * 32, np.uint32)
+    row = (
+        "mul.lo.u32 %r21, %r2, 4; mov.u32 %r4, smem; add.u32 %r21, %r21, %r4;"
+        if space == "shared"
+        else "mad.wide.u32 %rd21, %r2, 4, %a1;"
+    )
+
+    def b(number):
+        return f"{base}{number}"
+
+    step, load = f"add.s{bits}", f"ld.{space}.b32"
+    body = f"""
+        mov.u32 %r4, smem; mov.u32 %r1, 0;
+    F:  shl.b32 %r3, %r1, 2; add.u32 %r3, %r3, %r4; st.shared.b32 [%r3], %r1; add.u32 %r1, %r1, 1;
+        setp.lt.u32 %p1, %r1, {WORDS}; @%p1 bra F;
+        bar.warp.sync -1;
+        {INDICES[name]} {row} mov.b{bits} {b(27)}, 8;
+        {load} %r10, [{b(21)}];
+        {step} {b(22)}, {b(21)}, {b(27)}; {load} %r11, [{b(22)}];
+        {step} {b(23)}, {b(27)}, {b(22)}; mov.b{bits} {b(27)}, 40; {load} %r12, [{b(23)}+4];
+        {step} {b(24)}, {b(23)}, -12; {load} %r13, [{b(24)}];
+        {step} {b(25)}, {b(24)}, {b(27)}; {step} {b(21)}, {b(21)}, 400; {load} %r14, [{b(25)}];
+        {step} {b(23)}, {b(23)}, {b(27)}; {load} %r15, [{b(23)}]; {load} %r16, [{b(21)}+-396];
+        mul.wide.u32 %rd7, %tid, 4; add.s64 %rd7, %a0, %rd7;
+        {"".join(f"st.global.b32 [%rd7+{128 * i}], %r{10 + i};" for i in range(7))}
+    """
+    launch(body, out, words, shared=4 * WORDS)
+    for i, distance in enumerate((0, 2, 5, 1, 11, 14, 1)):
+        np.testing.assert_array_equal(out[32 * i :][:32], _index(name) + distance, f"load {i}")
+
+
+@pytest.mark.parametrize("name", INDICES)
+@pytest.mark.parametrize("lanes_of", [0xFFFFFFFF, 0x00F0F00F], ids=hex)
+@pytest.mark.parametrize("space", ["global", "shared"])
+def test_vectors_by_one_row(name, lanes_of, space):
+    """Loads of four words, two of them by a pattern that is known, the last over the row of its addresses."""
+    words, out = np.arange(4 * WORDS, dtype=np.uint32), np.zeros(12 * 32, np.uint32)
+    guard = "" if lanes_of == 0xFFFFFFFF else "@%p2 "
+    place = "%r21" if space == "shared" else "%rd21"
+    row = (
+        "mul.lo.u32 %r21, %r2, 16; mov.u32 %r4, smem; add.u32 %r21, %r21, %r4;"
+        if space == "shared"
+        else "mad.wide.u32 %rd21, %r2, 16, %a1; mov.u32 %r21, 7;"
+    )
+    registers = ["{%r10, %r11, %r12, %r13}", "{%r14, %r15, %r16, %r17}", "{%r18, %r19, %r21, %r22}"]
+    loads = "".join(f"{guard}ld.{space}.v4.b32 {of}, [{place}+{16 * i}];" for i, of in enumerate(registers))
+    kept = [*range(10, 20), 21, 22]
+    body = f"""
+        mov.u32 %r4, smem; mov.u32 %r1, 0;
+    F:  shl.b32 %r3, %r1, 2; add.u32 %r3, %r3, %r4; st.shared.b32 [%r3], %r1; add.u32 %r1, %r1, 1;
+        setp.lt.u32 %p1, %r1, {4 * WORDS}; @%p1 bra F;
+        bar.warp.sync -1;
+        {"".join(f"mov.u32 %r{number}, 7;" for number in kept)} {INDICES[name]} {row}
+        mov.u32 %r8, {lanes_of}; shr.u32 %r8, %r8, %tid; and.b32 %r8, %r8, 1; setp.ne.u32 %p2, %r8, 0;
+        {loads} mul.wide.u32 %rd7, %tid, 4; add.s64 %rd7, %a0, %rd7;
+        {"".join(f"st.global.b32 [%rd7+{128 * i}], %r{number};" for i, number in enumerate(kept))}
+    """
+    launch(body, out, words, shared=16 * WORDS)
+    active = (lanes_of >> LANE & 1).astype(bool)
+    for i in range(12):
+        found = out[32 * i :][:32]
+        np.testing.assert_array_equal(found[active], (4 * _index(name) + i)[active])
+        if i != 10:
+            assert (found[~active] == 7).all()
+
+
+@pytest.mark.parametrize("index", ["mov.u32 %r2, 0;", INDICES["8 columns"], INDICES["rows of 8"], INDICES["row"]])
+@pytest.mark.parametrize(
+    "distance,message", [(4096, "outside|no live|not in"), (-4096, "outside|no live|not in"), (8, "align")]
+)
+def test_faults_of_vectors_and_sums(index, distance, message):
+    body = f"""
+        {index} add.u32 %r2, %r2, %tid; sub.u32 %r2, %r2, %tid; mul.wide.u32 %rd5, %r2, 16; add.s64 %rd5, %rd5, %a1;
+        mov.u64 %rd8, {distance - 32}; ld.global.v4.b32 {{%r3, %r4, %r5, %r6}}, [%rd5];
+        add.s64 %rd6, %rd5, 32; add.s64 %rd7, %rd6, %rd8; ld.global.v4.b32 {{%r3, %r4, %r5, %r6}}, [%rd7];
+    """
+    launch(body.replace(f"{distance - 32};", "-32;"), np.zeros(32, np.uint32), np.zeros(256, np.uint32))
+    with pytest.raises(EmulatorError, match=message):
+        launch(body, np.zeros(32, np.uint32), np.zeros(256, np.uint32))

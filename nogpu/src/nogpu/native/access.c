@@ -709,40 +709,72 @@ KERNEL(access) {
     return is_done(ctx, op, access) ? op + 1 : access_any(ctx, op);
 }
 
-// Does a load by all lanes of words as they are in a row, if the pattern of its addresses is known; else it is any access.
-static inline __attribute__((always_inline)) const Op *load_known(Context *ctx, const Op *op, int nbytes, int is_shared) {
+// The pattern of a load's addresses, if it is known, all lanes load, and the load is plain; else APART. width: bytes per
+// lane; at: receives the host's address of each group's first lane.
+static inline __attribute__((always_inline)) int known_pattern(
+    const Context *ctx, const Op *op, int width, int is_shared, u64 *at
+) {
     const Access *access = (const Access *)op->x;
     const AddressRow *row = &ctx->address_rows[access->place];
-    u64 offset = offset_of(ctx, access), at[GROUPS], low = row->low + offset;
-    int others = row->slot != access->row || (row->mask & ctx->mask) != FULL || (int)row->width != nbytes;
-    if (!access->is_known || others || row->pattern == APART || ctx->uninitialised) return k_access(ctx, op);
+    u64 offset = offset_of(ctx, access), low = row->low + offset;
+    int others = row->slot != access->row || (row->mask & ctx->mask) != FULL || (int)row->width != width;
+    if (!access->is_known || others || ctx->uninitialised) return APART;
     if (is_shared) {
         const Window *window = ctx->windows[ctx->rank];
         offset -= ctx->rank << RANK_SHIFT;
         low = (u32)(row->low + offset);
-        if (ctx->shared_log || window->watched || window->guarded[0]) return k_access(ctx, op);
-        if (low < SHARED_BASE || low + row->reach > window->end) return k_access(ctx, op);
+        if (ctx->shared_log || window->watched || window->guarded[0]) return APART;
+        if (low < SHARED_BASE || low + row->reach > window->end) return APART;
         for (int g = 0; g < GROUPS; g++) at[g] = (u64)window->data + (u32)(row->first[g] + offset);
     } else {
         s64 hint = ctx->hints[(u32)op->pc % HINTS];
         const Allocation *allocation = &ctx->allocations[hint];
-        if (ctx->log || hint >= ctx->allocation_count) return k_access(ctx, op);
+        if (ctx->log || hint >= ctx->allocation_count) return APART;
         s64 first = (s64)(low - allocation->start);
-        if (first < allocation->first || first > allocation->last) return k_access(ctx, op);
-        if (row->reach > (u64)(allocation->last - first)) return k_access(ctx, op);
+        if (first < allocation->first || first > allocation->last) return APART;
+        if (row->reach > (u64)(allocation->last - first)) return APART;
         for (int g = 0; g < GROUPS; g++) at[g] = row->first[g] + offset;
     }
-    if ((row->bits | offset) & (u64)(nbytes - 1)) return k_access(ctx, op);
-    u8 *to = ctx->file + access->items[0].place;
-    if (row->pattern == ALIKE) load_alike(to, nbytes, at);
+    return (row->bits | offset) & (u64)(width - 1) ? APART : row->pattern;
+}
+
+// Does a load by all lanes of words as they are in a row, if the pattern of its addresses is known; else it is any access.
+static inline __attribute__((always_inline)) const Op *load_known(Context *ctx, const Op *op, int nbytes, int is_shared) {
+    u64 at[GROUPS];
+    int pattern = known_pattern(ctx, op, nbytes, is_shared, at);
+    if (pattern == APART) return k_access(ctx, op);
+    u8 *to = ctx->file + ((const Access *)op->x)->items[0].place;
+    if (pattern == ALIKE) load_alike(to, nbytes, at);
     else load_runs(to, nbytes, at);
+    return op + 1;
+}
+
+// The same of four words of 4 bytes.
+static inline __attribute__((always_inline)) const Op *load_known_vectors(Context *ctx, const Op *op, int is_shared) {
+    const Access *access = (const Access *)op->x;
+    u64 at[GROUPS];
+    int pattern = known_pattern(ctx, op, 16, is_shared, at);
+    if (pattern == APART) return k_access(ctx, op);
+    for (int g = 0; g < GROUPS; g++) {
+        const u8 *from = (const u8 *)at[g];
+        Eight words[4];
+        for (int k = 0; k < 4; k++) {
+            u32 word;
+            memcpy(&word, from + 4 * k, 4);
+            if (pattern == ALIKE) words[k] = (Eight){word, word, word, word, word, word, word, word};
+            else memcpy(&words[k], from + 16 * k, 16), memcpy((u8 *)&words[k] + 16, from + 16 * (k + 4), 16);
+        }
+        if (pattern == RUNS) transpose_halves(words);
+        for (int k = 0; k < 4; k++) memcpy(row_of(ctx, access, k, GROUP * g), &words[k], 32);
+    }
     return op + 1;
 }
 #define LOADS(SPACE, IS_SHARED)                                                     \
     KERNEL(load_##SPACE##_8) { return load_known(ctx, op, 1, IS_SHARED); }           \
     KERNEL(load_##SPACE##_16) { return load_known(ctx, op, 2, IS_SHARED); }          \
     KERNEL(load_##SPACE##_32) { return load_known(ctx, op, 4, IS_SHARED); }          \
-    KERNEL(load_##SPACE##_64) { return load_known(ctx, op, 8, IS_SHARED); }
+    KERNEL(load_##SPACE##_64) { return load_known(ctx, op, 8, IS_SHARED); }          \
+    KERNEL(load_##SPACE##_32x4) { return load_known_vectors(ctx, op, IS_SHARED); }
 LOADS(global, 0)
 LOADS(shared, 1)
 

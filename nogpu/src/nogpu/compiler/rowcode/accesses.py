@@ -64,8 +64,9 @@ def access(
     row, kernel = (slot, *_NO_ROW[1:]), "access"
     if by_lane and not store and not ordered and bits == _ROW_BITS.get(space):
         row = _row(code, base)
-        if len(items) == 1 and described[0][:2] == (ROW, width):
-            kernel = f"load_{'shared' if space == 'shared' else 'global'}_{width}"
+        form = {1: f"{width}", 4: f"{width}x4" if width == 32 else None}.get(len(items))
+        if form and all(item[:2] == (ROW, width) for item in described):
+            kernel = f"load_{'shared' if space == 'shared' else 'global'}_{form}"
     described += [_NO_ITEM] * (_MOST_ITEMS - len(items))
     code.emit_described(kernel, _ACCESS.pack(*map(int, (*head, *row)), displacement, *chain.from_iterable(described)))
 
@@ -74,7 +75,10 @@ def _row(code: Assembler, base: object) -> tuple[int, int, int, bool]:
     """The fields that describe the row of a load's addresses."""
     assert isinstance(base, Register)
     row, added, place, is_known = code.address_rows.row_of(base)
-    slot = -1 if added is None else code.source(added, f"u{row.width}").offset
+    if isinstance(added, int):
+        slot = added
+    else:
+        slot = -1 if added is None else code.source(added, f"u{row.width}").offset
     return code.slots[row.name].offset, slot, place, is_known
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from nogpu import headers
 from nogpu.compiler.flow import Flow, Step
@@ -15,10 +16,11 @@ _SUM = re.compile(r"add\.[us](?:32|64)")
 class AddressRows:
     """Knowledge of rows of addresses at an instruction of a block, which holds up to the block's end."""
 
-    def __init__(self, flow: Flow) -> None:
-        self._flow = flow
+    def __init__(self, flow: Flow, add: Callable[[object, object, int], int]) -> None:
+        """add: emits the sum of two values that all lanes share, of a width in bits; returns its slot."""
+        self._flow, self._emit = flow, add
         self._places: dict[str, int] = {}
-        self._sums: dict[str, tuple[Register, Register | Immediate]] = {}
+        self._sums: dict[str, tuple[Register, Register | Immediate | int]] = {}
         self._known: set[str] = set()
         self._loaded: str | None = None  # row of the current instruction, a load
 
@@ -29,9 +31,9 @@ class AddressRows:
         self._known.clear()
         self._loaded = None
 
-    def row_of(self, base: Register) -> tuple[Register, Register | Immediate | None, int, bool]:
-        """(row; what is added to it, the same in all lanes; its place in Context.address_rows; whether an access before
-        has looked for its pattern) of a load's base, a row.
+    def row_of(self, base: Register) -> tuple[Register, Register | Immediate | int | None, int, bool]:
+        """(row; what is added to it, the same in all lanes, or the slot of that; its place in Context.address_rows;
+        whether an access before has looked for its pattern) of a load's base, a row.
         """
         row, added = self._sums.get(base.name, (base, None))
         self._loaded = row.name
@@ -53,14 +55,19 @@ class AddressRows:
             self._add(*instruction.operands)
 
     def _add(self, result: object, a: object, b: object) -> None:
-        """Notes a sum of a row and a value that all lanes share."""
+        """Notes a sum of a row, or of a sum with a row that is known, and a value that all lanes share."""
         if self._is_row(b):
             a, b = b, a
         if not isinstance(result, Register) or not isinstance(a, Register) or not self._is_row(result):
             return
         shared = isinstance(b, Immediate) or (isinstance(b, Register) and not self._is_row(b))
-        if self._is_row(a) and shared and result.name not in (a.name, getattr(b, "name", None)):
-            assert isinstance(b, Register | Immediate)
+        if not self._is_row(a) or not shared or result.name in (a.name, getattr(b, "name", None)):
+            return
+        assert isinstance(b, Register | Immediate)
+        row, added = self._sums.get(a.name, (a, None))
+        if added is not None and row.name in self._known:
+            self._sums[result.name] = row, self._emit(added, b, row.width)
+        else:
             self._sums[result.name] = a, b
 
     def _is_row(self, operand: object) -> bool:

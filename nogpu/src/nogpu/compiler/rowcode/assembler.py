@@ -53,7 +53,7 @@ class Assembler:
         """True if only lanes in which a guard holds execute the instruction."""
         self.waits = False
         """True if the instruction may have to wait."""
-        self.address_rows = AddressRows(flow)
+        self.address_rows = AddressRows(flow, self._shared_sum)
         self._ops: list[tuple[int, int, int, int, int, int, int, int]] = []
         self._kernels: dict[str, int] = {}
         self._descriptions = bytearray()
@@ -268,6 +268,13 @@ class Assembler:
             flags |= (not source.row) << i
         a, b, c = [source.offset for source in sources] + [0] * (3 - len(sources))
         self._emit(kernel if row else f"{kernel}_s", (d, a, b, c), flags, x)
+
+    def _shared_sum(self, a: object, b: object, width: int) -> int:
+        """Emits the sum of two values that all lanes share, operands or slots. Returns its slot. width: bits."""
+        slots = [x if isinstance(x, int) else self.source(x, f"u{width}").offset for x in (a, b)]
+        total = self.temporary(width, row=False).offset
+        self.emit(f"add_{width}_s", total, *slots)
+        return total
 
     def compute(
         self,

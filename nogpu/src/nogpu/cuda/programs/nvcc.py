@@ -23,7 +23,7 @@ if __name__ == "__main__":  # run as a file, to start fast: the package has to b
     sys.path[0] = str(Path(__file__).resolve().parents[3])
 
 from nogpu import store
-from nogpu.cuda.programs import missing_libraries, toolkit
+from nogpu.cuda.programs import missing_libraries, tensor_headers, toolkit
 from nogpu.errors import EmulatorError
 from nogpu.hardware.properties import of_process
 
@@ -44,6 +44,12 @@ _OPTIONS_FILES = ("-optf", "--options-file")
 _VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")
 _PARTS = re.compile(r"(?:compute|sm|lto)_(\d+)([af]?)")
 _SUFFIXES = (".cu", ".cpp", ".cc", ".cxx", ".c", ".C")
+_TORCH = re.compile(r"#\s*include\s*[<\"](?:torch|ATen|c10)/")
+# What the short headers of torch leave out
+_WHOLE = re.compile(
+    r"\btorch(?:::|/)(?:data|fft|jit|mps|nested|nn|optim|python|serialize|save|load|sparse|special|xpu)\b"
+)
+_QUOTED = re.compile(r"^\s*#\s*include\s*\"(.+?)\"", re.MULTILINE)
 MAX_ENTRIES = 16  # per command and source, one for each version of headers
 
 
@@ -184,8 +190,21 @@ def run(command: list[str]) -> int:
         done = subprocess.run(command, stderr=subprocess.PIPE, check=False)
         _tell(command, done.returncode, done.stderr.decode(errors="replace"))
         return done.returncode
-    folder = store.root() / "compiled_objects" / _identity(command, output)
-    for entry in sorted(folder.glob("*.sealed")):
+    if _is_kept(command, output):
+        return 0
+    short = _with_short_headers(command)
+    if short and (_is_kept(short, output) or not _compile(short, output, is_last=False)):
+        return 0
+    return _compile(command, output)
+
+
+def _folder(command: list[str], output: Path) -> Path:
+    return store.root() / "compiled_objects" / _identity(command, output)
+
+
+def _is_kept(command: list[str], output: Path) -> bool:
+    """Take the object from the cache. Returns False if it is not there."""
+    for entry in sorted(_folder(command, output).glob("*.sealed")):
         kept = store.read(entry)
         if kept is None:
             continue
@@ -195,8 +214,35 @@ def run(command: list[str]) -> int:
             if rule is not None:
                 Path(f"{output}.d").write_bytes(rule)
             sys.stderr.write(messages)
-            return 0
-    return _compile(command, output, folder)
+            return True
+    return False
+
+
+def _with_short_headers(command: list[str]) -> list[str] | None:
+    """The command with torch's short headers (tensor_headers.py); None for a source that needs none, or the whole ones.
+
+    nvcc's -O is for host code alone, which calls torch and launches kernels there.
+    """
+    folder = toolkit.home() / "short"
+    places = [Path(a[2:]) for a in command if a.startswith("-I") and Path(a[2:]) not in toolkit.include_folders()]
+    text = _text(Path(next(a for a in command if a.endswith(_SUFFIXES))), places, set())
+    if not folder.exists() or tensor_headers.SHORT in command or not _TORCH.search(text) or _WHOLE.search(text):
+        return None
+    compiler, *rest = command
+    if compiler == str(toolkit.nvcc()):
+        rest = ["-O1" if a in ("-O2", "-O3") else a for a in rest]
+    return [compiler, f"-I{folder}", *tensor_headers.short_options(text), *rest]
+
+
+def _text(source: Path, folders: list[Path], seen: set[Path]) -> str:
+    """A source with the files that it includes by quoted names, beside it or in the folders."""
+    seen.add(source)
+    try:
+        text = source.read_text(errors="replace")
+    except OSError:
+        return ""
+    included = {folder / name for name in _QUOTED.findall(text) for folder in (source.parent, *folders)} - seen
+    return "\n".join([text, *(_text(path, folders, seen) for path in sorted(included))])
 
 
 def _tell(command: list[str], code: int, messages: str) -> None:
@@ -207,15 +253,19 @@ def _tell(command: list[str], code: int, messages: str) -> None:
         print(f"{Path(command[0]).name}: {missing}", file=sys.stderr)
 
 
-def _compile(command: list[str], output: Path, folder: Path) -> int:
-    """Run a compiler and keep the object it makes, with the contents of the headers that may change."""
+def _compile(command: list[str], output: Path, is_last: bool = True) -> int:
+    """Run a compiler and keep the object it makes, with the contents of the headers that may change.
+
+    is_last: whether to print why it makes none. Returns the exit code.
+    """
     rule = Path(f"{output}.d")
     asked = str(rule) in command
     done = subprocess.run(
         command if asked else [*command, "-MD", "-MF", str(rule)], stderr=subprocess.PIPE, check=False
     )
     messages = done.stderr.decode(errors="replace")
-    _tell(command, done.returncode, messages)
+    if is_last or not done.returncode:
+        _tell(command, done.returncode, messages)
     if done.returncode or not rule.exists():
         return done.returncode
     # Headers in these folders are of a version, which the identity has.
@@ -228,6 +278,7 @@ def _compile(command: list[str], output: Path, folder: Path) -> int:
     content = digests, output.read_bytes(), rule.read_bytes() if asked else None, messages
     if not asked:
         rule.unlink()
+    folder = _folder(command, output)
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         store.write(folder / f"{key}.sealed", marshal.dumps(content), MAX_ENTRIES)

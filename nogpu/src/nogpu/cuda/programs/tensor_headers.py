@@ -1,4 +1,9 @@
-"""Copies of torch's TensorBase.h and TensorBody.h in which tensors know the emulated device."""
+"""Copies of torch's headers for extensions: two in which tensors know the emulated device, and short ones.
+
+The two are TensorBase.h and TensorBody.h. A compiler takes minutes to parse all of torch's headers, nvcc twice. The
+short ones leave out the C++ frontend (nn, optim, data, jit, ...) and declare only those functions of `at` whose names
+the source has. What needs more does not compile with them and is compiled with the whole ones (nvcc.py).
+"""
 
 from __future__ import annotations
 
@@ -68,16 +73,66 @@ def patched() -> dict[str, str]:
 
     Those of a torch that does not have the methods which are replaced here stop the compiler with a message.
     """
-    spec = importlib.util.find_spec("torch")
-    if spec is None or not spec.submodule_search_locations or os.environ.get("NOGPU") == "hopper":
+    folder = _includes()
+    if folder is None:
         return {}
-    folder = Path(spec.submodule_search_locations[0])
-    core = folder / "include" / "ATen" / "core"
+    core = folder / "ATen" / "core"
     changes = {"TensorBase.h": _with_accessors, "TensorBody.h": _with_moves}
     try:
         return {name: change((core / name).read_text()) for name, change in changes.items()}
     except (EmulatorError, OSError) as error:
         return dict.fromkeys(changes, f"#error nogpu: {' '.join(str(error).split())}\n")
+
+
+SHORT = "-DAT_PER_OPERATOR_HEADERS"
+"""The compiler's option for headers of torch that include those of single operations."""
+_OPERATION = re.compile(r"^#include <ATen/ops/(\w+)\.h>\n", re.MULTILINE)
+_NEEDED = ("equal", "std", "std_mean", "var", "var_mean")  # by Functions.h itself, and by torch/utils.h
+_FRONTEND = re.compile(
+    r"^#include <torch/(?:data|fft|jit|mps|nested|nn|optim|serialize|sparse|special|xpu)\.h>\n", re.MULTILINE
+)
+_BINDINGS = re.compile(r"^#include <(?:torch/csrc/|torch/types).*>\n", re.MULTILINE)
+
+
+def short() -> dict[str, str]:
+    """{name: new text} of the short headers, by their names in #include; empty without torch.
+
+    Functions.h declares the functions of `short_options`.
+    """
+    folder = _includes()
+    if folder is None:
+        return {}
+    frontend = folder / "torch" / "csrc" / "api" / "include" / "torch"
+    try:
+        functions = (folder / "ATen" / "Functions.h").read_text()
+        everything = (frontend / "all.h").read_text()
+        bindings = _BINDINGS.findall((frontend / "python.h").read_text())
+    except OSError:
+        return {}
+    always = "".join(f"#include <ATen/ops/{name}.h>\n" for name in _NEEDED)
+    functions = _OPERATION.sub(r"#ifdef NOGPU_OPERATION_\1\n\g<0>#endif\n", functions)
+    return {
+        "ATen/Functions.h": functions.replace("\nnamespace at {", f"\n{always}\nnamespace at {{", 1),
+        "ATen/NativeFunctions.h": "#pragma once\n",
+        "torch/all.h": _FRONTEND.sub("", everything),
+        "torch/python.h": "".join(["#pragma once\n", *bindings]),
+    }
+
+
+def short_options(source: str) -> list[str]:
+    """The compiler's options with which the short headers declare the functions of `at` that a source may call."""
+    folder = _includes()
+    known = {path.stem for path in (folder / "ATen" / "ops").glob("*.h")} if folder else set()
+    names = sorted(known & set(re.findall(r"\w+", source)))
+    return [SHORT, *(f"-DNOGPU_OPERATION_{name}" for name in names)]
+
+
+def _includes() -> Path | None:
+    """The folder of torch's headers; None without torch, and on a Hopper GPU."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.submodule_search_locations or os.environ.get("NOGPU") == "hopper":
+        return None
+    return Path(spec.submodule_search_locations[0]) / "include"
 
 
 def _with_accessors(text: str) -> str:

@@ -8,6 +8,7 @@
     lib64, lib64/program    libcublas.so, libcublasLt.so, libcurand.so, libcufft.so, libnvrtc.so: empty; cuda_headers
     lib64, lib64/program    libcudadevrt.a: NVIDIA's, which links of relocatable device code name
     torch                   headers of torch that know the device's tensors
+    short                   headers of torch that leave out what few extensions use
 
 NVIDIA's compiler comes from PyPI (the extra `cuda`) or is the one of CUDA_HOME, CUDA_PATH or PATH.
 """
@@ -108,7 +109,8 @@ def home() -> Path:
         include: Path | None = nvcc().parents[1] / "include"
     except EmulatorError:
         include = None
-    torch = tensor_headers.patched()
+    torch = {f"torch/ATen/core/{name}": text for name, text in tensor_headers.patched().items()}
+    torch |= {f"short/{name}": text for name, text in tensor_headers.short().items()}
     contents = repr((toolchain.HERE, libraries, include, torch, sys.executable, _host_compiler())).encode()
     key = hashlib.sha256(contents + Path(__file__).read_bytes()).hexdigest()[:16]
     place = store.root() / f"toolkit-{key}"
@@ -147,7 +149,7 @@ def _files(libraries: tuple[Path, Path], include: Path | None, torch: dict[str, 
         files[f"lib64/{name}"] = "INPUT(-lcudart)\n"
     for name in ("libcublas.so", "libcublasLt.so", "libcurand.so", "libcufft.so", "libnvrtc.so"):
         files[f"lib64/{name}"] = files[f"lib64/program/{name}"] = "INPUT(-lcudart)\n"
-    return files | {f"torch/ATen/core/{name}": text for name, text in torch.items()}
+    return files | torch
 
 
 def _fill(folder: Path, files: dict[str, str | Path]) -> None:
