@@ -42,6 +42,7 @@ def check_products_of_half_precision():
         for function in (
             *(lambda a, b, c: a @ b, lambda a, b, c: linear(a, b, c[0]), lambda a, b, c: einsum("ij,kj->ik", [a, b])),
             *(lambda a, b, c: torch.addmm(c, a, b, beta=2), lambda a, b, c: a[None].bmm(b[None])),
+            lambda a, b, c: torch.nn.functional.conv_transpose2d(a[None, None], b[None, None], stride=2),
         ):
             got, expected = function(a, b, c), function(*wide)
             assert got.is_cuda and got.dtype == dtype
@@ -54,6 +55,12 @@ def check_products_of_half_precision():
                     torch.testing.assert_close(ours.grad.cpu(), theirs.grad.to(dtype))
                 ours.grad = theirs.grad = None
         assert torch.equal((a @ b).cpu(), (wide[0] @ wide[1]).to(dtype)) or not torch_products.slow_types()
+        for kind in "conv", "conv_transpose":
+            for rank in 1, 2, 3:
+                convolve = getattr(torch.nn.functional, f"{kind}{rank}d")
+                x, weight = (torch.randn(1, 1, *[size] * rank, dtype=dtype, device="cuda") for size in (9, 7))
+                expected = convolve(x.cpu().float(), weight.cpu().float()).to(dtype)
+                assert torch.equal(convolve(x, weight).cpu(), expected) or not torch_products.slow_types()
 
 
 def check_factories_make_device_tensors():
