@@ -250,6 +250,33 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "set_rng_state_all": lambda new_states: default_generator().set_state(new_states[0]) and None,
 }
 
+def _stats(device_index: int) -> dict[str, dict[str, dict[str, int]]]:
+    """Bytes in use, as torch.accelerator.memory_stats reads them."""
+    in_use = _memory()
+    stats = {"all": {"current": in_use.now, "peak": in_use.peak}}
+    return {"allocated_bytes": stats, "reserved_bytes": stats}
+
+
+ACCELERATOR: dict[str, Callable[..., Any]] = {
+    "_get_accelerator": lambda check=None: torch.device("cuda"),
+    "_accelerator_getAccelerator": lambda: torch.device("cuda"),
+    "_accelerator_getDeviceIndex": lambda: 0,
+    "_accelerator_setDeviceIndex": _ordinal,
+    "_accelerator_exchangeDevice": _ordinal,
+    "_accelerator_maybeExchangeDevice": _ordinal,
+    "_accelerator_getStream": torch_queues.current,
+    "_accelerator_setStream": torch_queues.choose,
+    "_accelerator_synchronizeDevice": synchronize,
+    "_accelerator_isAllocatorInitialized": lambda: True,
+    "_accelerator_emptyCache": lambda: None,
+    "_accelerator_emptyHostCache": lambda: None,
+    "_accelerator_getDeviceStats": _stats,
+    "_accelerator_getMemoryInfo": _memory_info,
+    "_accelerator_resetAccumulatedStats": lambda index: None,
+    "_accelerator_resetPeakStats": _reset_peak,
+}
+"""What torch.accelerator and torch.get_device_module ask of torch's library."""
+
 NVTX: dict[str, Callable[..., Any]] = {
     "range_push": lambda msg: 0,
     "range_pop": lambda: 0,
@@ -264,6 +291,7 @@ PROFILER: dict[str, Callable[..., Any]] = {"start": lambda: None, "stop": lambda
 PATCHES: tuple[tuple[Any, dict[str, Any]], ...] = (
     (torch.cuda, FUNCTIONS),
     (torch.cuda, {"default_generators": _Generators()}),
+    (torch._C, ACCELERATOR),
     (torch.cuda.nvtx, NVTX),
     (torch.cuda.profiler, PROFILER),
     (torch, {"Generator": Generator}),
@@ -271,7 +299,7 @@ PATCHES: tuple[tuple[Any, dict[str, Any]], ...] = (
 
 
 def install() -> None:
-    """Replace the functions of torch.cuda that need a driver, and name the CUDA of a torch that has none."""
+    """Replace the functions of torch.cuda and torch.accelerator that need a driver, and name the CUDA of a torch that has none."""
     if torch.version.cuda is None:
         torch.version.cuda = f"{CUDA_VERSION // 1000}.{CUDA_VERSION % 1000 // 10}"
     for module, functions in PATCHES:

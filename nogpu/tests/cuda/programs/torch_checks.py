@@ -63,6 +63,40 @@ def check_products_of_half_precision():
                 assert torch.equal(convolve(x, weight).cpu(), expected) or not torch_products.slow_types()
 
 
+def check_the_accelerator_is_the_device():
+    accelerator = torch.accelerator
+    assert accelerator.is_available() and accelerator.device_count() == 1 and accelerator.current_device_index() == 0
+    assert accelerator.current_accelerator(check_available=True) == torch.device("cuda")
+    assert torch.get_device_module() is torch.cuda is torch.get_device_module("cuda")
+    accelerator.set_device_index(0)
+    accelerator.synchronize()
+    accelerator.synchronize("cuda:0")
+    side = torch.cuda.Stream()
+    with side:
+        assert accelerator.current_stream() == side
+    assert accelerator.current_stream() == torch.cuda.default_stream()
+    accelerator.set_stream(torch.cuda.default_stream())
+    assert torch.zeros(3, device=accelerator.current_accelerator()).is_cuda
+    try:
+        accelerator.set_device_index(1)
+    except RuntimeError as error:
+        assert "invalid device ordinal" in str(error)
+    else:
+        raise AssertionError("a second device")
+    if hasattr(accelerator, "device_index"):
+        with accelerator.device_index(0):
+            assert accelerator.current_device_index() == 0
+    if hasattr(accelerator, "memory_allocated"):
+        accelerator.reset_peak_memory_stats()
+        x = torch.zeros(1 << 20, device="cuda")
+        assert accelerator.memory_allocated() == torch.cuda.memory_allocated() >= 1 << 22
+        del x
+        accelerator.empty_cache()
+        assert accelerator.max_memory_allocated() >= accelerator.memory_allocated() + (1 << 22)
+    if hasattr(accelerator, "get_memory_info"):
+        assert accelerator.get_memory_info() == torch.cuda.mem_get_info()
+
+
 def check_factories_make_device_tensors():
     for tensor in (
         *(torch.empty(3, device="cuda"), torch.zeros(3, device="cuda:0"), torch.ones(3, device=torch.device("cuda"))),
