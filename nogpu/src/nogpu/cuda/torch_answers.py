@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from nogpu.cuda import current_queue, queues, scaled_grouped_mm, scaled_mm, torch_autograd, torch_pinned
+from nogpu.cuda import current_queue, queues, scaled_grouped_mm, scaled_mm, torch_autograd, torch_cuda, torch_pinned
 from nogpu.cuda.torch_memory import DEVICE, Tensor, kind, on_device, place
 
 if TYPE_CHECKING:
@@ -80,6 +80,10 @@ def _format(mode: VirtualDevice, func: Function, tensor: Tensor, spec: str) -> s
 
 
 def _type(mode: VirtualDevice, func: Function, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+    wanted = args[0] if args else kwargs.get("dtype")
+    wanted = torch_cuda.TENSOR_TYPES.get(wanted.removeprefix("torch.cuda.")) if isinstance(wanted, str) else wanted
+    if isinstance(wanted, type) and wanted in torch_cuda.TENSOR_TYPES.values():
+        return mode._answer(Tensor.to, (tensor, "cuda", wanted.dtype), None)  # type: ignore[attr-defined]  # _TensorType
     if args or kwargs:
         return mode.call(func, (tensor, *args), kwargs)
     name = func(tensor)

@@ -48,7 +48,7 @@ _FUNCTIONS = {
     for name in _NAMES
     if hasattr(owner, name)
 }
-"""Operations whose results are a function of their arguments, in memory of their own, unless they drop numbers at random."""
+"""Operations whose results are a function of their arguments, in memory of their own, unless they drop numbers."""
 
 _RECURRENT = {torch.gru, torch.lstm, torch.rnn_tanh, torch.rnn_relu}
 

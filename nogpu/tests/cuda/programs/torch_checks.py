@@ -63,6 +63,38 @@ def check_products_of_half_precision():
                 assert torch.equal(convolve(x, weight).cpu(), expected) or not torch_products.slow_types()
 
 
+def check_what_programs_ask_of_the_allocator_and_the_runtime():
+    before = torch.cuda.memory_stats()
+    x = torch.zeros(1 << 20, device="cuda")
+    stats = torch.cuda.memory_stats()
+    assert stats["allocated_bytes.all.current"] >= before["allocated_bytes.all.current"] + (1 << 22)
+    assert torch.cuda.memory.memory_allocated() == torch.cuda.memory_allocated() > x.nbytes - 1
+    assert "Allocated memory" in torch.cuda.memory_summary()
+    torch.cuda.memory.reset_peak_memory_stats()
+    torch.cuda.reset_accumulated_memory_stats()
+    torch.cuda.set_per_process_memory_fraction(0.5)
+    assert torch.cuda.memory.mem_get_info() == torch.cuda.mem_get_info()
+    runtime = torch.cuda.cudart()
+    torch.cuda.check_error(runtime.cudaProfilerStart())
+    torch.cuda.check_error(runtime.cudaProfilerStop())
+    raises(RuntimeError, "CUDA error 1", torch.cuda.check_error, 1)
+    torch.cuda._sleep(1000)
+    torch.cuda.set_sync_debug_mode(torch.cuda.get_sync_debug_mode())
+
+
+def check_tensors_by_their_older_types():
+    for name, dtype in (("Float", torch.float32), ("Half", torch.float16), ("Long", torch.int64), ("Bool", torch.bool)):
+        kind = getattr(torch.cuda, f"{name}Tensor")
+        for tensor in (
+            *(kind([1, 0, 1]), torch.tensor([1, 0, 1]).type(kind), torch.tensor([1, 0, 1], device="cuda").type(kind)),
+            torch.tensor([1, 0, 1]).type(f"torch.cuda.{name}Tensor"),
+        ):
+            assert tensor.is_cuda and tensor.dtype is dtype and isinstance(tensor, kind)
+            assert tensor.tolist() == [1, 0, 1] and tensor.type() == f"torch.cuda.{name}Tensor"
+        assert kind(2, 3).shape == (2, 3) and not isinstance(torch.zeros(3, dtype=dtype), kind)
+    assert torch.zeros(2, device="cuda").type(torch.float64).dtype is torch.float64
+
+
 def check_the_accelerator_is_the_device():
     accelerator = torch.accelerator
     assert accelerator.is_available() and accelerator.device_count() == 1 and accelerator.current_device_index() == 0
