@@ -84,7 +84,7 @@ class _Result:
         self._memory = weakref.ref(memory)
         storage = torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
         of = self._result
-        return torch.empty(0, dtype=of.dtype).set_(storage, 0, of.shape, of.stride())
+        return torch.empty(0, dtype=of.dtype, device="cpu").set_(storage, 0, of.shape, of.stride())
 
 
 @dataclass

@@ -76,6 +76,17 @@ def check_tuples_of_results():
         assert torch.equal(result.values, values) and torch.equal(result.indices, places) and 1 <= number <= 4
 
 
+def check_a_default_device():
+    x, y = floats(), floats()
+    expected = (x + y).clone()
+    torch.set_default_device("cuda")
+    try:
+        result, number = runs(lambda: x + y, 9)
+        assert torch.equal(result, expected) and result.is_cuda and 1 <= number <= 4
+    finally:
+        torch.set_default_device(None)
+
+
 def check_settings_are_part_of_a_call():
     x = torch.full((1 << 14,), 1e-40, device="cuda")  # few enough for one thread, which has its own mode
     halve = lambda: x * 0.5  # noqa: E731
