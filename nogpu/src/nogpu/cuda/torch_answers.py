@@ -118,6 +118,13 @@ def _host_only(mode: VirtualDevice, func: Function, tensor: Tensor, *args: Any, 
     return func(tensor, *args, **kwargs)
 
 
+def _numpy(mode: VirtualDevice, func: Function, tensor: Tensor, *, force: bool = False) -> Any:
+    """Answers Tensor.numpy, which copies a tensor of the device to the host only by force."""
+    if force and on_device(tensor):
+        return func(mode._answer(Tensor.cpu, (tensor.detach(),), None), force=True)
+    return _host_only(mode, func, tensor, force=force)
+
+
 def _dlpack(mode: VirtualDevice, func: Function, tensor: Tensor, **kwargs: Any) -> Any:
     """The CPU's DLPack capsule with the tensor's device in it."""
     if not on_device(tensor):
@@ -158,7 +165,7 @@ ANSWERS: dict[Function, Function] = {
     Tensor.grad.__get__: torch_autograd.gradient_of,  # type: ignore[union-attr]  # a descriptor
     Tensor.register_hook: torch_autograd.register_hook,
     torch.nn.functional.layer_norm: _layer_norm,
-    Tensor.numpy: _host_only,
+    Tensor.numpy: _numpy,
     Tensor.__array__: _host_only,
     Tensor.pin_memory: lambda mode, func, tensor, *args: torch_pinned.pinned(tensor),
     Tensor.is_pinned: lambda mode, func, tensor, *args: torch_pinned.allocation_of(tensor) is not None,

@@ -78,7 +78,7 @@ class DefaultGenerator(Generator):
         elif not torch.equal(self._states[self._now], state):
             self._now = (self._now[0], self._now[1] + 4)
         self._states[self._now], self._seed = state, seed
-        return torch.tensor(self._now, dtype=torch.int64).view(torch.uint8)
+        return torch.tensor(self._now, dtype=torch.int64, device="cpu").view(torch.uint8)
 
     def set_state(self, new_state: torch.Tensor) -> DefaultGenerator:
         """Take a state of the form of get_state's. Raises RuntimeError for another size."""

@@ -82,6 +82,22 @@ def check_what_programs_ask_of_the_allocator_and_the_runtime():
     torch.cuda.set_sync_debug_mode(torch.cuda.get_sync_debug_mode())
 
 
+def check_a_default_device_and_a_copy_by_force():
+    torch.set_default_device("cuda")
+    try:
+        parameter = torch.nn.Parameter(torch.ones(3))
+        optimizer = torch.optim.Adam([parameter], lr=1.0)
+        parameter.sum().backward()
+        optimizer.step()
+        assert parameter.is_cuda and parameter.numpy(force=True).max() < 1e-3
+        assert torch.cuda.get_rng_state().device.type == "cpu"
+    finally:
+        torch.set_default_device(None)
+    assert not torch.cuda.current_stream().is_capturing()
+    raises(TypeError, "can't convert cuda:0", torch.ones(3, device="cuda").numpy)
+    assert torch.ones(3, requires_grad=True).numpy(force=True).tolist() == [1, 1, 1]
+
+
 def check_tensors_by_their_older_types():
     for name, dtype in (("Float", torch.float32), ("Half", torch.float16), ("Long", torch.int64), ("Bool", torch.bool)):
         kind = getattr(torch.cuda, f"{name}Tensor")
