@@ -108,7 +108,7 @@ def _on_device(original: Function, mode: Any) -> Function:
 
 
 def _form(saved: Tensor) -> dict[str, Any]:
-    """What a checkpoint compares of a saved tensor: not its device, which an operation's result has behind it only."""
+    """The properties of a saved tensor that a checkpoint compares. A result has its device only behind the operation."""
     return {"shape": saved.shape, "dtype": saved.dtype}
 
 

@@ -268,7 +268,7 @@ def _stats(device_index: int) -> dict[str, Any]:
 
 
 class _Cudart:
-    """What torch.cuda.cudart() returns: functions of the CUDA runtime, which return its status."""
+    """Functions of the CUDA runtime, which return its status: torch.cuda.cudart() has them."""
 
     class cudaError(int):
         success = 0
@@ -336,7 +336,7 @@ LIBRARY: dict[str, Callable[..., Any]] = {
     "_cuda_get_sync_debug_mode": lambda: 0,
     "_cuda_set_sync_debug_mode": lambda mode: None,
 }
-"""What torch.accelerator, torch.get_device_module and torch.cuda.memory ask of torch's library."""
+"""Functions of torch's library that torch.accelerator, torch.get_device_module and torch.cuda.memory call."""
 
 NVTX: dict[str, Callable[..., Any]] = {
     "range_push": lambda msg: 0,

@@ -89,7 +89,7 @@ class _Result:
 
 @dataclass
 class _Part:
-    """What is kept of a tensor that a call returns, alone or in a tuple."""
+    """A tensor that a call returns, alone or in a tuple, as far as it is kept."""
 
     results: list[_Result] = field(default_factory=list)
     small: Tensor | None = None
