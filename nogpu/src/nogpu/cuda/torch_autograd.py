@@ -108,7 +108,7 @@ def _on_device(original: Function, mode: Any) -> Function:
 
 
 def _form(saved: Tensor) -> dict[str, Any]:
-    """The properties of a saved tensor that a checkpoint compares. A result has its device only behind the operation."""
+    """The properties of a saved tensor that a checkpoint compares. A result has a device only behind its operation."""
     return {"shape": saved.shape, "dtype": saved.dtype}
 
 
