@@ -51,7 +51,8 @@ def _grouped(
     if a.dim() == b.dim():
         return round_once(torch.stack(products), dtype)
     whole = a.shape[0] if a.dim() == 2 else b.shape[1]
-    result = torch.zeros((whole, b.shape[2]) if a.dim() == 2 else (a.shape[1], whole), dtype=dtype)
+    shape = (whole, b.shape[2]) if a.dim() == 2 else (a.shape[1], whole)
+    result = torch.zeros(shape, dtype=dtype, device="cpu")
     joined = round_once(torch.cat(products, dim=0 if a.dim() == 2 else 1), dtype)
     result[: joined.shape[0], : joined.shape[1]] = joined
     return result

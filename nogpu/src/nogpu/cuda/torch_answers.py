@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from nogpu.cuda import current_queue, queues, scaled_grouped_mm, scaled_mm, torch_autograd, torch_pinned
+from nogpu.cuda import current_queue, queues, scaled_grouped_mm, scaled_mm, torch_autograd, torch_cuda, torch_pinned
 from nogpu.cuda.torch_memory import DEVICE, Tensor, kind, on_device, place
 
 if TYPE_CHECKING:
@@ -80,6 +80,10 @@ def _format(mode: VirtualDevice, func: Function, tensor: Tensor, spec: str) -> s
 
 
 def _type(mode: VirtualDevice, func: Function, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+    wanted = args[0] if args else kwargs.get("dtype")
+    wanted = torch_cuda.TENSOR_TYPES.get(wanted.removeprefix("torch.cuda.")) if isinstance(wanted, str) else wanted
+    if isinstance(wanted, type) and wanted in torch_cuda.TENSOR_TYPES.values():
+        return mode._answer(Tensor.to, (tensor, "cuda", wanted.dtype), None)  # type: ignore[attr-defined]  # _TensorType
     if args or kwargs:
         return mode.call(func, (tensor, *args), kwargs)
     name = func(tensor)
@@ -112,6 +116,13 @@ def _host_only(mode: VirtualDevice, func: Function, tensor: Tensor, *args: Any, 
             "Use Tensor.cpu() to copy the tensor to host memory first."
         )
     return func(tensor, *args, **kwargs)
+
+
+def _numpy(mode: VirtualDevice, func: Function, tensor: Tensor, *, force: bool = False) -> Any:
+    """Answers Tensor.numpy, which copies a tensor of the device to the host only by force."""
+    if force and on_device(tensor):
+        return func(mode._answer(Tensor.cpu, (tensor.detach(),), None), force=True)
+    return _host_only(mode, func, tensor, force=force)
 
 
 def _dlpack(mode: VirtualDevice, func: Function, tensor: Tensor, **kwargs: Any) -> Any:
@@ -159,7 +170,7 @@ ANSWERS: dict[Function, Function] = {
     Tensor.grad.__get__: torch_autograd.gradient_of,  # type: ignore[union-attr]  # a descriptor
     Tensor.register_hook: torch_autograd.register_hook,
     torch.nn.functional.layer_norm: _layer_norm,
-    Tensor.numpy: _host_only,
+    Tensor.numpy: _numpy,
     Tensor.__array__: _host_only,
     Tensor.pin_memory: lambda mode, func, tensor, *args: torch_pinned.pinned(tensor),
     Tensor.is_pinned: lambda mode, func, tensor, *args: torch_pinned.allocation_of(tensor) is not None,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 
 from nogpu.cuda.torch_memory import Tensor, on_device, place
 
@@ -106,8 +107,15 @@ def _on_device(original: Function, mode: Any) -> Function:
     return run
 
 
+def _form(saved: Tensor) -> dict[str, Any]:
+    """The properties of a saved tensor that a checkpoint compares. A result has a device only behind its operation."""
+    return {"shape": saved.shape, "dtype": saved.dtype}
+
+
 def install(mode: Any) -> None:
     """Make the autograd engine run under the device's function mode."""
+    checkpoint: Any = torch.utils.checkpoint
+    checkpoint._allowed_determinism_checks_to_fns[checkpoint._DEFAULT_DETERMINISM_MODE] = _form
     function: Any = torch.autograd.function
     function.Function.apply = classmethod(_remembering(function.Function.__dict__["apply"]))
     for name in ("apply", "apply_boxed"):

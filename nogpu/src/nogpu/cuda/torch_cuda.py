@@ -78,7 +78,7 @@ class DefaultGenerator(Generator):
         elif not torch.equal(self._states[self._now], state):
             self._now = (self._now[0], self._now[1] + 4)
         self._states[self._now], self._seed = state, seed
-        return torch.tensor(self._now, dtype=torch.int64).view(torch.uint8)
+        return torch.tensor(self._now, dtype=torch.int64, device="cpu").view(torch.uint8)
 
     def set_state(self, new_state: torch.Tensor) -> DefaultGenerator:
         """Take a state of the form of get_state's. Raises RuntimeError for another size."""
@@ -250,6 +250,94 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "set_rng_state_all": lambda new_states: default_generator().set_state(new_states[0]) and None,
 }
 
+
+def _stats(device_index: int) -> dict[str, Any]:
+    """Bytes in use, by the names of torch's allocator. Its counts of blocks are 0: the device has none."""
+    in_use, none = _memory(), {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
+    stats: dict[str, Any] = {
+        f"{what}{unit}": {"all": none, "small_pool": none, "large_pool": none}
+        for what in ("active", "inactive_split")
+        for unit in ("", "_bytes")
+    }
+    for name in ("allocation", "segment", "oversize_allocations", "oversize_segments"):
+        stats[name] = none if name.startswith("oversize") else stats["active"]
+    all_of = none | {"current": in_use.now, "peak": in_use.peak, "allocated": in_use.now}
+    for name in ("allocated_bytes", "reserved_bytes", "active_bytes", "requested_bytes"):
+        stats[name] = {"all": all_of, "small_pool": none, "large_pool": all_of}
+    return stats | {"num_alloc_retries": 0, "num_ooms": 0, "max_split_size": -1}
+
+
+class _Cudart:
+    """Functions of the CUDA runtime, which return its status: torch.cuda.cudart() has them."""
+
+    class cudaError(int):
+        success = 0
+
+    @staticmethod
+    def cudaGetErrorString(error: int) -> str:
+        return "no error" if not error else f"CUDA error {int(error)}"
+
+    @staticmethod
+    def cudaMemGetInfo(device: int) -> tuple[int, int]:
+        return _memory_info(device)
+
+    @staticmethod
+    def cudaProfilerStart() -> int:
+        return 0
+
+    @staticmethod
+    def cudaProfilerStop() -> int:
+        return 0
+
+
+class _TensorType(type):
+    """The type of torch.cuda.FloatTensor and its like, which older programs convert and make tensors by."""
+
+    dtype: torch.dtype
+    is_cuda = True
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return getattr(torch, cls.__name__)(*args, **kwargs).to("cuda")
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch.Tensor) and instance.is_cuda and instance.dtype is cls.dtype
+
+
+TENSOR_TYPES = {
+    f"{name}Tensor": _TensorType(f"{name}Tensor", (), {"dtype": getattr(torch, f"{name}Tensor").dtype})
+    for name in ("Float", "Double", "Half", "BFloat16", "Byte", "Char", "Short", "Int", "Long", "Bool")
+}
+
+
+LIBRARY: dict[str, Callable[..., Any]] = {
+    "_get_accelerator": lambda check=None: torch.device("cuda"),
+    "_accelerator_getAccelerator": lambda: torch.device("cuda"),
+    "_accelerator_getDeviceIndex": lambda: 0,
+    "_accelerator_setDeviceIndex": _ordinal,
+    "_accelerator_exchangeDevice": _ordinal,
+    "_accelerator_maybeExchangeDevice": _ordinal,
+    "_accelerator_getStream": torch_queues.current,
+    "_accelerator_setStream": torch_queues.choose,
+    "_accelerator_synchronizeDevice": synchronize,
+    "_accelerator_isAllocatorInitialized": lambda: True,
+    "_accelerator_emptyCache": lambda: None,
+    "_accelerator_emptyHostCache": lambda: None,
+    "_accelerator_getDeviceStats": _stats,
+    "_accelerator_getMemoryInfo": _memory_info,
+    "_accelerator_resetAccumulatedStats": lambda index: None,
+    "_accelerator_resetPeakStats": _reset_peak,
+    "_cuda_memoryStats": _stats,
+    "_cuda_resetPeakMemoryStats": _reset_peak,
+    "_cuda_resetAccumulatedMemoryStats": lambda device: None,
+    "_cuda_setMemoryFraction": lambda fraction, device: None,
+    "_cuda_getMemoryFraction": lambda device: 1.0,
+    "_cuda_sleep": lambda cycles: None,
+    "_cuda_getDevice": lambda: 0,
+    "_cuda_get_sync_debug_mode": lambda: 0,
+    "_cuda_set_sync_debug_mode": lambda mode: None,
+}
+"""Functions of torch's library that torch.accelerator, torch.get_device_module and torch.cuda.memory call."""
+
 NVTX: dict[str, Callable[..., Any]] = {
     "range_push": lambda msg: 0,
     "range_pop": lambda: 0,
@@ -264,6 +352,7 @@ PROFILER: dict[str, Callable[..., Any]] = {"start": lambda: None, "stop": lambda
 PATCHES: tuple[tuple[Any, dict[str, Any]], ...] = (
     (torch.cuda, FUNCTIONS),
     (torch.cuda, {"default_generators": _Generators()}),
+    (torch._C, LIBRARY),
     (torch.cuda.nvtx, NVTX),
     (torch.cuda.profiler, PROFILER),
     (torch, {"Generator": Generator}),
@@ -271,9 +360,14 @@ PATCHES: tuple[tuple[Any, dict[str, Any]], ...] = (
 
 
 def install() -> None:
-    """Replace the functions of torch.cuda that need a driver, and name the CUDA of a torch that has none."""
+    """Replace what needs a driver in torch.cuda and torch.accelerator, and name the CUDA of a torch that has none."""
     if torch.version.cuda is None:
         torch.version.cuda = f"{CUDA_VERSION // 1000}.{CUDA_VERSION % 1000 // 10}"
     for module, functions in PATCHES:
         for name, function in functions.items():
             setattr(module, name, function)
+    cuda: Any = torch.cuda
+    cuda.memory.is_initialized = FUNCTIONS["is_initialized"]  # it has imported torch.cuda's
+    cuda._cudart = _Cudart
+    for name, kind in TENSOR_TYPES.items():
+        setattr(torch.cuda, name, kind)

@@ -16,7 +16,7 @@ _NAMES = ("mm", "bmm", "matmul", "addmm", "baddbmm", "addbmm")
 _FUNCTIONS: set[Callable[..., Any]] = {
     *(getattr(owner, name) for owner in (torch, torch.Tensor) for name in _NAMES),
     *(torch.Tensor.__matmul__, torch.Tensor.__rmatmul__, torch.einsum, torch.nn.functional.linear),
-    *(getattr(torch.nn.functional, f"conv{rank}d") for rank in (1, 2, 3)),
+    *(getattr(torch.nn.functional, f"conv{kind}{rank}d") for kind in ("", "_transpose") for rank in (1, 2, 3)),
     torch.nn.functional.scaled_dot_product_attention,
 }
 

@@ -69,6 +69,9 @@ class Stream:
     def query(self) -> bool:
         return emulated().is_over(self.cuda_stream)
 
+    def is_capturing(self) -> bool:
+        return graphs.capturing(self.cuda_stream)
+
     def wait_event(self, event: Event) -> None:
         event.wait(self)
 

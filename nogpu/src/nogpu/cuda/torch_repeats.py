@@ -37,7 +37,10 @@ _NAMES = (
     *("log_softmax", "layer_norm", "rms_norm", "group_norm", "sum", "mean", "amax", "amin", "max", "min", "prod"),
     *("argmax", "argmin", "var", "std", "cumsum", "norm", "dot", "mv", "mm", "bmm", "matmul", "addmm", "baddbmm"),
     *("linear", "einsum", "conv1d", "conv2d", "conv3d", "__add__", "__radd__", "__sub__", "__rsub__", "__mul__"),
-    *("__rmul__", "__truediv__", "__matmul__", "__rmatmul__", "__neg__", "__pow__"),
+    *("__rmul__", "__truediv__", "__matmul__", "__rmatmul__", "__neg__", "__pow__", "cat", "stack", "sort", "topk"),
+    *("cumprod", "logsumexp", "cross_entropy", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+    *(f"{kind}_pool{rank}d" for kind in ("max", "avg", "adaptive_max", "adaptive_avg") for rank in (1, 2, 3)),
+    *("scaled_dot_product_attention", "gru", "lstm", "rnn_tanh", "rnn_relu"),
 )
 _FUNCTIONS = {
     getattr(owner, name)
@@ -45,7 +48,9 @@ _FUNCTIONS = {
     for name in _NAMES
     if hasattr(owner, name)
 }
-"""Operations whose results are a function of their arguments, in memory of their own."""
+"""Operations whose results are a function of their arguments, in memory of their own, unless they drop numbers."""
+
+_RECURRENT = {torch.gru, torch.lstm, torch.rnn_tanh, torch.rnn_relu}
 
 _SUBNORMAL = 5e-324
 
@@ -79,47 +84,35 @@ class _Result:
         self._memory = weakref.ref(memory)
         storage = torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
         of = self._result
-        return torch.empty(0, dtype=of.dtype).set_(storage, 0, of.shape, of.stride())
+        return torch.empty(0, dtype=of.dtype, device="cpu").set_(storage, 0, of.shape, of.stride())
 
 
 @dataclass
-class _Call:
-    """A function with its arguments."""
+class _Part:
+    """A tensor that a call returns, alone or in a tuple, as far as it is kept."""
 
-    operands: tuple[object, ...] | None = None
-    """States of the operands (`_state`) with which the results have been made."""
-    out: object = None
-    """State of `out` behind the operation."""
     results: list[_Result] = field(default_factory=list)
     small: Tensor | None = None
     """Copy of a result that is too small to be watched."""
-    in_vain: int = 0
-    """Watches in a row that have saved nothing."""
-    pause: int = 1
-    """Calls that run before watches begin."""
-
-    @property
-    def nbytes(self) -> int:
-        return sum(each.nbytes for each in self.results)
 
     @property
     def is_overwritten(self) -> bool:
         """True if the program has written to a result, and has dropped it."""
         return any(not each.is_lent and not each.is_whole for each in self.results)
 
-    def known(self, out: Tensor | None) -> Tensor | None:
+    def known(self) -> Tensor | None:
         """The result, if it is known."""
-        if out is not None:
-            return out if self.out is not None and _state(out) == self.out else None
         if self.small is not None:
             return self.small.clone()
         free = next((each for each in self.results if not each.is_lent and each.is_whole), None)
         return None if free is None else free.lend()
 
-    def keep(self, result: Any, sources: Sequence[Tensor]) -> Any:
-        """The new result, whose memory is kept if it is known to be its own."""
+    def keep(self, result: Any, others: Sequence[Any]) -> Any:
+        """The new result, whose memory is kept if it is known to be its own: that of none of the others."""
         storage = storage_of(result) if type(result) is Tensor else None
-        if storage is None or any(storage_of(each) is storage for each in sources) or result.storage_offset():
+        if storage is None or result.storage_offset():
+            return result
+        if any(isinstance(each, Tensor) and storage_of(each) is storage for each in others):
             return result
         if storage.nbytes() < SMALL:
             self.small = result.clone()
@@ -130,6 +123,52 @@ class _Call:
         return self.results[-1].lend()
 
 
+@dataclass
+class _Call:
+    """A function with its arguments."""
+
+    operands: tuple[object, ...] | None = None
+    """States of the operands (`_state`) with which the results have been made."""
+    out: object = None
+    """State of `out` behind the operation."""
+    parts: list[_Part] = field(default_factory=list)
+    kind: Callable[[list[Any]], Any] | None = None
+    """Type of the tuple that the call returns; None of a call that returns one tensor."""
+    in_vain: int = 0
+    """Watches in a row that have saved nothing."""
+    pause: int = 1
+    """Calls that run before watches begin."""
+
+    @property
+    def nbytes(self) -> int:
+        return sum(each.nbytes for part in self.parts for each in part.results)
+
+    @property
+    def is_overwritten(self) -> bool:
+        """True if the program has written to a result, and has dropped it."""
+        return any(part.is_overwritten for part in self.parts)
+
+    def known(self, out: Tensor | None) -> Any:
+        """The result, if it is known."""
+        if out is not None:
+            return out if self.out is not None and _state(out) == self.out else None
+        known = [part.known() for part in self.parts]
+        if not known or any(each is None for each in known):
+            return None
+        return known[0] if self.kind is None else self.kind(known)
+
+    def keep(self, result: Any, sources: Sequence[Tensor]) -> Any:
+        """The new result, whose memory is kept if it is known to be its own."""
+        self.kind = type(result) if isinstance(result, tuple) else None
+        whole = [*result] if isinstance(result, tuple) else [result]
+        self.parts = self.parts or [_Part() for _ in whole]
+        kept = [
+            part.keep(each, [*sources, *(other for other in whole if other is not each)])
+            for part, each in zip(self.parts, whole, strict=True)
+        ]
+        return kept[0] if self.kind is None else self.kind(kept)
+
+
 _calls: dict[object, _Call] = {}
 
 
@@ -137,7 +176,7 @@ def run(
     func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], sources: Sequence[Tensor], call: Callable[[], Any]
 ) -> Any:
     """The result of a call on tensors of the device, on the CPU: `call` makes it unless it is known."""
-    if func not in _FUNCTIONS or not _is_function_of(args, kwargs, sources):
+    if func not in _FUNCTIONS or _is_random(func, args, kwargs) or not _is_function_of(args, kwargs, sources):
         return call()
     out = kwargs.get("out")
     try:
@@ -160,7 +199,7 @@ def run(
                 known.in_vain = 0
                 return result
         if not are_unchanged or out is not None or known.is_overwritten:
-            known.operands, known.small, known.results = None, None, []
+            known.operands, known.parts = None, []
             if known.pause:
                 known.pause -= 1
                 return call()
@@ -175,6 +214,13 @@ def run(
             return known.keep(result, sources)
         known.out = _state(out, True)
         return result
+
+
+def _is_random(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """True if an operation may drop numbers: the one float among the arguments of a recurrent layer is the share."""
+    if func is torch.nn.functional.scaled_dot_product_attention:
+        return bool(kwargs.get("dropout_p", args[4] if len(args) > 4 else 0))
+    return func in _RECURRENT and any(isinstance(each, float) and each for each in args)
 
 
 def _is_function_of(args: tuple[Any, ...], kwargs: dict[str, Any], sources: Sequence[Tensor]) -> bool:

@@ -50,6 +50,43 @@ def check_a_call_with_the_same_operands_does_not_run_again():
         assert result.is_cuda and not result.requires_grad and result.untyped_storage().nbytes() == 4 * result.numel()
 
 
+def check_tuples_of_results():
+    x, start = floats(64, 16, 32), torch.zeros(2, 16, 64, device="cuda")
+    start[0, 0, 0] = 1
+    with torch.no_grad():
+        for layer, rest in (
+            (torch.nn.GRU(32, 64, 2), (start,)),
+            (torch.nn.LSTM(32, 64, 2), ((start, start.clone()),)),
+            (torch.nn.RNN(32, 64, 2), (start,)),
+        ):
+            layer.cuda()
+            expected = [each.clone() for each in layer(x, *rest)[:1]]
+            result, number = runs(lambda: layer(x, *rest), 30)  # noqa: B023
+            assert 1 <= number <= 4 and torch.equal(result[0], expected[0]) and type(result) is tuple, (layer, number)
+            result[0].zero_()
+            del result
+            for _ in range(4):
+                assert torch.equal(layer(x, *rest)[0], expected[0])
+    x = floats(256, 256)
+    for call in lambda: x.sort(), lambda: torch.topk(x, 100), lambda: torch.max(x, 1):
+        expected = call()
+        values, places = expected[0].clone(), expected[1].clone()
+        del expected
+        result, number = runs(call, 30)
+        assert torch.equal(result.values, values) and torch.equal(result.indices, places) and 1 <= number <= 4
+
+
+def check_a_default_device():
+    x, y = floats(), floats()
+    expected = (x + y).clone()
+    torch.set_default_device("cuda")
+    try:
+        result, number = runs(lambda: x + y, 9)
+        assert torch.equal(result, expected) and result.is_cuda and 1 <= number <= 4
+    finally:
+        torch.set_default_device(None)
+
+
 def check_settings_are_part_of_a_call():
     x = torch.full((1 << 14,), 1e-40, device="cuda")  # few enough for one thread, which has its own mode
     halve = lambda: x * 0.5  # noqa: E731
@@ -183,6 +220,14 @@ def check_gradients_random_numbers_and_views_are_made_each_time():
         assert x.grad is not None
     dropped = [torch.nn.functional.dropout(x.detach(), 0.5) for _ in range(6)]
     assert not torch.equal(dropped[4], dropped[5])
+    q, layer, steps = floats(1, 4, 64, 64), torch.nn.GRU(64, 64, 2, dropout=0.5).cuda(), floats(32, 16, 64)
+    with torch.no_grad():
+        for call in (
+            lambda: torch.nn.functional.scaled_dot_product_attention(q, q, q, None, 0.5),
+            lambda: torch.nn.functional.scaled_dot_product_attention(q, q, q, dropout_p=0.5),
+            lambda: layer(steps)[0],
+        ):
+            assert runs(call, 9)[1] == 9
     y, z = floats(), floats()
     for _ in range(6):
         torch.add(y, z, out=y)

@@ -42,6 +42,7 @@ def check_products_of_half_precision():
         for function in (
             *(lambda a, b, c: a @ b, lambda a, b, c: linear(a, b, c[0]), lambda a, b, c: einsum("ij,kj->ik", [a, b])),
             *(lambda a, b, c: torch.addmm(c, a, b, beta=2), lambda a, b, c: a[None].bmm(b[None])),
+            lambda a, b, c: torch.nn.functional.conv_transpose2d(a[None, None], b[None, None], stride=2),
         ):
             got, expected = function(a, b, c), function(*wide)
             assert got.is_cuda and got.dtype == dtype
@@ -54,6 +55,94 @@ def check_products_of_half_precision():
                     torch.testing.assert_close(ours.grad.cpu(), theirs.grad.to(dtype))
                 ours.grad = theirs.grad = None
         assert torch.equal((a @ b).cpu(), (wide[0] @ wide[1]).to(dtype)) or not torch_products.slow_types()
+        for kind in "conv", "conv_transpose":
+            for rank in 1, 2, 3:
+                convolve = getattr(torch.nn.functional, f"{kind}{rank}d")
+                x, weight = (torch.randn(1, 1, *[size] * rank, dtype=dtype, device="cuda") for size in (9, 7))
+                expected = convolve(x.cpu().float(), weight.cpu().float()).to(dtype)
+                assert torch.equal(convolve(x, weight).cpu(), expected) or not torch_products.slow_types()
+
+
+def check_what_programs_ask_of_the_allocator_and_the_runtime():
+    before = torch.cuda.memory_stats()
+    x = torch.zeros(1 << 20, device="cuda")
+    stats = torch.cuda.memory_stats()
+    assert stats["allocated_bytes.all.current"] >= before["allocated_bytes.all.current"] + (1 << 22)
+    assert torch.cuda.memory.memory_allocated() == torch.cuda.memory_allocated() > x.nbytes - 1
+    assert "Allocated memory" in torch.cuda.memory_summary()
+    torch.cuda.memory.reset_peak_memory_stats()
+    torch.cuda.reset_accumulated_memory_stats()
+    torch.cuda.set_per_process_memory_fraction(0.5)
+    assert torch.cuda.memory.mem_get_info() == torch.cuda.mem_get_info()
+    runtime = torch.cuda.cudart()
+    torch.cuda.check_error(runtime.cudaProfilerStart())
+    torch.cuda.check_error(runtime.cudaProfilerStop())
+    raises(RuntimeError, "CUDA error 1", torch.cuda.check_error, 1)
+    torch.cuda._sleep(1000)
+    torch.cuda.set_sync_debug_mode(torch.cuda.get_sync_debug_mode())
+
+
+def check_a_default_device_and_a_copy_by_force():
+    torch.set_default_device("cuda")
+    try:
+        parameter = torch.nn.Parameter(torch.ones(3))
+        optimizer = torch.optim.Adam([parameter], lr=1.0)
+        parameter.sum().backward()
+        optimizer.step()
+        assert parameter.is_cuda and parameter.numpy(force=True).max() < 1e-3
+        assert torch.cuda.get_rng_state().device.type == "cpu"
+    finally:
+        torch.set_default_device(None)
+    assert not torch.cuda.current_stream().is_capturing()
+    raises(TypeError, "can't convert cuda:0", torch.ones(3, device="cuda").numpy)
+    assert torch.ones(3, requires_grad=True).numpy(force=True).tolist() == [1, 1, 1]
+
+
+def check_tensors_by_their_older_types():
+    for name, dtype in (("Float", torch.float32), ("Half", torch.float16), ("Long", torch.int64), ("Bool", torch.bool)):
+        kind = getattr(torch.cuda, f"{name}Tensor")
+        for tensor in (
+            *(kind([1, 0, 1]), torch.tensor([1, 0, 1]).type(kind), torch.tensor([1, 0, 1], device="cuda").type(kind)),
+            torch.tensor([1, 0, 1]).type(f"torch.cuda.{name}Tensor"),
+        ):
+            assert tensor.is_cuda and tensor.dtype is dtype and isinstance(tensor, kind)
+            assert tensor.tolist() == [1, 0, 1] and tensor.type() == f"torch.cuda.{name}Tensor"
+        assert kind(2, 3).shape == (2, 3) and not isinstance(torch.zeros(3, dtype=dtype), kind)
+    assert torch.zeros(2, device="cuda").type(torch.float64).dtype is torch.float64
+
+
+def check_the_accelerator_is_the_device():
+    accelerator = torch.accelerator
+    assert accelerator.is_available() and accelerator.device_count() == 1 and accelerator.current_device_index() == 0
+    assert accelerator.current_accelerator(check_available=True) == torch.device("cuda")
+    assert torch.get_device_module() is torch.cuda is torch.get_device_module("cuda")
+    accelerator.set_device_index(0)
+    accelerator.synchronize()
+    accelerator.synchronize("cuda:0")
+    side = torch.cuda.Stream()
+    with side:
+        assert accelerator.current_stream() == side
+    assert accelerator.current_stream() == torch.cuda.default_stream()
+    accelerator.set_stream(torch.cuda.default_stream())
+    assert torch.zeros(3, device=accelerator.current_accelerator()).is_cuda
+    try:
+        accelerator.set_device_index(1)
+    except RuntimeError as error:
+        assert "invalid device ordinal" in str(error)
+    else:
+        raise AssertionError("a second device")
+    if hasattr(accelerator, "device_index"):
+        with accelerator.device_index(0):
+            assert accelerator.current_device_index() == 0
+    if hasattr(accelerator, "memory_allocated"):
+        accelerator.reset_peak_memory_stats()
+        x = torch.zeros(1 << 20, device="cuda")
+        assert accelerator.memory_allocated() == torch.cuda.memory_allocated() >= 1 << 22
+        del x
+        accelerator.empty_cache()
+        assert accelerator.max_memory_allocated() >= accelerator.memory_allocated() + (1 << 22)
+    if hasattr(accelerator, "get_memory_info"):
+        assert accelerator.get_memory_info() == torch.cuda.mem_get_info()
 
 
 def check_factories_make_device_tensors():

@@ -106,6 +106,19 @@ def check_checkpoints():
         x = leaf()
         checkpoint(Doubled.apply, x, use_reentrant=reentrant).sum().backward()
         assert seen == [ON_DEVICE] and x.grad.tolist() == [2.0] * 3, seen
+    layers = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 8)).cuda()
+    x, gradients = torch.randn(4, 8, device="cuda", requires_grad=True), []
+    for result in (
+        *(lambda: layers(x), lambda: checkpoint(layers, x, use_reentrant=False)),
+        lambda: checkpoint(layers, x, use_reentrant=True),
+    ):
+        layers.zero_grad()
+        x.grad = None
+        result().exp().sum().backward()
+        gradients.append([x.grad.clone(), *(each.grad.clone() for each in layers.parameters())])
+        assert all(each.is_cuda for each in gradients[-1])
+    for other in gradients[1:]:
+        assert all(map(torch.equal, other, gradients[0]))
 
 
 def check_backward_in_a_thread():
