@@ -36,6 +36,18 @@ READ = (
     "cp.async.bulk.wait_group 0; {0}:"
 )
 FENCE = "fence.proxy.async;"
+# A bulk load, which Python has, is issued among copies that nobody waits for. The end of its mbarrier's phase shows which
+# of them happen ahead of it.
+AMONG = (
+    "setp.ne.u32 %p3, %tid, 0; @%p3 bra S; mbarrier.init.shared.b64 [%r10+8200], 1;"
+    + "fence.mbarrier_init.release.cluster; S: bar.sync 0; cp.async.cg.shared.global [%r11], [%rd2], 16;"
+    + "@!%p3 mbarrier.arrive.expect_tx.shared.b64 _, [%r10+8200], 1024;"
+    + "@!%p3 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r10+2048], [%rd2], 1024, [%r10+8200];"
+    + "cp.async.cg.shared.global [%r11+4096], [%rd2], 16; {}"
+    + "V: mbarrier.try_wait.parity.shared.b64 %p4, [%r10+8200], 0; @!%p4 bra V;"
+    + "ld.shared.b32 %r4, [%r11]; ld.shared.b32 %r5, [%r11+2048]; ld.shared.b32 %r6, [%r11+4096];"
+    + "mad.lo.u32 %r4, %r5, 3, %r4; mad.lo.u32 %r4, %r6, 5, %r4; st.global.b32 [%rd1], %r4;"
+)
 BODIES = {
     "pipeline": PIPELINE.format(fence=FENCE, each=""),
     # The async proxy reads shared memory, where copies are marked, in each round.
@@ -71,6 +83,8 @@ BODIES = {
         + "ld.shared.b32 %r4, [%r12]; ld.shared.b32 %r5, [%r12+2048]; ld.shared.b32 %r6, [%r12+4096];"
         + "mad.lo.u32 %r4, %r5, 3, %r4; mad.lo.u32 %r4, %r6, 5, %r4; st.global.b32 [%rd1], %r4;"
     ),
+    "among": AMONG.format(""),
+    "among copies of Python": AMONG.format("setp.lt.u32 %p4, %tid, 10; @%p4 cp.async.commit_group;"),
     # Nobody waits for the copies; one has no source.
     "nobody waits": (
         "setp.eq.u32 %p3, %r2, 70; @%p3 mov.b64 %rd2, 64; cp.async.cg.shared.global [%r11], [%rd2], 16; bar.sync 0;"

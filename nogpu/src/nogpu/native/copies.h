@@ -27,7 +27,6 @@ typedef struct {
     s64 live;            // nonzero if there are stores, so that the async proxy's reads are checked
 } StoreMarks;
 
-int has_place(const StoreMarks *marked, const Context *warp, s64 pc);
 s64 number_of_stores(StoreMarks *marked, const Context *warp, s64 pc, s64 time);
 
 // The shared memory of a CTA.

@@ -12,8 +12,6 @@ static int keeps(const Context *ctx) {
 
 // Copies of lanes happen, unless Python has to do them: then it returns 0.
 static int perform(Context *ctx, s32 pc, const LaneCopies *copies, u32 mask, s64 *progress) {
-    const StoreMarks *marked = ctx->windows[ctx->rank]->marked;
-    if (marked && !has_place(marked, ctx, pc)) return 0;
     if (copy_lanes(ctx, pc, copies, mask, *progress + 1)) return 0;
     ++*progress;
     ctx->turns->delayed = 0;

@@ -20,9 +20,6 @@ static int find_place(const StoreMarks *marked, const Context *warp, s64 pc) {
     return found;
 }
 
-// Returns 1 if `number_of_stores` has a number for an instruction's stores.
-int has_place(const StoreMarks *marked, const Context *warp, s64 pc) { return find_place(marked, warp, pc) >= 0; }
-
 // The number of an instruction's stores, the last of which is at a time; a new one if it has none. Returns 0 if others
 // have its places: Python has to evict them.
 s64 number_of_stores(StoreMarks *marked, const Context *warp, s64 pc, s64 time) {
