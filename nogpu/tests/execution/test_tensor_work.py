@@ -6,7 +6,7 @@ import pytest
 from nogpu.compiler.python_rows import PythonRows
 from nogpu.errors import EmulatorError, OrderingWarning
 from nogpu.hardware.memory import SHARED_BASE
-from nogpu.hardware.native import ARRIVES
+from nogpu.hardware.native import ARRIVES, SHARES
 from nogpu.ops import tcgen05
 from nogpu.sanitizer.observer import Sanitizer
 from tests.support.small_kernels import launch
@@ -50,7 +50,7 @@ def rows(monkeypatch):
     called, original = [], PythonRows.run
 
     def run(self, index, group, mask):
-        if index != ARRIVES:
+        if index not in (ARRIVES, SHARES):
             opcode = group.cta.grid.program.entry.instructions[max(index, ~index)].opcode
             if opcode.startswith(ISSUES):
                 called.append(opcode)

@@ -19,7 +19,7 @@ FAULT, WAITS = headers.constants("native/engine.h", "FAULT", "WAITS")  # results
 (NAMED_BARRIERS,) = headers.constants("native/engine.h", "NAMED_BARRIERS")  # of a CTA
 LEAVE, LEAVE_SOME, SPLIT = headers.constants("native/engine.h", "LEAVE", "LEAVE_SOME", "SPLIT")  # Context.action
 HEARD, TOLD = headers.constants("native/engine.h", "HEARD", "TOLD")  # bits of Context.observed
-UNINITIALISED, ARRIVES = headers.constants("native/engine.h", "UNINITIALISED", "ARRIVES")
+UNINITIALISED, ARRIVES, SHARES = headers.constants("native/engine.h", "UNINITIALISED", "ARRIVES", "SHARES")
 ANYTHING = 1  # Context.waited of a group that waits for no mbarrier
 PARITIES = ("parity 0", "parity 1")  # texts of the phase that a group waits for
 

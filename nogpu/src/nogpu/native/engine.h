@@ -249,8 +249,8 @@ enum { NOTED_STORE = 1, NOTED_LANES = 2, NOTED_RUN = 4 };
 enum { DONE = -(1 << 30), FAULT = DONE + 1, WAITS = DONE + 2, LEFT = DONE + 3 };
 enum { LEAVE = 1, LEAVE_SOME, SPLIT };
 // `python` of UNINITIALISED - pc follows the registers of an instruction; of ARRIVES it handles the arrival on a barrier of a
-// warp that has used tensor memory.
-enum { UNINITIALISED = -(1 << 28), ARRIVES = -(1 << 27) };
+// warp that has used tensor memory; of SHARES it makes Context.tensor.
+enum { UNINITIALISED = -(1 << 28), ARRIVES = -(1 << 27), SHARES = -(1 << 26) };
 
 typedef const Op *Kernel(Context *, const Op *);
 struct Op {
