@@ -8,6 +8,7 @@ import pytest
 from nogpu import errors
 from nogpu.compiler.translate import Runner
 from nogpu.errors import EmulatorError, OrderingWarning
+from nogpu.hardware.tma import boxes
 from nogpu.hardware.tma.encode import TiledMap
 from nogpu.hardware.traffic import Traffic
 from nogpu.ops import copies
@@ -161,7 +162,7 @@ def rows(monkeypatch):
 def load(iterations, schedule="late", data_type=0, before="", behind="", **options):
     """The (tensor, uint8[ROWS, COLUMNS]; the words that the kernel sums; counters)."""
     tensor = np.arange(ROWS * COLUMNS, dtype=np.uint32).astype(np.uint8).reshape(ROWS, COLUMNS)
-    out = np.zeros(32, np.uint32)
+    out = np.zeros(64, np.uint32)
     elements = 2 * COLUMNS if data_type else COLUMNS
     tiled = TiledMap(data_type, tensor.ctypes.data, (elements, ROWS), (COLUMNS,), (elements, TILE), (1, 1))
     values = [out.ctypes.data.to_bytes(8, "little"), tiled.encode(), iterations.to_bytes(4, "little")]
@@ -169,7 +170,7 @@ def load(iterations, schedule="late", data_type=0, before="", behind="", **optio
     traffic = Traffic()
     counters = launch_entry(kernel, values, (tensor, out), schedule=schedule, traffic=traffic, **options)
     counters.account(traffic)
-    return tensor, out, counters
+    return tensor, out[:32], counters
 
 
 def expected(tensor, iterations):
@@ -198,6 +199,26 @@ def test_loads_behind_other_asynchronous_work(rows, monkeypatch):
     tensor, out, _ = load(6, before=store + "@!%p1 cp.async.bulk.commit_group;")
     assert np.array_equal(out, expected(tensor, 6))
     assert len(rows) == 2 and not pending
+
+
+# Each thread stores a word of the tile ahead of a load. In the fifth round the tile before is copied to `out`.
+STORED = """
+    mad.lo.u32 %r20, %tid, 4, %r1; setp.eq.and.u32 %p7, %r5, 4, !%p1; {stored}
+    @%p7 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], 128; @%p7 cp.async.bulk.commit_group;
+    @%p7 cp.async.bulk.wait_group 0; bar.sync 0; st.shared.b32 [%r20], 7; bar.sync 0;
+"""
+
+
+@pytest.mark.parametrize("threads", [32, 64])
+@pytest.mark.parametrize("kernels", [True, False])
+def test_a_load_overwrites_stores_that_no_fence_has_followed(kernels, threads, rows, monkeypatch):
+    """Python hears of no load but the first ones."""
+    done, original = [], boxes.load_tile
+    monkeypatch.setattr(boxes, "load_tile", lambda *a: (done.append(1), original(*a))[1])
+    tensor, out, _ = load(6, before=STORED.format(stored=""), block=(threads, 1, 1), kernels=kernels)
+    assert np.array_equal(out, expected(tensor, 6)) and len(rows) == len(done) == (2 if kernels else 6)
+    with pytest.raises(EmulatorError, match=r"cp\.async\.bulk\.global.* reads shared offset .* has stored"):
+        load(6, before=STORED.format(stored="st.shared.b32 [%r20], 7;"), block=(threads, 1, 1), kernels=kernels)
 
 
 # Changes before or behind the fourth load that the loads found legal by Python cannot reveal.
