@@ -307,9 +307,6 @@ class Machine:
             self.resident.remove(cluster)
             if self.ready is self.turns:
                 self.turns.leave(cluster.warps)
-            if self.loads is not None:
-                for cta in cluster.ctas:
-                    self.loads.forget(cta.shared)
             issued = sum([warp.issued for warp in cluster.warps])
             for observer in cluster.grid.observers:
                 observer.leave(cluster)

@@ -28,6 +28,7 @@ _POINTER, _WORD, _LONG, _INT, _MASK = ctypes.c_void_p, ctypes.c_uint64, ctypes.c
 _BYTES = ctypes.c_char_p
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "append_words": (None, _POINTER, _POINTER, _LONG),
+    "awaits_load": (_INT, _POINTER, _POINTER),
     "awaits_work": (_INT, _POINTER, _POINTER),
     "complete_fragment": (None, _POINTER, _POINTER),
     "copy_lanes": (_LONG, _POINTER, _INT, _POINTER, _MASK, _LONG),
@@ -37,9 +38,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "fence_stores": (None, _POINTER, _POINTER, _LONG),
     "first_queue": (_POINTER, _POINTER),
     "forget_allocations": (None, _POINTER),
-    "forget_barrier": (_INT, _POINTER, _POINTER),
     "forget_copies": (None, _POINTER),
-    "forget_routes": (None, _POINTER, _POINTER),
     "fragment_to_rows": (None, _POINTER, _POINTER, _INT, _MASK, _POINTER, _POINTER, _INT),
     "free_trace": (None, _POINTER),
     "keep_copies": (_INT, _POINTER, _INT, _POINTER),
