@@ -36,13 +36,16 @@ READ = (
     "cp.async.bulk.wait_group 0; {0}:"
 )
 FENCE = "fence.proxy.async;"
-# A bulk load, which Python has, is issued among copies that nobody waits for. The end of its mbarrier's phase shows which
-# of them happen ahead of it.
+BULK_LOAD = (
+    "@!%p3 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r10+2048], [%rd2], 1024, [%r10+8200];"
+)
+# A bulk load, which Python has, is issued among copies that nobody waits for. The end of its mbarrier's phase shows
+# which of them happen ahead of it.
 AMONG = (
     "setp.ne.u32 %p3, %tid, 0; @%p3 bra S; mbarrier.init.shared.b64 [%r10+8200], 1;"
     + "fence.mbarrier_init.release.cluster; S: bar.sync 0; cp.async.cg.shared.global [%r11], [%rd2], 16;"
     + "@!%p3 mbarrier.arrive.expect_tx.shared.b64 _, [%r10+8200], 1024;"
-    + "@!%p3 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r10+2048], [%rd2], 1024, [%r10+8200];"
+    + BULK_LOAD
     + "cp.async.cg.shared.global [%r11+4096], [%rd2], 16; {}"
     + "V: mbarrier.try_wait.parity.shared.b64 %p4, [%r10+8200], 0; @!%p4 bra V;"
     + "ld.shared.b32 %r4, [%r11]; ld.shared.b32 %r5, [%r11+2048]; ld.shared.b32 %r6, [%r11+4096];"
@@ -51,7 +54,12 @@ AMONG = (
 BODIES = {
     "pipeline": PIPELINE.format(fence=FENCE, each=""),
     # The async proxy reads shared memory, where copies are marked, in each round.
-    "read": PIPELINE.format(fence=FENCE, each="mad.lo.u32 %r19, %r16, 2048, %r10;" + READ.format("D", "%r19")) + FENCE + "bar.sync 0;" + READ.format("E", "%r10"),
+    "read": (
+        PIPELINE.format(fence=FENCE, each="mad.lo.u32 %r19, %r16, 2048, %r10;" + READ.format("D", "%r19"))
+        + FENCE
+        + "bar.sync 0;"
+        + READ.format("E", "%r10")
+    ),
     "a fence is missing": PIPELINE.format(fence="", each="") + "bar.sync 0;" + READ.format("E", "%r10"),
     # Warp 1 reads what no one waits for: as it was, or as soon as it lands.
     "poll": (
@@ -60,7 +68,7 @@ BODIES = {
         + "mad.wide.u32 %rd2, %r2, 16, %a1; ld.global.b32 %r6, [%rd2+-512];"
         + "W: ld.volatile.shared.b32 %r4, [%r12]; setp.ne.u32 %p2, %r4, %r6; @%p2 bra W; st.global.b32 [%rd1], %r4;"
     ),
-    # Half of each warp's lanes commit twice: Python has the groups until all are complete, and compiled code later ones.
+    # Half of each warp's lanes commit twice: Python has the groups until all are complete, compiled code later ones.
     "groups of lanes": (
         ISSUE.format(stage=0, place="%r11")
         + "cp.async.commit_group; and.b32 %r6, %tid, 1; setp.eq.u32 %p3, %r6, 0;"
@@ -75,7 +83,7 @@ BODIES = {
         + "mbarrier.init.shared.b64 [%r10+8200], 1; fence.mbarrier_init.release.cluster; S: bar.sync 0;"
         + "cp.async.cg.shared.global [%r11], [%rd2], 16;"
         + "@!%p3 mbarrier.arrive.expect_tx.shared.b64 _, [%r10+8200], 1024;"
-        + "@!%p3 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r10+2048], [%rd2], 1024, [%r10+8200];"
+        + BULK_LOAD
         + "cp.async.cg.shared.global [%r11+4096], [%rd2], 16;"
         + "cp.async.mbarrier.arrive.noinc.shared.b64 [%r10+8192];"
         + "W: mbarrier.try_wait.parity.shared.b64 %p4, [%r10+8192], 0; @!%p4 bra W;"
@@ -128,7 +136,7 @@ def outcome(body, machines, schedule, cluster):
 @pytest.mark.parametrize("schedule", ["late", "eager", "random:1", "random:2"])
 @pytest.mark.parametrize("name", BODIES)
 def test_compiled_code_does_as_python_does(name, schedule, lenient, machines, monkeypatch):
-    """Of CTAs that compiled code keeps Python counts neither turns nor exits."""
+    """Python counts neither turns nor exits of CTAs that compiled code keeps."""
     monkeypatch.setenv("NOGPU_LENIENT", lenient)
     fails = name in ("no source", "nobody waits") or (name == "a fence is missing" and not lenient)
     for cluster, keeps in ((1, True), (1, False), (2, False)):
@@ -146,7 +154,7 @@ def test_compiled_code_does_as_python_does(name, schedule, lenient, machines, mo
 @pytest.mark.parametrize("cluster", [1, 2])
 @pytest.mark.parametrize("name, expected", [("pipeline", 0), ("read", 0), ("poll", 0), ("groups of lanes", 5)])
 def test_without_python(name, expected, cluster, schedule, rows):
-    """Of a kept CTA with marked stores the first copy of the first warp is Python's: it then keeps the CTA."""
+    """Python executes the first copy of a kept CTA whose stores are marked, and keeps the CTA from then on."""
     data = aligned(16 * THREADS)
     launch(
         HEAD + BODIES[name], aligned(data.size), data, grid=4, cluster=cluster, threads=THREADS, schedule=schedule,
@@ -169,7 +177,8 @@ def test_copies_of_many_instructions(rows):
 
 def test_more_copies_than_compiled_code_keeps(rows):
     """Python has the warp's copies until it has waited for all, compiled code those behind."""
-    issue = "K: cp.async.ca.shared.global [%r11], [%rd2], 16; add.u32 %r20, %r20, 1; setp.lt.u32 %p1, %r20, {}; @%p1 bra K;"
+    issue = "K: cp.async.ca.shared.global [%r11], [%rd2], 16; add.u32 %r20, %r20, 1;"
+    issue += "setp.lt.u32 %p1, %r20, {}; @%p1 bra K;"
     body = HEAD + issue.format(MOST_COPIES + 5) + "cp.async.wait_all; mov.u32 %r20, 0;"
     body += issue.format(100).replace("K", "M") + "cp.async.commit_group; cp.async.wait_group 0;" + FENCE
     data, out = aligned(np.arange(256, dtype=np.uint32)), aligned(256)

@@ -229,7 +229,8 @@ DONE: barrier.cluster.arrive; barrier.cluster.wait;
     xor.b32 %r3, %r3, 1; shl.b32 %r6, %tid, 2; add.u32 %r6, %r6, %r1; ld.shared.b32 %r7, [%r6]; add.u32 %r8, %r8, %r7;
     barrier.cluster.arrive; barrier.cluster.wait;
     add.u32 %r4, %r4, 16; add.u32 %r5, %r5, 1; setp.lt.u32 %p3, %r5, %r9; @%p3 bra LOOP; mov.u32 %r13, %ctaid.x;
-    mad.lo.u32 %r13, %r13, 32, %tid; mul.wide.u32 %rd2, %r13, 4; add.s64 %rd2, %rd1, %rd2; st.global.b32 [%rd2], %r8; ret;
+    mad.lo.u32 %r13, %r13, 32, %tid; mul.wide.u32 %rd2, %r13, 4; add.s64 %rd2, %rd1, %rd2; st.global.b32 [%rd2], %r8;
+    ret;
 }}
 """
 
@@ -249,8 +250,8 @@ def load_pairs(schedule, kernels=True, group=".cta_group::2", changed=""):
 @pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
 @pytest.mark.parametrize("changes", [False, True])
 def test_loads_of_pairs(changes, schedule, rows, monkeypatch):
-    """What Python has found legal for a CTA is so for all of that rank, until the live allocations change: it then does
-    the loads in flight.
+    """A load that Python has found legal for a CTA is legal for all of that rank, until the live allocations change:
+    Python then does the loads in flight.
     """
     pending, original = [], copies.pending_load
     monkeypatch.setattr(copies, "pending_load", lambda *a: (pending.append(1), original(*a))[1])

@@ -119,8 +119,8 @@ class PythonRows:
     def run(self, index: int, g: ActiveGroup, mask: int) -> int | None:
         """Executes an instruction; returns ~index if the group has to wait. For ~index it completes the loads of tensor
         memory that the instruction needs; for UNINITIALISED - index it calls `Events.uninitialised_named`; for ARRIVES
-        it handles the arrival on a barrier of a warp that has used tensor memory; for SHARES it lets compiled code execute the
-        warp's loads and stores of tensor memory.
+        it handles the arrival on a barrier of a warp that has used tensor memory; for SHARES it lets compiled code
+        execute the warp's loads and stores of tensor memory.
         """
         if index <= UNINITIALISED:
             g.cta.cluster.events.uninitialised_named(g, mask, UNINITIALISED - index)

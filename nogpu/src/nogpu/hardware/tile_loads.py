@@ -51,9 +51,11 @@ class Loads:
         """Number of pending loads."""
         return self._state.count
 
-    def learn(self, operands: Operands, own: int, offset: int, tensor_map: TensorMap, marks: Marks, to: MBarrier) -> None:
-        """Adds the route of a load with legal operands: by a CTA of rank `own` to an offset of its shared memory, counted
-        in `marks`, and signalled to an mbarrier of its cluster.
+    def learn(
+        self, operands: Operands, own: int, offset: int, tensor_map: TensorMap, marks: Marks, to: MBarrier
+    ) -> None:
+        """Adds the route of a load with legal operands: by a CTA of rank `own` to an offset of its shared memory,
+        counted in `marks`, and signalled to an mbarrier of its cluster.
         """
         tile = tensor_map.tile
         assert tile is not None and to.home is not None  # compiled code can't copy with other maps

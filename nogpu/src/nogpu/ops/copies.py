@@ -73,9 +73,7 @@ def load_tile(
         g.cta.machine.queues.load(async_op)
 
 
-def _let_repeat(
-    g: ActiveGroup, operands: tile_loads.Operands, tensor_map: TensorMap, place: Destination
-) -> None:
+def _let_repeat(g: ActiveGroup, operands: tile_loads.Operands, tensor_map: TensorMap, place: Destination) -> None:
     """Lets compiled code issue and execute this tile load the next time, if it can."""
     ((cta, offset), barrier), machine, memory = place, g.cta.machine, g.grid.memory
     loads = None if g.grid.observers else machine.repeated_loads()

@@ -53,7 +53,8 @@ def _tile_load_kernel(code: Assembler, instruction: Instruction, match: re.Match
         slots.append(source.offset)
         rows |= source.row << i
     slots += [-1] * (8 - len(slots))
-    description = _OPERANDS.pack(*slots, rows, wide, *displacements, len(coordinates), ".cta_group::2" in instruction.opcode)
+    pair = ".cta_group::2" in instruction.opcode
+    description = _OPERANDS.pack(*slots, rows, wide, *displacements, len(coordinates), pair)
     code.emit("tile_load", x=code.described(description))
 
 
