@@ -4,7 +4,7 @@ import pytest
 
 from nogpu.compiler.python_rows import PythonRows
 from nogpu.compiler.translate import Runner
-from nogpu.hardware.native import ARRIVES
+from nogpu.hardware.native import ARRIVES, SHARES
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def noting(monkeypatch):
         called, original = [], PythonRows.run
 
         def run(self, index, group, mask):
-            if index != ARRIVES:
+            if index not in (ARRIVES, SHARES):
                 opcode = group.cta.grid.program.entry.instructions[max(index, ~index)].opcode
                 if condition(index, opcode):
                     called.append(opcode)

@@ -8,6 +8,7 @@ import pytest
 from nogpu import errors
 from nogpu.compiler.translate import Runner
 from nogpu.errors import EmulatorError, OrderingWarning
+from nogpu.hardware.tma import boxes
 from nogpu.hardware.tma.encode import TiledMap
 from nogpu.hardware.traffic import Traffic
 from nogpu.ops import copies
@@ -161,7 +162,7 @@ def rows(monkeypatch):
 def load(iterations, schedule="late", data_type=0, before="", behind="", **options):
     """The (tensor, uint8[ROWS, COLUMNS]; the words that the kernel sums; counters)."""
     tensor = np.arange(ROWS * COLUMNS, dtype=np.uint32).astype(np.uint8).reshape(ROWS, COLUMNS)
-    out = np.zeros(32, np.uint32)
+    out = np.zeros(64, np.uint32)
     elements = 2 * COLUMNS if data_type else COLUMNS
     tiled = TiledMap(data_type, tensor.ctypes.data, (elements, ROWS), (COLUMNS,), (elements, TILE), (1, 1))
     values = [out.ctypes.data.to_bytes(8, "little"), tiled.encode(), iterations.to_bytes(4, "little")]
@@ -169,7 +170,7 @@ def load(iterations, schedule="late", data_type=0, before="", behind="", **optio
     traffic = Traffic()
     counters = launch_entry(kernel, values, (tensor, out), schedule=schedule, traffic=traffic, **options)
     counters.account(traffic)
-    return tensor, out, counters
+    return tensor, out[:32], counters
 
 
 def expected(tensor, iterations):
@@ -198,6 +199,103 @@ def test_loads_behind_other_asynchronous_work(rows, monkeypatch):
     tensor, out, _ = load(6, before=store + "@!%p1 cp.async.bulk.commit_group;")
     assert np.array_equal(out, expected(tensor, 6))
     assert len(rows) == 2 and not pending
+
+
+# Both CTAs of a pair load a tile, each to its own shared memory, and signal the mbarrier of the even one.
+PAIR = """
+.version 8.8
+.target sm_100a
+.address_size 64
+.extern .shared .align 1024 .b8 smem[];
+.visible .entry k(.param .u64 out, .param .align 128 .b8 map[128], .param .u32 iterations)
+{{
+    .reg .pred %p<10>; .reg .b32 %r<40>; .reg .b64 %rd<10>; .reg .b32 %tid;
+    mov.u32 %tid, %tid.x; ld.param.b64 %rd1, [out]; ld.param.b32 %r9, [iterations]; mov.u32 %r11, %cluster_ctarank;
+    mov.u32 %r1, smem; add.u32 %r2, %r1, 2048; and.b32 %r12, %r2, 0xFEFFFFFF; setp.ne.u32 %p1, %tid, 0;
+    setp.ne.u32 %p5, %r11, 0; or.pred %p6, %p1, %p5; shl.b32 %r4, %r11, 3; mov.u32 %r3, 0; mov.u32 %r5, 0;
+    mov.u32 %r8, 0; mov.u32 %r10, 0; @%p6 bra READY; mbarrier.init.shared.b64 [%r2], 1;
+    fence.mbarrier_init.release.cluster;
+READY: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+LOOP: setp.eq.u32 %p4, %r5, 3; setp.eq.and.u32 %p7, %r5, 3, !%p1; setp.ne.and.u32 %p8, %r5, 3, !%p1;
+    @!%p6 mbarrier.arrive.expect_tx.shared.b64 _, [%r2], 1024;
+    @%p8 cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.cta_group::2 [%r1],
+        [map, {{%r10, %r4}}], [%r12];
+    @%p7 cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes{group} [%r1],
+        [map, {{%r10, %r4}}], [%r12];
+    {changed}
+    @%p5 bra DONE;
+W: mbarrier.try_wait.parity.shared.b64 %p2, [%r2], %r3; @!%p2 bra W;
+DONE: barrier.cluster.arrive; barrier.cluster.wait;
+    xor.b32 %r3, %r3, 1; shl.b32 %r6, %tid, 2; add.u32 %r6, %r6, %r1; ld.shared.b32 %r7, [%r6]; add.u32 %r8, %r8, %r7;
+    barrier.cluster.arrive; barrier.cluster.wait;
+    add.u32 %r4, %r4, 16; add.u32 %r5, %r5, 1; setp.lt.u32 %p3, %r5, %r9; @%p3 bra LOOP; mov.u32 %r13, %ctaid.x;
+    mad.lo.u32 %r13, %r13, 32, %tid; mul.wide.u32 %rd2, %r13, 4; add.s64 %rd2, %rd1, %rd2; st.global.b32 [%rd2], %r8;
+    ret;
+}}
+"""
+
+
+def load_pairs(schedule, kernels=True, group=".cta_group::2", changed=""):
+    """(The tensor, uint8[ROWS, COLUMNS]; the words that each of 8 CTAs sums in six rounds, uint32[8, 32])."""
+    tensor = np.random.default_rng(4).integers(0, 256, (4 * ROWS, COLUMNS), np.uint8)
+    out = np.zeros((8, 32), np.uint32)
+    tiled = TiledMap(0, tensor.ctypes.data, (COLUMNS, 4 * ROWS), (COLUMNS,), (COLUMNS, TILE), (1, 1))
+    values = [out.ctypes.data.to_bytes(8, "little"), tiled.encode(), (6).to_bytes(4, "little")]
+    kernel = ptx.parse(PAIR.format(group=group, changed=changed)).entries["k"]
+    options = {"schedule": schedule, "kernels": kernels, "grid": 8, "cluster": 2}
+    launch_entry(kernel, values, (tensor, out), traffic=Traffic(), **options)
+    return tensor, out
+
+
+@pytest.mark.parametrize("schedule", ["late", "eager", "random:1"])
+@pytest.mark.parametrize("changes", [False, True])
+def test_loads_of_pairs(changes, schedule, rows, monkeypatch):
+    """A load that Python has found legal for a CTA is legal for all of that rank, until the live allocations change:
+    Python then does the loads in flight.
+    """
+    pending, original = [], copies.pending_load
+    monkeypatch.setattr(copies, "pending_load", lambda *a: (pending.append(1), original(*a))[1])
+    other = np.zeros(64, np.uint8)
+
+    def change(g, *_):
+        if not pending:
+            g.grid.memory.register(other.ctypes.data, other.nbytes, "other")
+            g.grid.memory.release(other.ctypes.data)
+
+    monkeypatch.setattr(copies, "prefetch_map", change)
+    changed = "@%p7 prefetch.tensormap [map];" * changes
+    tensor, out = load_pairs(schedule, changed=changed)
+    tiles = tensor.reshape(-1, 2, TILE * COLUMNS)[:6, :, :128].copy().view(np.uint32)
+    assert np.array_equal(out.reshape(4, 2, 32), np.broadcast_to(tiles.sum(0, dtype=np.uint32), (4, 2, 32)))
+    assert bool(pending) == (schedule == "late" and changes)
+    assert len(rows) == 8 * 6 if schedule != "late" else len(rows) <= 12 + 12 * changes
+    assert np.array_equal(out, load_pairs(schedule, kernels=False, changed=changed)[1])
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+def test_a_route_of_pairs_is_none_of_single_ctas(kernels):
+    with pytest.raises(EmulatorError, match="the barrier is in CTA rank 0, the destination in rank 1"):
+        load_pairs("late", kernels, group="")
+
+
+# Each thread stores a word of the tile ahead of a load. In the fifth round the tile before is copied to `out`.
+STORED = """
+    mad.lo.u32 %r20, %tid, 4, %r1; setp.eq.and.u32 %p7, %r5, 4, !%p1; {stored}
+    @%p7 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], 128; @%p7 cp.async.bulk.commit_group;
+    @%p7 cp.async.bulk.wait_group 0; bar.sync 0; st.shared.b32 [%r20], 7; bar.sync 0;
+"""
+
+
+@pytest.mark.parametrize("threads", [32, 64])
+@pytest.mark.parametrize("kernels", [True, False])
+def test_a_load_overwrites_stores_that_no_fence_has_followed(kernels, threads, rows, monkeypatch):
+    """Python hears of no load but the first ones."""
+    done, original = [], boxes.load_tile
+    monkeypatch.setattr(boxes, "load_tile", lambda *a: (done.append(1), original(*a))[1])
+    tensor, out, _ = load(6, before=STORED.format(stored=""), block=(threads, 1, 1), kernels=kernels)
+    assert np.array_equal(out, expected(tensor, 6)) and len(rows) == len(done) == (2 if kernels else 6)
+    with pytest.raises(EmulatorError, match=r"cp\.async\.bulk\.global.* reads shared offset .* has stored"):
+        load(6, before=STORED.format(stored="st.shared.b32 [%r20], 7;"), block=(threads, 1, 1), kernels=kernels)
 
 
 # Changes before or behind the fourth load that the loads found legal by Python cannot reveal.
@@ -234,14 +332,14 @@ def test_a_barrier_that_is_initialised_anew_elsewhere():
 
 
 def test_a_barrier_that_is_initialised_anew_for_every_tile(rows, live_barriers):
-    """Compiled code keeps nothing of invalidated barriers, neither the barrier nor a way to it."""
+    """Compiled code keeps no invalidated barrier, and finds the new one at its place."""
     renewed = """
         @!%p1 mbarrier.inval.shared.b64 [%r2]; @!%p1 mbarrier.init.shared.b64 [%r2], 1; mov.u32 %r3, 0;
         @!%p1 fence.mbarrier_init.release.cluster; bar.sync 0;
     """
     tensor, out, _ = load(6, before=renewed)
     assert np.array_equal(out, expected(tensor, 6))
-    assert len(live_barriers) == 7 and max(live_barriers) == 1 and len(rows) == 6
+    assert len(live_barriers) == 7 and max(live_barriers) == 1 and len(rows) == 2
 
 
 @pytest.mark.parametrize("kernels", [True, False])

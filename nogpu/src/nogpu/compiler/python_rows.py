@@ -19,7 +19,7 @@ from nogpu.compiler.plan import Plan
 from nogpu.compiler.rowcode.image import Image
 from nogpu.compiler.rowcode.registers import WORD, Slots
 from nogpu.errors import EmulatorError
-from nogpu.hardware.native import ARRIVES, UNINITIALISED
+from nogpu.hardware.native import ARRIVES, SHARES, UNINITIALISED
 from nogpu.hardware.tensor.order import arrives
 from nogpu.ops import tmem
 from nogpu.ptx.ir import Entry, Instruction, Register, items_of, located
@@ -119,13 +119,17 @@ class PythonRows:
     def run(self, index: int, g: ActiveGroup, mask: int) -> int | None:
         """Executes an instruction; returns ~index if the group has to wait. For ~index it completes the loads of tensor
         memory that the instruction needs; for UNINITIALISED - index it calls `Events.uninitialised_named`; for ARRIVES
-        it handles the arrival on a barrier of a warp that has used tensor memory.
+        it handles the arrival on a barrier of a warp that has used tensor memory; for SHARES it lets compiled code
+        execute the warp's loads and stores of tensor memory.
         """
         if index <= UNINITIALISED:
             g.cta.cluster.events.uninitialised_named(g, mask, UNINITIALISED - index)
             return None
         if index == ARRIVES:
             arrives(g)
+            return None
+        if index == SHARES:
+            tmem.share(g)
             return None
         if index < 0:
             tmem.settle(g, tuple(self._image.first_uses[~index]))

@@ -17,9 +17,7 @@ import numpy as np
 from nogpu import headers
 from nogpu.errors import Fault
 from nogpu.execution import hang
-from nogpu.ops import cp_async
 from nogpu.ops.barriers import go_on_waiting
-from nogpu.ops.cp_async import KeptCopies
 
 if TYPE_CHECKING:
     from nogpu.hardware.cluster import Cluster
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from nogpu.hardware.machine import Machine
 
 (UNCOUNTED,) = headers.constants("native/engine.h", "UNCOUNTED")
-(MOST_COPIES,) = headers.constants("native/lane_copies.h", "MOST_COPIES")
 FEW, MANY = 4, 4096  # followers of a grid's first CTA, and of any
 SEATS, SEAT_BYTES = 64, 1 << 28  # CTAs that are kept for later launches, and their bytes, at most
 RESIDENT_SEATS = 48  # of one launch, at most
@@ -64,8 +61,6 @@ class KeptCta:
         self._heard = 0  # followers of which Python has heard
         self._state = state = CtaState(warps=len(cluster.warps), most=len(followers))
         self.address = ctypes.addressof(state)
-        self._copies = np.empty(MOST_COPIES * ctypes.sizeof(KeptCopies), np.uint8)  # touched where they are used
-        state.copies, state.is_prompt = self._copies.ctypes.data, cluster.machine.queues.schedule.kind == "eager"
         if observer is not None:
             state.notes = observer.address
         registers = [warp.registers for warp in cluster.warps]
@@ -168,11 +163,6 @@ class KeptCta:
         except Fault as fault:
             raise hang.error_of(self.cluster.warps[0], fault) from fault
 
-    @property
-    def outstanding_copies(self) -> int:
-        """Number of instructions cp.async whose copies are outstanding."""
-        return self._state.outstanding
-
     def catch_up(self, at_once: bool = False) -> None:
         """Makes Python's cluster that of the CTA that runs now. at_once: its observer must hear of all notes. Raises
         EmulatorError for what the observer finds.
@@ -199,9 +189,6 @@ class KeptCta:
         state, warps = self._state, self.warps
         for warp in warps.values():
             warp.registers.context.cta = None
-        if state.outstanding:
-            kept = (KeptCopies * state.copies_used).from_buffer(self._copies)
-            cp_async.take_over(self.cluster.warps, [each for each in kept if each.left], state.committed)
         with self._placed():
             if self._observer is not None:
                 self._observer.end()

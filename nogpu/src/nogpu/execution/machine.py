@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from nogpu.errors import EmulatorError, Fault
+from nogpu.errors import EmulatorError, Fault, is_lenient
 from nogpu.execution import hang
 from nogpu.execution.admission import Admission
 from nogpu.execution.kept_ctas import FEW, MANY, MOST_IN_VAIN, RESIDENT_SEATS, KeptCta
@@ -31,6 +31,7 @@ from nogpu.execution.turns import (
     DELAYED,
     EFFECTS,
     IDLE,
+    ISSUED,
     LANE_COPIES,
     LIMIT,
     LOOK,
@@ -47,11 +48,12 @@ from nogpu.hardware.barriers import wake
 from nogpu.hardware.chip import Sm
 from nogpu.hardware.cluster import Cluster, next_cluster
 from nogpu.hardware.grid import Grid
+from nogpu.hardware.lane_copies import REFUSED, CompiledCopies
 from nogpu.hardware.native import library
 from nogpu.hardware.tensor.work import BY_PYTHON, PendingArrival, TensorWork
 from nogpu.hardware.tile_loads import Loads
 from nogpu.hardware.warp import ActiveGroup, Warp
-from nogpu.ops import copies, tcgen05
+from nogpu.ops import copies, cp_async, tcgen05
 
 QUANTUM = 256  # segments that a warp runs in a turn
 SHORT_QUANTUM = 8  # quantum while lanes spin for lanes that wait for them, so that a lock soon changes hands
@@ -60,6 +62,8 @@ TURNS_AT_ONCE = 64  # largest number of turns in a call of compiled code: signal
 PACES = (1.0, 0.1, 0.01)
 PATIENCE = 50  # turns per ready warp without an effect, after which a random schedule serves warps in order
 OVERDUE_TURNS = 64  # turns of each warp that can run: warps that have effects for so long may spin, and starve others
+
+_NEVER = (1 << 63) - 1  # number of an operation behind all others
 
 WAITING = "no warp can run and no asynchronous work is outstanding"
 SPINNING = "all warps that can run poll without an effect, and each is back in a state in which it was before"
@@ -73,9 +77,9 @@ class Machine:
         default limit.
         """
         self.schedule, self.grids = schedule, grids
-        self.queues = Queues(schedule, self.execute)
-        self.random = self.queues.random
         self.turns = Turns()
+        self.queues = Queues(schedule, self.execute, self.turns.words[ISSUED : ISSUED + 1])
+        self.random = self.queues.random
         self.ready: deque[Warp] | Turns = deque()  # warps that can run; `turns` where compiled code gives turns
         self.resident: list[Cluster] = []
         self.progress = 0  # time, which grows with every event that another warp may see
@@ -216,6 +220,9 @@ class Machine:
                 self._last_kept = self._seat
                 self.turns.join_again(self._seat)
                 return
+            if not grid.observers and not grid.program.calls.watch:
+                for cta in cluster.ctas:
+                    cta.keep_copies(CompiledCopies(self.schedule.kind == "eager"))
             self.turns.join(cluster, partial(self._kept, cluster) if cluster.size == 1 else None)
             return
         for warp in cluster.warps:
@@ -300,9 +307,6 @@ class Machine:
             self.resident.remove(cluster)
             if self.ready is self.turns:
                 self.turns.leave(cluster.warps)
-            if self.loads is not None:
-                for cta in cluster.ctas:
-                    self.loads.forget(cta.shared)
             issued = sum([warp.issued for warp in cluster.warps])
             for observer in cluster.grid.observers:
                 observer.leave(cluster)
@@ -593,8 +597,6 @@ class Machine:
 
         Returns False if none may happen.
         """
-        if self.turns.words[LANE_COPIES]:
-            self.turns.take_over()
         loads = self.loads
         if self.work and self._run_tensor(self.work):
             return True
@@ -605,7 +607,8 @@ class Machine:
             async_op = copies.pending_load(load, self.turns.warp_at(load.issuer))
             self.execute(async_op, async_op.action)
         elif grid is None:
-            self.queues.run_one()
+            if not self._completes_copies():
+                self.queues.run_one()
         else:
             self.queues.run_one_of(grid)
         return True
@@ -639,6 +642,25 @@ class Machine:
         done = bool(library().run_load(turns.address))
         self.progress = turns.words[PROGRESS]
         return done
+
+    def _completes_copies(self) -> bool:
+        """Has compiled code complete the cp.async that is the next operation. Returns False if another operation is, or
+        Python has to: then it has all of them.
+        """
+        turns, first = self.turns, self.queues.first_load
+        if not turns.words[LANE_COPIES] or self.queues.outstanding_first:
+            return False
+        done = REFUSED
+        if first is None or is_lenient() is not True:
+            self._look_up(self.resident[0].grid)
+            turns.words[PROGRESS] = self.progress
+            done = library().run_copies(turns.address, _NEVER if first is None else first.number)
+            self.progress = turns.words[PROGRESS]
+        if done == REFUSED:
+            turns.take_over()
+            for warp in turns.warps:
+                cp_async.take_over(warp)
+        return done > 0
 
     def execute(self, async_op: AsyncOperation, action: Callable[[], None]) -> None:
         """Calls an action on behalf of an asynchronous operation: the operation's own, or its first part."""

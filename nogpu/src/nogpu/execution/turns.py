@@ -30,7 +30,7 @@ PROGRESS, QUIET, TICKS, LIMIT = (_INDEX[name] for name in ("progress", "quiet", 
 EFFECTS, IDLE, DELAYED = (_INDEX[name] for name in ("effects", "idle", "delayed"))
 _QUANTUM, _OVERDUE = (_INDEX[name] for name in ("quantum", "overdue"))
 OUTSTANDING, ARRIVALS, STALE, CURRENT = (_INDEX[name] for name in ("outstanding", "arrivals", "stale", "current"))
-LANE_COPIES = _INDEX["lane_copies"]
+LANE_COPIES, ISSUED = _INDEX["lane_copies"], _INDEX["issued"]
 _HEAD, _COUNT, _ROOM = (_INDEX[name] for name in ("head", "count", "room"))
 
 
@@ -136,7 +136,7 @@ class Turns:
         if self._kept:
             kept = self._kept.pop(warp.registers.context.cta, None)
             if kept is not None:
-                self._take_over(kept)
+                kept.take_over()
         return warp
 
     def group(self) -> ActiveGroup:
@@ -163,13 +163,9 @@ class Turns:
     def take_over(self) -> None:
         """Makes Python keep all CTAs from now on, and the barriers at which their warps wait."""
         while self._kept:
-            self._take_over(self._kept.popitem()[1])
+            self._kept.popitem()[1].take_over()
         for cta in {warp.cta for warp in self._warps.values()}:
             cta.take_over_barriers()
-
-    def _take_over(self, kept: KeptCta) -> None:
-        self.words[LANE_COPIES] -= kept.outstanding_copies
-        kept.take_over()
 
     def append(self, warp: Warp) -> None:
         """Adds a warp that can run behind the others, unless it is in the ring."""

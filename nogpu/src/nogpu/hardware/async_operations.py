@@ -126,7 +126,10 @@ class Queues:
     execute(operation, action) calls the action, an operation's own or its first part, on the operation's behalf.
     """
 
-    def __init__(self, schedule: Schedule, execute: Callable[[AsyncOperation, Callable[[], None]], None]):
+    def __init__(
+        self, schedule: Schedule, execute: Callable[[AsyncOperation, Callable[[], None]], None], issued: memoryview
+    ):
+        """issued: one integer, the number of operations issued so far, compiled code's cp.async among them."""
         self.schedule = schedule
         self.random = random.Random(schedule.seed)
         self._execute = execute
@@ -135,15 +138,15 @@ class Queues:
         self._stores: deque[AsyncOperation] = deque()
         self._tensor: dict[tuple, deque[AsyncOperation]] = {}  # by issuing thread
         self.outstanding = 0
-        self._issued = 0  # number of operations issued so far
+        self._issued = issued
         self.issued: list[AsyncOperation] | None = None  # the operations issued, if they are collected
         self.work: CompiledWork | None = None  # where compiled code executes some of them
         self._prompt = is_lenient() is True  # latencies are in proportion, as hardware's are
 
     def _submit(self, queue: deque[AsyncOperation], async_op: AsyncOperation) -> None:
         self.outstanding += 1
-        self._issued += 1
-        async_op.number = self._issued
+        self._issued[0] += 1
+        async_op.number = self._issued[0]
         async_op.grid.outstanding += 1
         queue.append(async_op)
         if self.issued is not None:
@@ -166,6 +169,18 @@ class Queues:
     def load(self, async_op: AsyncOperation) -> None:
         """Enqueues a copy to shared memory."""
         self._submit(self._loads, async_op)
+
+    def insert_load(self, async_op: AsyncOperation, number: int) -> None:
+        """Enqueues a copy to shared memory that compiled code has issued. number: its index in the order of issue."""
+        self.outstanding += 1
+        async_op.number = number
+        async_op.grid.outstanding += 1
+        self._loads.insert(sum(load.number < number for load in self._loads), async_op)
+
+    @property
+    def first_load(self) -> AsyncOperation | None:
+        """The outstanding load that was issued first."""
+        return self._loads[0] if self._loads else None
 
     def store(self, async_op: AsyncOperation) -> None:
         """Enqueues a copy from shared memory."""

@@ -24,6 +24,7 @@ from nogpu.hardware.tensor.tmem import TensorMemory
 from nogpu.hardware.warp import ActiveGroup, Warp
 
 if TYPE_CHECKING:
+    from nogpu.hardware.lane_copies import CompiledCopies
     from nogpu.hardware.machine import Machine
     from nogpu.hardware.properties import Dim3
     from nogpu.hardware.warp import Issuer
@@ -81,6 +82,7 @@ class Cta:
         if self.grid.program.traits.async_reads:
             self.shared.marks = StoreMarks(self)
         self.mbarriers: dict[int, MBarrier] = {}  # by offset
+        self.compiled_copies: CompiledCopies | None = None  # cp.async of compiled code; None: Python has it all
         self.register_requests: dict[int, list[int]] = {}  # warp -> counts of its setmaxnreg
         self.register_increases: set[int] = set()  # warps that have executed setmaxnreg.inc
         self._hidden_barriers: list[MBarrier] = []
@@ -143,6 +145,12 @@ class Cta:
         context.windows, context.cluster_size = ctypes.addressof(self.cluster.windows), self.cluster.size
         context.observed = (HEARD if self.grid.observers else 0) | (TOLD if self.cluster.size > 1 else 0)
         return context
+
+    def keep_copies(self, copies: CompiledCopies) -> None:
+        """Lets compiled code keep cp.async of the warps."""
+        self.compiled_copies = copies
+        for warp in self.warps:
+            warp.registers.context.lane_queue = copies.address
 
     def mbarrier(self, offset: int) -> MBarrier:
         """mbarrier at an offset of shared memory. Raises Fault if there is none, or the CTA has exited; in a lenient

@@ -19,7 +19,7 @@ FAULT, WAITS = headers.constants("native/engine.h", "FAULT", "WAITS")  # results
 (NAMED_BARRIERS,) = headers.constants("native/engine.h", "NAMED_BARRIERS")  # of a CTA
 LEAVE, LEAVE_SOME, SPLIT = headers.constants("native/engine.h", "LEAVE", "LEAVE_SOME", "SPLIT")  # Context.action
 HEARD, TOLD = headers.constants("native/engine.h", "HEARD", "TOLD")  # bits of Context.observed
-UNINITIALISED, ARRIVES = headers.constants("native/engine.h", "UNINITIALISED", "ARRIVES")
+UNINITIALISED, ARRIVES, SHARES = headers.constants("native/engine.h", "UNINITIALISED", "ARRIVES", "SHARES")
 ANYTHING = 1  # Context.waited of a group that waits for no mbarrier
 PARITIES = ("parity 0", "parity 1")  # texts of the phase that a group waits for
 
@@ -28,6 +28,7 @@ _POINTER, _WORD, _LONG, _INT, _MASK = ctypes.c_void_p, ctypes.c_uint64, ctypes.c
 _BYTES = ctypes.c_char_p
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "append_words": (None, _POINTER, _POINTER, _LONG),
+    "awaits_load": (_INT, _POINTER, _POINTER),
     "awaits_work": (_INT, _POINTER, _POINTER),
     "complete_fragment": (None, _POINTER, _POINTER),
     "copy_lanes": (_LONG, _POINTER, _INT, _POINTER, _MASK, _LONG),
@@ -37,10 +38,10 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "fence_stores": (None, _POINTER, _POINTER, _LONG),
     "first_queue": (_POINTER, _POINTER),
     "forget_allocations": (None, _POINTER),
-    "forget_barrier": (_INT, _POINTER, _POINTER),
-    "forget_routes": (None, _POINTER, _POINTER),
+    "forget_copies": (None, _POINTER),
     "fragment_to_rows": (None, _POINTER, _POINTER, _INT, _MASK, _POINTER, _POINTER, _INT),
     "free_trace": (None, _POINTER),
+    "keep_copies": (_INT, _POINTER, _INT, _POINTER),
     "learn_plan": (_INT, _POINTER, _POINTER),
     "learn_route": (None, _POINTER, _POINTER),
     "leave_ring": (None, _POINTER),
@@ -54,6 +55,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "read_bulk": (_LONG, _POINTER, _WORD, _WORD, _POINTER),
     "read_tile": (_LONG, _POINTER, _POINTER, _WORD, _INT, _POINTER),
     "record_executed": (None, _POINTER, _POINTER, _INT, _MASK),
+    "run_copies": (_LONG, _POINTER, _LONG),
     "run_load": (_INT, _POINTER),
     "run_ops": (_INT, _POINTER, _POINTER),
     "run_tensor": (_INT, _POINTER),

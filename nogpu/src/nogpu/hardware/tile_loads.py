@@ -10,7 +10,6 @@ from nogpu.hardware.native import library
 
 if TYPE_CHECKING:
     from nogpu.hardware.mbarriers import MBarrier
-    from nogpu.hardware.shared_memory import SharedMemory
     from nogpu.hardware.tma.tensor_map import TensorMap
     from nogpu.hardware.traffic import Marks
 
@@ -53,25 +52,21 @@ class Loads:
         return self._state.count
 
     def learn(
-        self, operands: Operands, shared: SharedMemory, offset: int, tensor_map: TensorMap, marks: Marks, to: MBarrier
+        self, operands: Operands, own: int, offset: int, tensor_map: TensorMap, marks: Marks, to: MBarrier
     ) -> None:
-        """Adds the route of a load with legal operands: by a CTA to an offset of its shared memory, counted in `marks`,
-        and signalled to an mbarrier of that CTA.
+        """Adds the route of a load with legal operands: by a CTA of rank `own` to an offset of its shared memory,
+        counted in `marks`, and signalled to an mbarrier of its cluster.
         """
         tile = tensor_map.tile
-        assert tile is not None  # compiled code can't copy with other maps
+        assert tile is not None and to.home is not None  # compiled code can't copy with other maps
         self._maps[tile] = tensor_map
-        route = Route(*operands, shared.address, shared.window, tile, marks.address, to.address, offset)
+        route = Route(*operands, tile, marks.address, offset, to.offset, own, to.home.rank)
         route.nbytes, route.rank = tensor_map.box_bytes, tensor_map.rank
         library().learn_route(self.address, ctypes.addressof(route))
 
-    def forget(self, shared: SharedMemory) -> None:
-        """Removes the routes to the shared memory of a CTA that has exited."""
-        library().forget_routes(self.address, shared.address)
-
-    def forget_barrier(self, barrier: MBarrier) -> bool:
-        """Removes the routes to an mbarrier that is no longer live. Returns True if a load to it is pending."""
-        return bool(library().forget_barrier(self.address, barrier.address))
+    def awaits(self, barrier: MBarrier) -> bool:
+        """True if a load is on its way to an mbarrier."""
+        return bool(library().awaits_load(self.address, barrier.address))
 
     def forget_allocations(self) -> None:
         """Removes all routes, since the live allocations have changed: Python performs the pending loads and finds

@@ -867,7 +867,7 @@ static int may_copy(const Context *ctx, const CpAsync *description, LaneCopies *
 // Where compiled code does not keep the copies, the Python row notes them, or finds out what is wrong with them.
 KERNEL(cp_async) {
     LaneCopies copies;
-    if (!ctx->observed && may_copy(ctx, (const CpAsync *)op->x, &copies)) {
+    if (!(ctx->observed & HEARD) && may_copy(ctx, (const CpAsync *)op->x, &copies)) {
         if (keep_copies(ctx, op->pc, &copies)) return op + 1;
         ctx->copies = &copies;
     }

@@ -89,7 +89,7 @@ static Poll *poll_of(Context *ctx, const Barrier *barrier, s32 parity) {
 static int polls(Context *ctx, const Barrier *barrier, s32 parity) {
     const Poll *earlier = poll_of(ctx, barrier, parity);
     if (earlier) return barrier->phase < earlier->phase + 2;
-    if (ctx->observed || ctx->watch || ctx->poll_count == POLLS) return 0;
+    if (ctx->observed & HEARD || ctx->watch || ctx->poll_count == POLLS) return 0;
     ctx->polls[ctx->poll_count++] = (Poll){barrier, barrier->phase, ctx->mask, parity};
     return 1;
 }

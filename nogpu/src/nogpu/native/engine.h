@@ -83,7 +83,9 @@ typedef struct {
     s64 overdue;            // limit of `delayed`, for each warp that can run
     s64 outstanding;        // asynchronous operations that Python keeps
     s64 arrivals;           // those among them that are arrivals at mbarriers of other CTAs
-    s64 lane_copies;        // cp.async that kept CTAs have outstanding
+    s64 issued;             // asynchronous operations issued, but for tile loads and the tensor core's work of compiled code
+    s64 lane_copies;        // cp.async that compiled code has outstanding
+    struct LaneQueue *lane_queues;  // the CTAs that have any (lane_copies.h)
     s64 stale;              // nonzero if the live allocations have changed
     Context *current;       // the warp whose turn it is
     struct Loads *loads;    // tile loads (loads.h), NULL: all are Python's
@@ -134,10 +136,6 @@ typedef struct KeptCta {
     const Context *contexts;  // contexts of the warps at their start
     s64 shared_bytes;       // end of its shared memory
     struct AccessLog *notes;  // notes of accesses to global memory that are moved from the warps' logs, NULL: there are none
-    struct KeptCopies *copies;  // room for its cp.async, in the order of issue (lane_copies.h)
-    s64 copies_used, outstanding;  // those that have a place; those that are outstanding
-    s64 is_prompt;          // nonzero if copies happen at their issue
-    s64 committed[WARPS];   // groups of copies, by warp
     Context *all[WARPS];    // its warps
     Context *left[WARPS];   // those that have exited, in order
     Context *waiting[WARPS];  // those that wait at the barrier, in order
@@ -225,6 +223,7 @@ struct Context {
     NamedBarriers *named;    // the CTA's named barriers
     KeptCta *cta;            // what compiled code keeps of the CTA, NULL: Python keeps it
     s64 met;             // nonzero if the named barrier for which the group waits is complete
+    struct LaneQueue *lane_queue;  // the cp.async that compiled code keeps of the CTA, NULL: it keeps none (lane_copies.h)
     const struct LaneCopies *copies;  // the cp.async whose Python row runs, if compiled code has found it legal; else NULL
     Parted *parted;      // the warp's groups while compiled code has several, else NULL
     u8 *local;           // local memory of its lanes, one after another
@@ -254,8 +253,8 @@ enum { NOTED_STORE = 1, NOTED_LANES = 2, NOTED_RUN = 4 };
 enum { DONE = -(1 << 30), FAULT = DONE + 1, WAITS = DONE + 2, LEFT = DONE + 3 };
 enum { LEAVE = 1, LEAVE_SOME, SPLIT };
 // `python` of UNINITIALISED - pc follows the registers of an instruction; of ARRIVES it handles the arrival on a barrier of a
-// warp that has used tensor memory.
-enum { UNINITIALISED = -(1 << 28), ARRIVES = -(1 << 27) };
+// warp that has used tensor memory; of SHARES it makes Context.tensor.
+enum { UNINITIALISED = -(1 << 28), ARRIVES = -(1 << 27), SHARES = -(1 << 26) };
 
 typedef const Op *Kernel(Context *, const Op *);
 struct Op {

@@ -1,7 +1,6 @@
 // Fragments of tensor memory: tcgen05.ld, st and wait between its words and rows of registers.
 //
-// The Python rows (ops/tmem.py) execute what is not plainly legal, and the first access of each warp, which shows that
-// compiled code may do the others.
+// The Python rows (ops/tmem.py) execute what is not plainly legal, what somebody hears of, and what chance delays.
 
 #include "engine.h"
 #include "tensor_memory.h"
@@ -152,7 +151,17 @@ static s64 access_fragment(Context *ctx, const Op *op, int stores) {
     return start;
 }
 
+// Returns 1 if compiled code may execute the warp's loads and stores.
+static int may_share(const Context *ctx) { return ctx->turns && !(ctx->observed & HEARD) && !ctx->watch; }
+
+// Has Python make Context.tensor at the warp's first load or store. Returns Python's answer.
+static s32 share(Context *ctx, s32 pc) {
+    return ctx->tensor || !may_share(ctx) || ctx->mask != FULL || ctx->parted ? 0 : told(ctx, pc, SHARES);
+}
+
 KERNEL(tensor_load) {
+    s32 answer = share(ctx, op->pc);
+    if (answer) return ends(ctx, op, answer);
     s64 start = access_fragment(ctx, op, 0);
     if (start < 0) return to_python(ctx, op);
     TensorUser *user = ctx->tensor;
@@ -165,6 +174,8 @@ KERNEL(tensor_load) {
 
 KERNEL(tensor_store) {
     const Fragment *fragment = (const Fragment *)op->x;
+    s32 answer = share(ctx, op->pc);
+    if (answer) return ends(ctx, op, answer);
     TensorUser *user = ctx->tensor;
     if (!user || !user->rows || user->rows_used + fragment->count > STORED_ROWS) return to_python(ctx, op);
     s64 start = access_fragment(ctx, op, 1);
@@ -192,6 +203,7 @@ KERNEL(tensor_wait) {
 KERNEL(settle) {
     const Used *used = (const Used *)op->x;
     TensorUser *user = ctx->tensor;
+    if (!user && may_share(ctx)) return op + 1;  // there are no loads
     if (!user || user->in_python) return after(ctx, op, answer_of(ctx, ~op->pc));
     for (s64 n = user->count; n; n--)
         for (int i = 0; i < used->count; i++)

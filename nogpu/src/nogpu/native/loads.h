@@ -6,15 +6,14 @@
 
 enum { ROUTES = 4096, PENDING = 64 };
 
-// A tile load that Python has found legal. Every field has 8 bytes.
+// A tile load that Python has found legal, whichever CTA of a rank issues it. Every field has 8 bytes.
 typedef struct {
     u64 destination, map, barrier;  // operands
-    const u8 *shared;               // memory of the CTA that issues and receives the load
-    const Window *window;           // the same memory
     const Tile *tile;
     Traffic *loads;                 // traffic from the tensor's allocation; NULL: Python has to do the load
-    Barrier *target;
     u64 offset;                     // offset of the destination
+    u64 target;                     // offset of the mbarrier
+    u64 own, home;                  // ranks of the CTA that issues and receives the load, and of the mbarrier's
     s64 nbytes;                     // bytes that arrive at the barrier
     s64 rank;                       // rank of the tensor map
 } Route;
@@ -22,6 +21,7 @@ typedef struct {
 // A load that has been issued.
 typedef struct {
     Route route;
+    Barrier *target;
     s64 at[RANKS];                  // coordinates
     Context *issuer;
     s64 pc;                         // pc of the instruction
@@ -34,9 +34,9 @@ typedef struct Loads {
     s64 first, count;
 } Loads;
 
-// The place of a route in the table.
-static inline u64 place(u64 destination, u64 map, u64 barrier, const u8 *shared) {
-    return (destination >> 7 ^ map >> 6 ^ barrier >> 3 ^ (u64)shared >> 4) % ROUTES;
+// The place of a route in the table. The bits from 17 on have the CTA's rank.
+static inline u64 place(u64 destination, u64 map, u64 barrier) {
+    return (destination >> 7 ^ destination >> 17 ^ map >> 6 ^ barrier >> 3) % ROUTES;
 }
 
 int run_load(Turns *turns);

@@ -3,20 +3,34 @@
 
 #include "copies.h"
 
-// The place of an instruction's stores in the table.
+// The first place of the table that an instruction's stores may have.
 int stores_place(const Context *warp, s64 pc) { return (int)(((u64)warp >> 4 ^ (u64)pc * 31) % STORES); }
 
+enum { TRIED = 16 };  // places in a row that an instruction's stores may have
+
+// The place of an instruction's stores in the table, or a free one for them; -1: others have all that they may have.
+static int find_place(const StoreMarks *marked, const Context *warp, s64 pc) {
+    int first = stores_place(warp, pc), found = -1;
+    for (int i = 0; i < TRIED; i++) {
+        int place = (first + i) % STORES;
+        const Stores *stores = &marked->stores[place];
+        if (stores->number && stores->warp == warp && stores->pc == pc) return place;
+        if (!stores->number && found < 0) found = place;
+    }
+    return found;
+}
+
 // The number of an instruction's stores, the last of which is at a time; a new one if it has none. Returns 0 if others
-// have its place: Python has to evict them.
+// have its places: Python has to evict them.
 s64 number_of_stores(StoreMarks *marked, const Context *warp, s64 pc, s64 time) {
-    int place = stores_place(warp, pc);
+    int place = find_place(marked, warp, pc);
+    if (place < 0) return 0;
     Stores *stores = &marked->stores[place];
     if (!stores->number) {
         *stores = (Stores){warp, pc, ++marked->last, time};
         marked->used[marked->count++] = place;
         marked->live = 1;
     }
-    if (stores->warp != warp || stores->pc != pc) return 0;
     stores->time = time;
     return stores->number;
 }

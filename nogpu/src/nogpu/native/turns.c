@@ -1,5 +1,6 @@
 // Turns of warps, one after another, as long as none of them needs Python (execution/machine.py).
 
+#include "lane_copies.h"
 #include "loads.h"
 #include "tensor_work.h"
 
@@ -189,8 +190,7 @@ static void become(Turns *turns, KeptCta *cta, s64 place) {
         for (s64 i = 0; i < cta->specials; i++) memcpy(ctx->file + cta->slots[i], values + i, 8);
         enqueue(ctx);
     }
-    cta->gone = cta->copies_used = 0;
-    memset(cta->committed, 0, sizeof cta->committed);
+    cta->gone = 0;
 }
 
 // Starts the first CTA of a launch in the place of the last one of another.
@@ -200,10 +200,16 @@ void start_again(Turns *turns, KeptCta *cta) {
     cta->issued = 0;
 }
 
+// Returns 1 if copies of a CTA are outstanding.
+static int has_copies(const KeptCta *cta) {
+    const LaneQueue *queue = cta->all[0]->lane_queue;
+    return queue && queue->outstanding;
+}
+
 // Starts the next CTA in the place of one that has ended. Returns 0 if Python has to see the end.
 static int starts_next(Turns *turns, KeptCta *cta) {
     int is_end = cta->started == cta->most;
-    if ((is_end && !cta->is_last) || cta->outstanding || turns->outstanding || turns->stale || !leaves_notes(cta))
+    if ((is_end && !cta->is_last) || has_copies(cta) || turns->outstanding || turns->stale || !leaves_notes(cta))
         return 0;
     if (is_end) cta->is_over = 1;
     else become(turns, cta, ++cta->started);
@@ -259,7 +265,8 @@ static s64 pending(const Turns *turns) {
 static int run_operation(Turns *turns) {
     int done = turns->work ? run_tensor(turns) : 0;
     if (done) return done > 0;
-    return !turns->outstanding && turns->loads && turns->loads->count && run_load(turns);
+    if (turns->outstanding) return 0;
+    return turns->loads && turns->loads->count ? run_load(turns) : run_copies(turns, INT64_MAX) > 0;
 }
 
 // Returns 1 if Python may leave the next turn to compiled code, too.

@@ -154,6 +154,8 @@ def wait_group(g: ActiveGroup, mask: int, newest: int, read_only: bool, issuer: 
         ]
         if read_only:
             queues.prepare(due)
+            for async_op in due:
+                async_op.prepare = None
         else:
             queues.force(due)
     while groups and all(async_op.done for _, async_op in groups[0][1]):

@@ -23,7 +23,6 @@ from nogpu.ops.copy_operands import (
     Awaited,
     Destination,
     MapReader,
-    Place,
     destinations,
     issues,
     lands_later,
@@ -70,21 +69,19 @@ def load_tile(
             g.warp.map_reads.append((mask, async_op))
         elif targets is None and mode == "tile":
             own = tile_loads.Operands(dst, address, mbar)
-            _let_repeat(g, own, reader.issued, cast("tuple[Place, MBarrier]", places[0]))
+            _let_repeat(g, own, reader.issued, places[0])
         g.cta.machine.queues.load(async_op)
 
 
-def _let_repeat(
-    g: ActiveGroup, operands: tile_loads.Operands, tensor_map: TensorMap, place: tuple[Place, MBarrier]
-) -> None:
+def _let_repeat(g: ActiveGroup, operands: tile_loads.Operands, tensor_map: TensorMap, place: Destination) -> None:
     """Lets compiled code issue and execute this tile load the next time, if it can."""
     ((cta, offset), barrier), machine, memory = place, g.cta.machine, g.grid.memory
     loads = None if g.grid.observers else machine.repeated_loads()
-    if loads is None:
+    if loads is None or isinstance(barrier, Awaited) or barrier.home is None:
         return
     marks = memory.counted("load", tensor_map.address)
-    if marks is not None and tensor_map.tile is not None and cta is g.cta and barrier.home is cta:
-        loads.learn(operands, cta.shared, offset, tensor_map, marks, barrier)
+    if marks is not None and tensor_map.tile is not None and cta is g.cta:
+        loads.learn(operands, cta.rank, offset, tensor_map, marks, barrier)
 
 
 def pending_load(load: Load, warp: Warp) -> AsyncOperation:
@@ -94,7 +91,8 @@ def pending_load(load: Load, warp: Warp) -> AsyncOperation:
 
     def run() -> None:
         g.cta.alive("a tensor copy", issuer)
-        barrier = cast("MBarrier", g.cta.shared.live_barriers.by_address[route.target])
+        home = g.cta.cluster.ctas[route.home]
+        barrier = cast("MBarrier", home.shared.live_barriers.by_address[load.target])
         places: list[Destination] = [((g.cta, route.offset), barrier)]
         _tile_load(g, MapReader(g, route.map, issuer), tuple(load.at[: route.rank]), places, "tile", issuer)()
 

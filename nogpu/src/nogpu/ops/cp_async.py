@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nogpu import headers
 from nogpu.arithmetic.lanes import FULL, lane_list, lanes, row_of
 from nogpu.errors import Fault
 from nogpu.hardware.async_operations import AsyncOperation
+from nogpu.hardware.lane_copies import REFUSED, LaneCopies
 from nogpu.hardware.mbarriers import ARRIVAL
 from nogpu.hardware.memory import RANK_SHIFT
 from nogpu.hardware.native import library
@@ -23,45 +23,13 @@ from nogpu.ops.mbarrier import barrier_at
 from nogpu.ops.memory import shared_target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from nogpu.hardware.mbarriers import MBarrier
     from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
     from nogpu.ops.active_lanes import Operand
 
-(REFUSED,) = headers.constants("native/copies.h", "REFUSED")  # answer of `copy_lanes`
 _WORDS = {4: (4, 1), 8: (8, 1), 16: (8, 2)}  # size of a copy -> bytes and number of its words
-
-
-@headers.mirrors("native/lane_copies.h")
-class LaneCopies(ctypes.Structure):
-    """The copies that the lanes of a warp have issued with one instruction: each lane writes `size` bytes, `counts`
-    bytes from its source, then zeros.
-
-    places, sources: addresses, 32 bits in shared and 64 bits in global memory.
-    """
-
-    size: int
-    sources: ctypes.Array
-    places: ctypes.Array
-    counts: ctypes.Array
-
-
-_BYTES = ctypes.sizeof(LaneCopies)
-
-
-@headers.mirrors("native/lane_copies.h", copies=LaneCopies)
-class KeptCopies(ctypes.Structure):
-    """Copies that compiled code has issued for a CTA that it keeps.
-
-    group: number of the warp's group. warp, pc: who has issued them. left: mask of lanes.
-    """
-
-    copies: LaneCopies
-    group: int
-    warp: int
-    pc: int
-    left: int
 
 
 class Copies:
@@ -135,10 +103,14 @@ def copy(
     sizes: bytes that are written, and those that are read, None for all. ignored: bool[32], lanes that read nothing;
     None: no lane.
     """
-    found = LaneCopies()
-    legal = g.warp.registers.context.copies
+    warp, machine = g.warp, g.cta.machine
+    found, context, legal = LaneCopies(), warp.registers.context, warp.registers.context.copies
+    if legal and library().keep_copies(warp.registers.context_address, issuer[1], legal):
+        machine.progress = context.progress
+        return
+    take_over(warp)
     if legal:
-        ctypes.memmove(ctypes.addressof(found), legal, _BYTES)
+        ctypes.memmove(ctypes.addressof(found), legal, ctypes.sizeof(found))
     else:
         size, source_size = sizes
         places, sources = _own_places(g, mask, row_of(destination, 64), size), row_of(source, 64)
@@ -149,29 +121,36 @@ def copy(
         found.size = size
         for name, row in (("places", places), ("sources", sources), ("counts", counts)):
             np.ctypeslib.as_array(getattr(found, name))[:] = row
-    g.cta.machine.progress += 1
+    machine.progress += 1
     copies = Copies(mask, found, issuer)
-    g.warp.lane_copies_open.append((mask, copies))
-    g.cta.machine.queues.load(copies.async_op)
+    warp.lane_copies_open.append((mask, copies))
+    machine.queues.load(copies.async_op)
+    _settle(warp)
 
 
-def take_over(warps: Sequence[Warp], kept: Iterable[KeptCopies], committed: Sequence[int]) -> None:
-    """Queues the copies that compiled code has kept for these warps, in the order of issue.
-
-    committed: number of groups, by warp.
-    """
-    for each in kept:
-        warp = warps[each.warp]
-        found = LaneCopies.from_buffer_copy(each.copies)
-        copies = Copies(each.left, found, (warp.first_group, each.pc))
-        later = committed[each.warp] - each.group  # groups from its own on
+def take_over(warp: Warp) -> None:
+    """Queues the copies that compiled code has kept for a warp, at their places in the order of issue."""
+    compiled, groups = warp.cta.compiled_copies, warp.lane_copy_groups
+    for each, later in compiled.take(warp) if compiled is not None else ():
+        copies = Copies(each.left, LaneCopies.from_buffer_copy(each.copies), (warp.first_group, each.pc))
         if later:
-            groups = warp.lane_copy_groups
             groups[:0] = [(FULL, []) for _ in range(later - len(groups))]
             groups[-later][1].append(copies)
         else:
             warp.lane_copies_open.append((each.left, copies))
-        warp.cta.machine.queues.load(copies.async_op)
+        warp.cta.machine.queues.insert_load(copies.async_op, each.number)
+    _settle(warp)
+
+
+def _settle(warp: Warp) -> None:
+    """Forgets copies and groups that are complete. While there are others, Python keeps all copies of the warp."""
+    groups = warp.lane_copy_groups
+    while groups and not any(copies.left & groups[0][0] for copies in groups[0][1]):
+        del groups[0]
+    if not groups:
+        warp.lane_copies_open = [(lanes, copies) for lanes, copies in warp.lane_copies_open if copies.left & lanes]
+    if warp.cta.compiled_copies is not None:
+        warp.cta.compiled_copies.tell(warp, bool(groups or warp.lane_copies_open))
 
 
 def _own_places(g: ActiveGroup, mask: int, destination: np.ndarray, size: int) -> np.ndarray:
@@ -217,13 +196,16 @@ def _finish(g: ActiveGroup, mask: int, copies: Iterable[Copies]) -> None:
 def commit_group(g: ActiveGroup, mask: int) -> None:
     """cp.async.commit_group: the copies that a lane has issued since its last commit form a group."""
     warp = g.warp
+    take_over(warp)
     warp.lane_copy_groups.append((mask, [copies for issued, copies in warp.lane_copies_open if issued & mask]))
     warp.lane_copies_open = [(left, copies) for issued, copies in warp.lane_copies_open if (left := issued & ~mask)]
+    _settle(warp)
     g.cta.cluster.events.lane_copies_committed(warp, mask)
 
 
 def wait_groups(g: ActiveGroup, mask: int, newest: int) -> None:
     """cp.async.wait_group: completes all but each lane's `newest` groups."""
+    take_over(g.warp)
     groups = g.warp.lane_copy_groups
     parts = [mask]  # masks of lanes that have committed the same groups
     for committed, _ in groups:
@@ -232,14 +214,15 @@ def wait_groups(g: ActiveGroup, mask: int, newest: int) -> None:
         own = [group for committed, group in groups if committed & part]
         for group in own[: max(0, len(own) - newest)]:
             _finish(g, part, group)
-    while groups and not any(copies.left & groups[0][0] for copies in groups[0][1]):
-        del groups[0]
+    _settle(g.warp)
     g.cta.cluster.events.lane_copies_completed(g.warp, mask, newest)
 
 
 def wait_copies(g: ActiveGroup, mask: int) -> None:
     """cp.async.wait_all: completes all copies of these lanes, in a group or not."""
+    take_over(g.warp)
     _finish(g, mask, _outstanding(g, mask))
+    _settle(g.warp)
     g.cta.cluster.events.lane_copies_completed(g.warp, mask, None)
 
 
@@ -254,6 +237,7 @@ def arrive(g: ActiveGroup, mask: int, counted: bool, address: Operand, issuer: I
 
     counted: `.noinc`: the barrier's expected arrivals include these; else each lane first adds one to the pending ones.
     """
+    take_over(g.warp)
     g.cta.machine.progress += 1
     for lane in lane_list(mask):
         place = address if isinstance(address, int) else int(address[lane])

@@ -108,7 +108,7 @@ def _remove(cta: Cta, offset: int) -> None:
     barrier, loads, work = cta.mbarriers.pop(offset), cta.machine.loads, cta.machine.work
     for warp in cta.warps:
         warp.keep_polls()  # which name the barrier by an address that another may get
-    is_awaited = loads is not None and loads.forget_barrier(barrier)
+    is_awaited = loads is not None and loads.awaits(barrier)
     cta.shared.remove_barrier(offset, is_awaited or (work is not None and work.awaits(barrier)))
     if barrier.hidden is not None:
         cta.hidden_barriers = [other for other in cta.hidden_barriers if other is not barrier]

@@ -5,8 +5,8 @@ possible, "random" either way. A load completes at the latest at its warp's tcge
 that needs its result (`compiler.tmem_uses`); a store at tcgen05.wait::st or before its warp's next access to tensor
 memory.
 
-The rows here execute the first load or store of a warp, and what is not plainly legal; compiled code does the others
-(native/fragments.c).
+The rows here execute what is not plainly legal, what somebody hears of, and what chance delays; compiled code does the
+others (native/fragments.c).
 """
 
 from __future__ import annotations
@@ -159,6 +159,7 @@ def share(g: ActiveGroup) -> None:
         return _Pending(issued.pc, bool(issued.stores), complete)
 
     user.share(g, machine.always_postpones, taken_over)
+    user.lend_rows()
 
 
 def load(

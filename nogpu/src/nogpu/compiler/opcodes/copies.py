@@ -39,7 +39,7 @@ def _tile_load_kernel(code: Assembler, instruction: Instruction, match: re.Match
     destination, tensor_map, barrier, *_ = instruction.operands
     coordinates = tensor_map.coordinates or ()
     plain = match.group("mode") is None and not match.group("multicast")
-    if not plain or ".cta_group::2" in instruction.opcode:
+    if not plain:
         raise Unsupported
     slots, displacements, rows, wide = [], [], 0, 0
     for i, address in enumerate((destination, tensor_map, barrier)):
@@ -53,7 +53,8 @@ def _tile_load_kernel(code: Assembler, instruction: Instruction, match: re.Match
         slots.append(source.offset)
         rows |= source.row << i
     slots += [-1] * (8 - len(slots))
-    description = _OPERANDS.pack(*slots, rows, wide, *displacements, len(coordinates))
+    pair = ".cta_group::2" in instruction.opcode
+    description = _OPERANDS.pack(*slots, rows, wide, *displacements, len(coordinates), pair)
     code.emit("tile_load", x=code.described(description))
 
 

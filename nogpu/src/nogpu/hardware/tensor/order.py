@@ -212,6 +212,7 @@ class TensorUser:
         shared.issued = self._issued.address
         self._kept.append(self._issued)
         memory.order.keep(self._own)
+        memory.order.meet(g.warp)
         self._context.tensor = ctypes.addressof(shared)
 
     @property
@@ -304,8 +305,10 @@ class TensorOrder:
         self._releases[release.address] = release
 
     def meet(self, warp: Warp) -> None:
-        """Makes a warp known by whose instructions compiled code may record accesses."""
+        """Makes a warp known by whose instructions compiled code may record accesses, and room for the next of them."""
         self._warps[warp.registers.context_address] = warp
+        if self._state.count == self._state.room:
+            self._grow()
 
     def epochs(self) -> list[Epoch]:
         """The epochs, oldest first."""
@@ -350,8 +353,6 @@ class TensorOrder:
             for epoch in self.epochs():
                 if epoch.warp is not warp and (epoch.writes & (reads | writes) or epoch.reads & writes):
                     _check(epoch, issuer, seen, frees)
-            if state.count == state.room:
-                self._grow()
             found = library().order_access(*where, True)
         self._last, self._place, self._version = access, found - 1, state.version
 
