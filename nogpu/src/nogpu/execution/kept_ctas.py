@@ -92,7 +92,7 @@ class KeptCta:
     @property
     def nbytes(self) -> int:
         """Bytes of the CTA's shared memory, registers and tables, if others may run in its place."""
-        arrays = self._files, self._contexts, self._values, self._copies
+        arrays = self._files, self._contexts, self._values
         return len(self.cluster.ctas[0].shared.data) + sum(array.nbytes for array in arrays)
 
     @property
