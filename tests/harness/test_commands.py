@@ -20,8 +20,8 @@ def parse(add, *arguments, **settings):
 def test_options_of_several_commands():
     assert parse(options.add_problem).problem == "group_gemm"
     assert parse(options.add_problem, "--problem", "all", more=[options.ALL]).problem == "all"
-    assert (parse(options.add_case).case, parse(options.add_case, "--case", "2").case) == (None, 2)
-    assert parse(options.add_case, "--case", "2", "--case", "0", several=True).case == [2, 0]
+    assert (parse(options.add_case).case, parse(options.add_case, "--case", "2").case) == (None, [2])
+    assert parse(options.add_case, "--case", "2", "--case", "0").case == [2, 0]
     assert parse(options.add_device, "--device", "hopper").device == "hopper"
     assert parse(options.add_sms).sms == 148
     assert parse(options.add_submission).submission == ROOT / "submission.py"
