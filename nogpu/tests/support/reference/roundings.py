@@ -1,7 +1,7 @@
 """Results with one rounding, by rational arithmetic, lane by lane (PTX ISA, "Floating Point Instructions")."""
 
 from fractions import Fraction
-from math import inf, isfinite, isqrt
+from math import inf, isfinite, isqrt, ldexp
 
 import numpy as np
 
@@ -34,18 +34,21 @@ OPERATIONS = {
 def round_exactly(value, name, rounding):
     """A rational number other than 0, rounded to a format of FORMATS: rn, rna, rz, rm or rp."""
     precision, low, high = FORMATS[name]
-    magnitude = abs(Fraction(value))
-    exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
-    exponent -= magnitude < Fraction(2) ** exponent
-    unit = Fraction(2) ** (max(exponent, low) - precision + 1)
-    count, rest = divmod(magnitude, unit)
+    numerator, denominator = abs(value.numerator), value.denominator
+    exponent = numerator.bit_length() - denominator.bit_length()
+    exponent -= (numerator << max(-exponent, 0)) < (denominator << max(exponent, 0))
+    unit = max(exponent, low) - precision + 1  # exponent of the last place
+    divisor = denominator << max(unit, 0)
+    count, rest = divmod(numerator << max(-unit, 0), divisor)
     outwards = {"rz": False, "rm": value < 0, "rp": value > 0}
-    up = {"rn": 2 * rest > unit or (2 * rest == unit and count % 2 == 1), "rna": 2 * rest >= unit}
-    result = (count + (outwards | up)[rounding] if rest else count) * unit
-    largest = Fraction(2) ** (high + 1) - Fraction(2) ** (high - precision + 1)
-    if result > largest:
-        result = inf if outwards.get(rounding, True) else largest
-    return float(result) if value > 0 else -float(result)
+    up = {"rn": 2 * rest > divisor or (2 * rest == divisor and count % 2 == 1), "rna": 2 * rest >= divisor}
+    count += bool(rest) and (outwards | up)[rounding]
+    most, last = 2**precision - 1, high - precision + 1
+    if unit > last or (unit == last and count > most):
+        result = inf if outwards.get(rounding, True) else ldexp(most, last)
+    else:
+        result = ldexp(count, unit)
+    return result if value > 0 else -result
 
 
 def rounded(operation, sources, name, rounding="rn"):
