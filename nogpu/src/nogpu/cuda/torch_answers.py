@@ -144,6 +144,12 @@ def _dlpack(mode: VirtualDevice, func: Function, tensor: Tensor, **kwargs: Any) 
     return capsule
 
 
+def _packed(mode: VirtualDevice, func: Function, *args: Any, **kwargs: Any) -> Any:
+    """Answers operations on packed sequences: lengths stay on the host."""
+    data, lengths = mode.call(func, args, kwargs)
+    return data, mode._answer(Tensor.cpu, (lengths,), None)
+
+
 def _by(function: Function) -> Function:
     """The answer that `function` computes, on the CPU."""
     return lambda mode, func, *args, **kwargs: mode.call(function, args, kwargs)
@@ -170,6 +176,8 @@ ANSWERS: dict[Function, Function] = {
     Tensor.grad.__get__: torch_autograd.gradient_of,  # type: ignore[union-attr]  # a descriptor
     Tensor.register_hook: torch_autograd.register_hook,
     torch.nn.functional.layer_norm: _layer_norm,
+    torch._pack_padded_sequence: _packed,
+    torch._pad_packed_sequence: _packed,
     Tensor.numpy: _numpy,
     Tensor.__array__: _host_only,
     Tensor.pin_memory: lambda mode, func, tensor, *args: torch_pinned.pinned(tensor),

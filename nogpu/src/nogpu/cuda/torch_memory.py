@@ -285,6 +285,9 @@ CROSS_DEVICE: set[Callable[..., Any]] = {
     torch.asarray,
     torch.tensor_split,
 }
+RECURRENT = {torch.gru, torch.lstm, torch.rnn_tanh, torch.rnn_relu}
+_PACKED = RECURRENT | {torch._pack_padded_sequence, torch._pad_packed_sequence}
+"""Operations on sequences of different lengths, which are on the host."""
 INDEXING = {Tensor.__getitem__, Tensor.__setitem__, Tensor.index_put, Tensor.index_put_, torch.index_put}
 
 
@@ -297,6 +300,10 @@ def check_devices(func: Callable[..., Any], args: tuple[Any, ...], sources: Sequ
         if not on_device(args[0]) and any(on_device(tensor) for tensor in tensors(index)):
             raise RuntimeError("indices should be either on cpu or on the same device as the indexed tensor (cpu)")
         return
+    if func in _PACKED:
+        if any(on_device(source) and not source.is_floating_point() for source in sources):
+            raise RuntimeError(f"lengths of sequences should be on the CPU, but are on cuda:0 (in {func.__name__})")
+        sources = [source for source in sources if source.is_floating_point()]
     if any(not on_device(source) and source.dim() > 0 for source in sources):
         raise RuntimeError(
             "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "

@@ -1,7 +1,8 @@
-"""Products of matrices of half precision on a processor that has no instructions for them.
+"""Products of matrices of half precision, and recurrent layers, on a processor that has no instructions for them.
 
 There torch's CPU kernels multiply such numbers one by one, some fifty times slower than numbers of float32. The
-products are computed in float32 and rounded once, gradients too, as a GPU's tensor core does.
+products are computed in float32 and rounded once, gradients too, as a GPU's tensor core does; of a recurrent layer the
+results are rounded, not the states between its steps.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from typing import Any
 
 import torch
 
+from nogpu.cuda.torch_memory import RECURRENT
+
 _NAMES = ("mm", "bmm", "matmul", "addmm", "baddbmm", "addbmm")
 _FUNCTIONS: set[Callable[..., Any]] = {
     *(getattr(owner, name) for owner in (torch, torch.Tensor) for name in _NAMES),
     *(torch.Tensor.__matmul__, torch.Tensor.__rmatmul__, torch.einsum, torch.nn.functional.linear),
     *(getattr(torch.nn.functional, f"conv{kind}{rank}d") for kind in ("", "_transpose") for rank in (1, 2, 3)),
     torch.nn.functional.scaled_dot_product_attention,
+    *RECURRENT,
 }
 
 
@@ -48,10 +52,11 @@ def narrow_type(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
         return None
     if any(isinstance(each, torch.dtype) for each in args):
         return None
-    types = {tensor.dtype for tensor in _tensors((*args, *kwargs.values())) if tensor.dtype != torch.bool}
+    types = {tensor.dtype for tensor in _tensors((*args, *kwargs.values())) if tensor.is_floating_point()}
     return types.pop() if len(types) == 1 and types <= slow_types() else None
 
 
 def product(func: Callable[..., Any], dtype: torch.dtype, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """func(*args, **kwargs), computed in float32 and rounded to `dtype`."""
-    return func(*_wide(args), **{name: _wide(value) for name, value in kwargs.items()}).to(dtype)
+    result = func(*_wide(args), **{name: _wide(value) for name, value in kwargs.items()})
+    return type(result)(each.to(dtype) for each in result) if isinstance(result, tuple) else result.to(dtype)

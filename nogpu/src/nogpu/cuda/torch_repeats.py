@@ -19,7 +19,7 @@ import torch
 import torch.autograd.forward_ad
 
 from nogpu.cuda import torch_graphs, torch_watches
-from nogpu.cuda.torch_memory import Tensor, on_device, storage_of
+from nogpu.cuda.torch_memory import RECURRENT, Tensor, on_device, storage_of
 from nogpu.execution.device import Device
 
 Function = Callable[..., Any]
@@ -49,8 +49,6 @@ _FUNCTIONS = {
     if hasattr(owner, name)
 }
 """Operations whose results are a function of their arguments, in memory of their own, unless they drop numbers."""
-
-_RECURRENT = {torch.gru, torch.lstm, torch.rnn_tanh, torch.rnn_relu}
 
 _SUBNORMAL = 5e-324
 
@@ -220,7 +218,7 @@ def _is_random(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     """True if an operation may drop numbers: the one float among the arguments of a recurrent layer is the share."""
     if func is torch.nn.functional.scaled_dot_product_attention:
         return bool(kwargs.get("dropout_p", args[4] if len(args) > 4 else 0))
-    return func in _RECURRENT and any(isinstance(each, float) and each for each in args)
+    return func in RECURRENT and any(isinstance(each, float) and each for each in args)
 
 
 def _is_function_of(args: tuple[Any, ...], kwargs: dict[str, Any], sources: Sequence[Tensor]) -> bool:

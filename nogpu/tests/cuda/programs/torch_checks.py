@@ -61,6 +61,22 @@ def check_products_of_half_precision():
                 x, weight = (torch.randn(1, 1, *[size] * rank, dtype=dtype, device="cuda") for size in (9, 7))
                 expected = convolve(x.cpu().float(), weight.cpu().float()).to(dtype)
                 assert torch.equal(convolve(x, weight).cpu(), expected) or not torch_products.slow_types()
+        for layer in torch.nn.GRU, torch.nn.LSTM, torch.nn.RNN:
+            recurrent = layer(8, 16, num_layers=2, bidirectional=True).to("cuda", dtype)
+            wide_layer = copy.deepcopy(recurrent).float().cpu()
+            x = torch.randn(64, 3, 8, dtype=dtype, device="cuda")
+            packed = torch.nn.utils.rnn.pack_padded_sequence(x, torch.tensor([64, 20, 7]))
+            assert packed.data.is_cuda and packed.batch_sizes.device.type == "cpu"
+            padded, lengths = torch.nn.utils.rnn.pad_packed_sequence(packed)
+            assert padded.is_cuda and lengths.device.type == "cpu" and torch.equal(padded[:7], x[:7])
+            raises(RuntimeError, "should be on the CPU", torch._pack_padded_sequence, x, lengths.cuda(), False)
+            for given in x, packed:
+                (got, state), (expected, last) = recurrent(given), wide_layer(given.cpu().float())
+                got, expected = (each.data if given is packed else each for each in (got, expected))
+                assert got.is_cuda and got.dtype == dtype
+                states, lasts = (each if isinstance(each, tuple) else (each,) for each in (state, last))
+                for ours, theirs in zip((got, *states), (expected, *lasts)):
+                    assert torch.equal(ours.cpu(), theirs.to(dtype)) or not torch_products.slow_types()
 
 
 def check_what_programs_ask_of_the_allocator_and_the_runtime():
