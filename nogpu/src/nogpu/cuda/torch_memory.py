@@ -285,7 +285,7 @@ CROSS_DEVICE: set[Callable[..., Any]] = {
     torch.asarray,
     torch.tensor_split,
 }
-RECURRENT = {torch.gru, torch.lstm, torch.rnn_tanh, torch.rnn_relu}
+RECURRENT: set[Callable[..., Any]] = {torch.gru, torch.lstm, torch.rnn_tanh, torch.rnn_relu}
 _PACKED = RECURRENT | {torch._pack_padded_sequence, torch._pad_packed_sequence}
 """Operations on sequences of different lengths, which are on the host."""
 INDEXING = {Tensor.__getitem__, Tensor.__setitem__, Tensor.index_put, Tensor.index_put_, torch.index_put}
