@@ -45,7 +45,7 @@ _VARIABLES = ("CPATH", "CPLUS_INCLUDE_PATH", "C_INCLUDE_PATH", "NVCC_PREPEND_FLA
 _PARTS = re.compile(r"(?:compute|sm|lto)_(\d+)([af]?)")
 _SUFFIXES = (".cu", ".cpp", ".cc", ".cxx", ".c", ".C")
 _TORCH = re.compile(r"#\s*include\s*[<\"](?:torch|ATen|c10)/")
-# What the short headers of torch leave out
+# A use of what the short headers of torch leave out
 _WHOLE = re.compile(
     r"\btorch(?:::|/)(?:data|fft|jit|mps|nested|nn|optim|python|serialize|save|load|sparse|special|xpu)\b"
 )
