@@ -124,7 +124,7 @@ def test_warps_that_end_may_be_many():
 # Tile loads
 
 ROWS, COLUMNS, TILE = 32, 64, 8  # bytes of the tensor's rows; rows of a box
-KERNEL = """
+HEAD = """
 .version 8.8
 .target sm_100a
 .address_size 64
@@ -133,6 +133,10 @@ KERNEL = """
 {{
     .reg .pred %p<10>; .reg .b32 %r<40>; .reg .b64 %rd<10>; .reg .b32 %tid;
     mov.u32 %tid, %tid.x; ld.param.b64 %rd1, [out]; ld.param.b32 %r9, [iterations];
+"""
+KERNEL = (
+    HEAD
+    + """
     mov.u32 %r1, smem; add.u32 %r2, %r1, 2048; setp.ne.u32 %p1, %tid, 0; mov.u32 %r3, 0; mov.u32 %r4, 0; mov.u32 %r5, 0;
     mov.u32 %r8, 0; mov.u32 %r10, 0; @%p1 bra READY; mbarrier.init.shared.b64 [%r2], 1;
     fence.mbarrier_init.release.cluster;
@@ -148,6 +152,7 @@ W: mbarrier.try_wait.parity.shared.b64 %p2, [%r2], %r3; @!%p2 bra W;
     mul.wide.u32 %rd2, %tid, 4; add.s64 %rd2, %rd1, %rd2; st.global.b32 [%rd2], %r8; ret;
 }}
 """
+)
 
 
 @pytest.fixture
@@ -202,15 +207,10 @@ def test_loads_behind_other_asynchronous_work(rows, monkeypatch):
 
 
 # Both CTAs of a pair load a tile, each to its own shared memory, and signal the mbarrier of the even one.
-PAIR = """
-.version 8.8
-.target sm_100a
-.address_size 64
-.extern .shared .align 1024 .b8 smem[];
-.visible .entry k(.param .u64 out, .param .align 128 .b8 map[128], .param .u32 iterations)
-{{
-    .reg .pred %p<10>; .reg .b32 %r<40>; .reg .b64 %rd<10>; .reg .b32 %tid;
-    mov.u32 %tid, %tid.x; ld.param.b64 %rd1, [out]; ld.param.b32 %r9, [iterations]; mov.u32 %r11, %cluster_ctarank;
+PAIR = (
+    HEAD
+    + """
+    mov.u32 %r11, %cluster_ctarank;
     mov.u32 %r1, smem; add.u32 %r2, %r1, 2048; and.b32 %r12, %r2, 0xFEFFFFFF; setp.ne.u32 %p1, %tid, 0;
     setp.ne.u32 %p5, %r11, 0; or.pred %p6, %p1, %p5; shl.b32 %r4, %r11, 3; mov.u32 %r3, 0; mov.u32 %r5, 0;
     mov.u32 %r8, 0; mov.u32 %r10, 0; @%p6 bra READY; mbarrier.init.shared.b64 [%r2], 1;
@@ -233,6 +233,7 @@ DONE: barrier.cluster.arrive; barrier.cluster.wait;
     ret;
 }}
 """
+)
 
 
 def load_pairs(schedule, kernels=True, group=".cta_group::2", changed=""):
