@@ -329,7 +329,7 @@ def test_reasons_have_no_addresses_of_this_run():
 def test_the_command_continues_a_file_and_names_what_is_missing(places, monkeypatch, capsys):
     folder, save, tried = places, places / "runs.json", []
 
-    def run(program, schedule, limit, sessions):
+    def run(program, schedule, limit, sessions, outputs):
         tried.append((program.file.stem, schedule))
         return foreign.Run(program.repository, program.name, "ours", schedule, "pass", 1.0, "", program.silicon, "")
 

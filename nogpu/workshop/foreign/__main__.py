@@ -1,6 +1,7 @@
 """Runs programs of others on the emulator, unmodified, and compares each outcome with the one published for a B200.
 
     python -m workshop.foreign FOLDER [--only TEXT] [--schedule late,eager,random:1] [--jobs 2] [--save FILE.json]
+                               [--outputs FOLDER]
     python -m workshop.foreign FOLDER --results ../docs/results [--only TEXT] [--schedule ...] [--jobs 2]
     python -m workshop.foreign FOLDER --sanitize [--schedule late] [--save ../docs/results/foreign-sanitizer.json]
 
@@ -63,11 +64,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--lists", type=Path, default=LISTS, metavar="PATH", help="one list, or a folder of them")
     records.add_save(parser)
     parser.add_argument("--results", type=Path, metavar="FOLDER", help="a file for each list in place of --save")
+    parser.add_argument("--outputs", type=Path, metavar="FOLDER", help="keep what each program prints, a file for each")
     options = parser.parse_args(arguments)
     if options.jobs < 1:
         parser.error(f"--jobs is {options.jobs}; it must be at least 1")
     if options.results and (options.save or options.sanitize):
         parser.error("--results excludes --save and --sanitize")
+    if options.outputs:
+        options.outputs.mkdir(parents=True, exist_ok=True)
     missing: set[str] = set()
     found = runs.programs(options.folder.resolve(), missing, options.lists)
     chosen = [each for each in found if options.only in f"{each.repository}/{each.name}"]
@@ -91,7 +95,8 @@ def run(wanted: Sequence[tuple[Program, str]], options: Namespace, console: Cons
     saved = {file: runs.load(file) for file in files.values()}
     of = {(program.repository, program.name): files[program.list] for program, _ in wanted}
     remaining = left(wanted, [each for own in saved.values() for each in own])
-    for result in runs.run_all(remaining, options.timeout, options.jobs, console, runs.run):
+    run_one = functools.partial(runs.run, outputs=options.outputs)
+    for result in runs.run_all(remaining, options.timeout, options.jobs, console, run_one):
         file = of[result.repository, result.name]
         saved[file].append(result)
         lenient = f", lenient: {result.lenient}" if result.lenient else ""

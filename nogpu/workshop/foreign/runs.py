@@ -167,17 +167,17 @@ def programs(folder: Path, missing: set[str], lists: Path = LISTS) -> Iterator[P
             )
 
 
-def run(program: Program, schedule: str, limit: float, sessions: Sessions) -> Run:
+def run(program: Program, schedule: str, limit: float, sessions: Sessions, outputs: Path | None = None) -> Run:
     """Runs a program under a schedule: strictly, and leniently after an error, wrong results or a hang.
 
-    limit: seconds of each run, at most. A strict run may come to wrong results or hang by an order of events that is
-    legal and that hardware never shows.
+    limit: seconds of each run, at most. outputs: folder for a file with the output of each program's last run. A strict
+    run may come to wrong results or hang by an order of events that is legal and that hardware never shows.
     """
     started = time.monotonic()
-    verdict, reason, cases = attempt(program, schedule, limit, sessions, {})
+    verdict, reason, cases = attempt(program, schedule, limit, sessions, {}, outputs)
     lenient, lenient_reason = "", ""
     if verdict in (ERROR, WRONG, HANG):
-        lenient, lenient_reason, cases = attempt(program, schedule, limit, sessions, {"NOGPU_LENIENT": "1"})
+        lenient, lenient_reason, cases = attempt(program, schedule, limit, sessions, {"NOGPU_LENIENT": "1"}, outputs)
     seconds = round(time.monotonic() - started, 1)
     return Run(
         *(program.repository, program.name, program.framework, schedule, verdict, seconds, reason),
@@ -199,10 +199,18 @@ def follow(program: Program, schedule: str, limit: float, sessions: Sessions) ->
 
 
 def attempt(
-    program: Program, schedule: str, limit: float, sessions: Sessions, settings: Mapping[str, str]
+    program: Program,
+    schedule: str,
+    limit: float,
+    sessions: Sessions,
+    settings: Mapping[str, str],
+    outputs: Path | None = None,
 ) -> tuple[str, str, int]:
     """(verdict, reason, number of cases that passed) of one process. settings: the emulator's variables."""
     output, code = execute(program, schedule, limit, sessions, settings)
+    if outputs:
+        name = f"{program.repository}/{program.name} {schedule}".replace("/", "+")
+        (outputs / name).write_text(f"{output}\nexit code {code}\n")
     verdict, reason = judge(output.replace(f"{program.folder}/", ""), code, program.expects)
     counted = re.search(program.expects, output) if verdict == PASS else None
     return verdict, reason, int(counted.groupdict().get("cases", 1)) if counted else 0
