@@ -5,6 +5,11 @@
 #include "types.h"
 
 typedef u8 Vector __attribute__((vector_size(32), aligned(1)));
+#ifdef __AVX512F__
+typedef u8 Widest __attribute__((vector_size(64), aligned(1)));
+#else
+typedef Vector Widest;
+#endif
 typedef u32 Four __attribute__((vector_size(16)));
 typedef u64 Two __attribute__((vector_size(16)));
 typedef u32 Eight __attribute__((vector_size(32)));
@@ -15,15 +20,11 @@ typedef u32 Eight __attribute__((vector_size(32)));
 #define SHUFFLE(type, a, b, ...) __builtin_shuffle(a, b, (type){__VA_ARGS__})
 #endif
 
-// Copies 32, 64, 128 or 256 bytes by whole vectors. gcc's memcpy halves them, and a load of a vector whose halves were
-// stored apart, as the next instruction's, has to wait for both.
+// Copies 32, 64, 128 or 256 bytes by the widest vectors. gcc's memcpy halves them, and a load of a vector whose parts were
+// stored apart, as the next instruction's, has to wait for them all.
 static inline void copy_row(void *to, const void *from, int nbytes) {
-    Vector *t = to;
-    const Vector *f = from;
-    t[0] = f[0];
-    if (nbytes >= 64) t[1] = f[1];
-    if (nbytes >= 128) t[2] = f[2], t[3] = f[3];
-    if (nbytes >= 256) t[4] = f[4], t[5] = f[5], t[6] = f[6], t[7] = f[7];
+    if (nbytes < (int)sizeof(Widest)) *(Vector *)to = *(const Vector *)from;
+    for (int i = 0; i < nbytes / (int)sizeof(Widest); i++) ((Widest *)to)[i] = ((const Widest *)from)[i];
 }
 
 // Transposes 4x4 words in the lower halves of four vectors, and in their upper halves.
