@@ -6,8 +6,8 @@
 // block has the bytes that it had when the watch began. System calls that fill memory do not fault but fail (EFAULT): those
 // of libtorch_cpu.so, of torch.distributed among them, end the watch first.
 //
-// Small blocks are given out again, the last one first, so that a loop that makes and drops results has them in the same
-// places: launches are known by their arguments.
+// Blocks are given out again, the last one of a size first, as torch does it on a GPU, so that a loop that makes and drops
+// results has them in the same places: launches are known by their arguments.
 
 #define _GNU_SOURCE
 #include <elf.h>
@@ -30,9 +30,10 @@ enum {
     WATCHED_BYTES = 1 << 16,  // least bytes of a block that is watched: fewer are compared as fast
     MOST_WATCHED = 4096,      // blocks: each may take two of the 65,530 mappings that Linux gives a process
     BUCKETS = 1 << 12,
-    SMALL = 512,         // small blocks have a multiple of it, and are aligned to it
-    SIZES = 8,           // most bytes of a small block, in units of SMALL
-    MOST_DROPPED = 64,   // small blocks of a size that wait to be given out again
+    UNIT = 512,               // blocks have a multiple of it, and are aligned to it
+    CLASSES = 61,             // of sizes, by units
+    MOST_DROPPED = 64,        // blocks of a class that wait to be given out again
+    MOST_BYTES = 256 << 20,   // of all of them
 };
 
 typedef struct Block {
@@ -41,12 +42,18 @@ typedef struct Block {
     long watch;             // number of the watch that is under way, 0: none
 } Block;
 
+typedef struct {
+    void *memory;
+    size_t bytes;
+} Dropped;
+
 static Block *blocks[BUCKETS];
 static size_t minimum_alignment, page;
 static long watches;  // that have begun
 static int watched;   // blocks
-static void *dropped[SIZES + 1][MOST_DROPPED];
-static int dropped_count[SIZES + 1];
+static Dropped dropped[CLASSES][MOST_DROPPED];
+static int dropped_count[CLASSES];
+static size_t dropped_bytes;
 static struct sigaction before;
 static int is_locked, is_ending;
 
@@ -83,42 +90,66 @@ int end_watches(size_t address, size_t bytes) {
     return found;
 }
 
-// Returns the small block of a number of units that was dropped last, 0 if there is none.
-static void *again(size_t units) {
+// Returns the block of a size and alignment that was dropped last, 0 if there is none.
+static void *again(size_t bytes, size_t alignment) {
+    int class = (int)(bytes / UNIT % CLASSES);
+    Dropped *all = dropped[class];
+    void *memory = 0;
     lock();
-    void *memory = dropped_count[units] ? dropped[units][--dropped_count[units]] : 0;
+    for (int i = dropped_count[class] - 1; i >= 0 && !memory; i--) {
+        if (all[i].bytes != bytes || (size_t)all[i].memory % alignment) continue;
+        memory = all[i].memory;
+        memmove(all + i, all + i + 1, sizeof *all * (size_t)(--dropped_count[class] - i));
+        dropped_bytes -= bytes;
+    }
     unlock();
     return memory;
 }
 
-// Keeps a block to be given out again. Returns 0 if it is not small, or enough are kept.
-static int keep(void *memory) {
-    size_t units = memory && (size_t)memory % SMALL == 0 ? malloc_usable_size(memory) / SMALL : 0;
-    if (!units || units > SIZES) return 0;
+// Frees all blocks that wait to be given out again.
+static void free_dropped(void) {
+    for (int class = 0; class < CLASSES; class++) {
+        Dropped all[MOST_DROPPED];
+        lock();
+        int count = dropped_count[class];
+        memcpy(all, dropped[class], sizeof all);
+        dropped_count[class] = 0;
+        for (int i = 0; i < count; i++) dropped_bytes -= all[i].bytes;
+        unlock();
+        for (int i = 0; i < count; i++) free(all[i].memory);
+    }
+}
+
+// Keeps a block of some bytes, a multiple of UNIT, to be given out again, or frees it.
+static void drop(void *memory, size_t bytes) {
+    int class = (int)(bytes / UNIT % CLASSES);
+    if (bytes <= MOST_BYTES && __atomic_load_n(&dropped_bytes, __ATOMIC_RELAXED) + bytes > MOST_BYTES) free_dropped();
     lock();
-    int kept = dropped_count[units] < MOST_DROPPED;
-    if (kept) dropped[units][dropped_count[units]++] = memory;
+    int kept = dropped_bytes + bytes <= MOST_BYTES && dropped_count[class] < MOST_DROPPED;
+    if (kept) {
+        dropped[class][dropped_count[class]++] = (Dropped){memory, bytes};
+        dropped_bytes += bytes;
+    }
     unlock();
-    return kept;
+    if (!kept) free(memory);
 }
 
 static int aligned(void **out, size_t alignment, size_t size) {
     if (alignment < minimum_alignment) alignment = minimum_alignment;
-    if (alignment <= SMALL && size <= SIZES * SMALL) {
-        size_t units = size ? (size + SMALL - 1) / SMALL : 1;
-        void *memory = again(units);
-        if (memory) return *out = memory, 0;
-        size = units * SMALL;
-    }
-    Block *block = size < WATCHED_BYTES || size > SIZE_MAX / 2 ? 0 : malloc(sizeof *block);
-    if (!block) return posix_memalign(out, alignment, size);
-    size = (size + page - 1) & -page;
-    int error = posix_memalign(out, alignment < page ? page : alignment, size);
-    if (error) {
+    if (size > SIZE_MAX / 2) return posix_memalign(out, alignment, size);
+    Block *block = size < WATCHED_BYTES ? 0 : malloc(sizeof *block);
+    size_t unit = block ? page : UNIT;
+    size = size ? (size + unit - 1) & -unit : unit;
+    if (alignment < unit) alignment = unit;
+    void *memory = again(size, alignment);
+    int error = memory ? 0 : posix_memalign(&memory, alignment, size);
+    if (error || !block) {
         free(block);
+        if (!error) *out = memory;
         return error;
     }
-    *block = (Block){.address = (size_t)*out, .bytes = size};
+    *out = memory;
+    *block = (Block){.address = (size_t)memory, .bytes = size};
     lock();
     Block **place = place_of(block->address);
     block->next = *place;
@@ -128,10 +159,11 @@ static int aligned(void **out, size_t alignment, size_t size) {
 }
 
 static void released(void *memory) {
+    size_t address = (size_t)memory, bytes = 0;
     Block *block = 0;
-    if (memory && (size_t)memory % page == 0) {
+    if (memory && address % page == 0) {
         lock();
-        Block **place = place_of((size_t)memory);
+        Block **place = place_of(address);
         block = *place;
         if (block) {
             *place = block->next;
@@ -139,8 +171,11 @@ static void released(void *memory) {
         }
         unlock();
     }
+    if (block) bytes = block->bytes;
+    else if (memory && address % UNIT == 0) bytes = malloc_usable_size(memory) / UNIT * UNIT;
     free(block);
-    if (block || !keep(memory)) free(memory);
+    if (bytes) drop(memory, bytes);
+    else free(memory);
 }
 
 static void on_fault(int number, siginfo_t *fault, void *context) {

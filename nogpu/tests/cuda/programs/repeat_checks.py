@@ -7,7 +7,7 @@ import threading
 import torch
 from watch_checks import WAYS, tensor
 
-from nogpu.cuda import torch_device, torch_repeats
+from nogpu.cuda import torch_device, torch_repeats, torch_watches
 from nogpu.execution.device import Device
 
 torch_repeats.LEAST = 1
@@ -171,15 +171,37 @@ def check_a_result_outlives_what_is_known_of_it():
     del other
 
 
-def check_small_results_of_a_loop_are_in_the_same_places():
-    result, places = None, set()
+def check_results_of_a_loop_are_in_the_same_places():
+    for size in (1, 100, 5000, 1 << 15, 1 << 20):
+        result, places = None, set()
+        for n in range(40):
+            result = torch.full((size + n % 2 * 99,), n, device="cuda")
+            places.add(result.data_ptr())
+            assert result.data_ptr() % 512 == 0 and (result == n).all()
+        assert len(places) <= 4, (size, places)
+        kept = [torch.full((size,), n, device="cuda") for n in range(20)]
+        assert all((each == n).all() for n, each in enumerate(kept)) and len({each.data_ptr() for each in kept}) == 20
+
+
+def check_a_block_that_is_watched_has_pages_of_its_own():
+    """Blocks of one size that are below and at the least size that is watched are not taken for each other."""
+    least, below = 1 << 16, (1 << 16) - 64
+    for _ in range(8):
+        unwatched = [torch.zeros(below, dtype=torch.uint8, device="cuda") for _ in range(9)]
+        del unwatched
+        watched = [torch.zeros(least, dtype=torch.uint8, device="cuda") for _ in range(9)]
+        assert all(each.data_ptr() % 4096 == 0 and torch_watches.watch(each.data_ptr(), True) for each in watched)
+        del watched
+
+
+def check_blocks_that_wait_are_few():
+    def resident():
+        return int(open("/proc/self/statm").read().split()[1]) << 12
+
+    before, size = resident(), 24 << 20
     for n in range(40):
-        result = torch.full((1 + n % 2 * 99,), n, device="cuda")
-        places.add(result.data_ptr())
-        assert result.data_ptr() % 512 == 0 and (result == n).all()
-    assert len(places) <= 3
-    kept = [torch.full((9,), n, device="cuda") for n in range(200)]
-    assert all((each == n).all() for n, each in enumerate(kept)) and len({each.data_ptr() for each in kept}) == 200
+        torch.full((size + 4096 * n,), 1, dtype=torch.uint8, device="cuda")
+    assert resident() - before < 300 << 20, resident() - before
 
 
 def check_memory_of_a_dropped_result_is_free():
