@@ -19,3 +19,19 @@ def test_an_access_that_is_wrong_ends_the_program():
     for first in (watched, watched + "__import__('faulthandler').enable(); "):
         assert run("-c", FAULT.format(first + "ctypes.memset(64, 0, 1)")).returncode == -11
     assert run("-c", FAULT.format(watched + "__import__('os').kill(__import__('os').getpid(), 11)")).returncode == -11
+
+
+MANY = """
+import resource, torch
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+torch.zeros(4, device="cuda")
+before = peak()
+for n in range(40):
+    torch.full(((24 << 20) + 4096 * n,), 1, dtype=torch.uint8, device="cuda")
+assert 200 < peak() - before < 300, peak() - before
+"""
+
+
+def test_blocks_that_wait_to_be_given_out_again_are_few():
+    done = run("-c", MANY)
+    assert done.returncode == 0, done.stderr
