@@ -1,5 +1,7 @@
 // cvt among floating-point types and between them and integers (PTX ISA, "cvt"). Rows of f16 and bf16 are made f32 first.
 
+#include <float.h>
+
 #include "narrow.h"
 
 #define WIDENED(NAME, F)                                                                             \
@@ -70,8 +72,19 @@ MODIFIED(f16, f32, u16)
 MODIFIED(f16, f64, u16)
 MODIFIED(bf16, f32, u16)
 MODIFIED(bf16, f64, u16)
-MODIFIED(f32, f32, u32)
 MODIFIED(f32, f64, u32)
+KERNEL(cvt_f32_f32_m) {
+    SOURCE(f32, a, 0, 32)
+    f32 r[32], tiny = op->x & FLUSH_SOURCE ? TINY_f32 : 0;
+    int rounds = op->x >> INTEGRAL & 7;
+    for (int l = 0; l < 32; l++) r[l] = nan32(flushed(a[l], tiny));
+    for (int l = 0; rounds && l < 32; l++) r[l] = nan32((f32)integral(r[l], rounds - 1));
+    if (op->x & SATFINITE)
+        for (int l = 0; l < 32; l++) r[l] = r[l] > FLT_MAX ? FLT_MAX : r[l] < -FLT_MAX ? -FLT_MAX : r[l];
+    finished(r, 32, op->x, TINY_f32);
+    COMMIT_ROW(r);
+    return op + 1;
+}
 PLAIN(cvt_f64_f32_m, f32, f64, COMMIT_ROW(r);, prepared(nan32(x), op->x, 0))
 PLAIN(cvt_f64_f64_m, f64, f64, COMMIT_ROW(r);, prepared(x, op->x, 0))
 
