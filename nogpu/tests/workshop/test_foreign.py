@@ -282,7 +282,7 @@ def test_no_error_code_warning_or_line_of_source_hides_the_report(output, call):
         *(("Test passed", "pass"), ("passed, 0 FAILED", "pass"), ("passed\nFAILED: 0\n", "pass")),
         *(("passed\nFAILED tests: 0\n", "pass"), ("passed\n3 passed, 1 xfailed\n", "pass")),
         *(("passed\nTest failed!\n", "wrong"), ("passed\n2: FAILED\n", "wrong"), ("passed\n10 FAILED\n", "wrong")),
-        ("passed\nResult = FAIL\n", "wrong"),
+        *(("passed\nResult = FAIL\n", "wrong"), ("test_a.py::test_mismatch SKIPPED\n1 skipped\n", "failed")),
     ],
 )
 def test_a_program_that_says_it_failed_does_not_pass(output, verdict):

@@ -14,12 +14,16 @@ _REPORT = r"^.*(?:EmulatorError:|emulator\.errors\.\w+).*$|^\S.*$(?=\n(?: .*\n)*
 _FAILURE = r"^(?!.*\.py::).*(?:(?<!\b0 )\bFAIL(?:ED)?\b(?!(?: tests?)?\s*[:=]\s*0\b)|\b[Tt]est failed\b).*$"
 _EXCEPTION = r"^(?:E +)?[\w.]*(?:Error|Exception|Interrupt)\b:? .*$"  # last line of a traceback, or pytest's of it
 _REASONS = (
-    # A line of source in pytest's traceback, which is indented or has ">", says nothing.
+    # A line of source in pytest's traceback, which is indented or has ">", says nothing, nor does a test's name.
     (UNSUPPORTED, r"^(?![ >]).*(?:is not modelled|are not modelled|is not supported|not in the opcode table).*$"),
     (HANG, r"^.*the kernel hangs.*$"),
     (ERROR, _REPORT),
     (WRONG, _FAILURE),
-    (WRONG, r"^.*(?:AssertionError|^E +assert |mismatch|not close|[Ii]ncorrect|[Ww]rong|[Tt]ensor-likes|disagree).*$"),
+    (
+        WRONG,
+        r"^(?!.*\.py::).*"
+        r"(?:AssertionError|^E +assert |mismatch|not close|[Ii]ncorrect|[Ww]rong|[Tt]ensor-likes|disagree).*$",
+    ),
 )
 _WARNING = re.compile(r"^.*\b\w*Warning: .*$", re.MULTILINE)  # Python's, which say nothing on how a program ended
 _PLACE = re.compile(r"PTX\s+(line \d+: .*)")
