@@ -97,11 +97,7 @@ ROWS: list[Row] = [
         takes="{type} .",
         kernels=_convert,
     ),
-    row(
-        r"mapa(?:\.(?P<space>shared::cluster))?\.(?P<type>u32|u64)",
-        takes="{type} . u32",
-        kernels=_map,
-    ),
+    row(r"mapa(?:\.(?P<space>shared::cluster))?\.(?P<type>u32|u64)", takes="{type} . u32", kernels=_map),
     row(
         r"isspacep\.(?P<space>global|shared::cta|shared::cluster|shared|local|param)(?:::entry)?",
         takes="p u64",

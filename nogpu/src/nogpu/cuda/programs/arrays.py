@@ -160,10 +160,7 @@ def array_information(channels: int, extent: int, flags: int, handle: int) -> No
 # Copies: a place in an array is (bytes, rows).
 
 
-@entry(
-    *("cudaMemcpy2DToArray", HANDLE, SIZE, SIZE, ADDRESS, SIZE, SIZE, SIZE, INT),
-    queued="cudaMemcpy2DToArrayAsync",
-)
+@entry(*("cudaMemcpy2DToArray", HANDLE, SIZE, SIZE, ADDRESS, SIZE, SIZE, SIZE, INT), queued="cudaMemcpy2DToArrayAsync")
 def copy_to_array(target: int, x: int, y: int, source: int, pitch: int, *rest: int) -> None:
     width, height, kind, *queue = rest
     extent = width, height, 1
@@ -171,8 +168,7 @@ def copy_to_array(target: int, x: int, y: int, source: int, pitch: int, *rest: i
 
 
 @entry(
-    *("cudaMemcpy2DFromArray", ADDRESS, SIZE, HANDLE, SIZE, SIZE, SIZE, SIZE, INT),
-    queued="cudaMemcpy2DFromArrayAsync",
+    *("cudaMemcpy2DFromArray", ADDRESS, SIZE, HANDLE, SIZE, SIZE, SIZE, SIZE, INT), queued="cudaMemcpy2DFromArrayAsync"
 )
 def copy_from_array(target: int, pitch: int, source: int, x: int, y: int, *rest: int) -> None:
     width, height, kind, *queue = rest

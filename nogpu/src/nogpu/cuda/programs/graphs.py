@@ -16,19 +16,7 @@ from typing import TYPE_CHECKING, Any
 from nogpu import headers
 from nogpu.cuda import graph_conditions, graphs
 from nogpu.cuda.backends import current
-from nogpu.cuda.graphs import (
-    ALLOCATION,
-    CONDITIONAL,
-    COPY,
-    EMPTY,
-    FILL,
-    GRAPH,
-    HOST,
-    KERNEL,
-    RELEASE,
-    CUDAGraph,
-    Work,
-)
+from nogpu.cuda.graphs import ALLOCATION, CONDITIONAL, COPY, EMPTY, FILL, GRAPH, HOST, KERNEL, RELEASE, CUDAGraph, Work
 from nogpu.cuda.handles import Table
 from nogpu.cuda.programs import arrays, driver_arrays, graph_memory, launches, memory, modules, status
 from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, U64, UINT, copied, entry, put

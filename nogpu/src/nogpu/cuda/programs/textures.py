@@ -11,16 +11,7 @@ from nogpu.cuda.programs.arrays import CUBEMAP, GATHER, LAYERED, SURFACE, Array,
 from nogpu.cuda.programs.entries import ADDRESS, U64, Structure, copied, entry, put, store
 from nogpu.errors import Fault
 from nogpu.hardware import textures
-from nogpu.hardware.textures import (
-    ALIGNMENT,
-    BORDER,
-    CLAMP,
-    FLOAT,
-    MIRROR,
-    MOST_LINEAR,
-    PITCH_ALIGNMENT,
-    WRAP,
-)
+from nogpu.hardware.textures import ALIGNMENT, BORDER, CLAMP, FLOAT, MIRROR, MOST_LINEAR, PITCH_ALIGNMENT, WRAP
 
 ARRAY, MIPMAP, LINEAR, PITCHED = range(4)  # cudaResourceType
 

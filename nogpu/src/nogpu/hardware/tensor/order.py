@@ -320,13 +320,7 @@ class TensorOrder:
         ]
 
     def access(
-        self,
-        issuer: Issuer,
-        release: Release,
-        seen: tuple[int, int],
-        reads: int,
-        writes: int,
-        frees: bool = False,
+        self, issuer: Issuer, release: Release, seen: tuple[int, int], reads: int, writes: int, frees: bool = False
     ) -> None:
         """Records an access. Raises Fault if an earlier one of another warp conflicts with it.
 
