@@ -233,7 +233,7 @@ class _Places:
         yield Address(self._pointers[line], self._bytes(along))
 
     def _addresses(self, group: int, member: int) -> tuple[list[Part], list[Address]]:
-        """What computes the addresses of a register's elements, and these: one where the elements are adjacent."""
+        """The addresses of a register's elements, only the first where they are adjacent, after what computes them."""
         parts: list[Part] = []
         addresses = []
         for element in range(1 if self.adjacent else self._fragment.per):
