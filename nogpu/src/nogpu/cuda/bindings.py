@@ -66,6 +66,10 @@ def only_device(ordinal: object) -> int:
     return integer(ordinal, "device", 0, 0)
 
 
+def _record(event: object, queue: object = 0) -> None:
+    emulated().record(_event(event), _queue(queue))
+
+
 def _nothing(*arguments: object) -> None:
     pass
 
@@ -88,7 +92,7 @@ def _of_queues(module: ModuleType, prefix: str) -> dict[str, Callable[..., Any]]
         "StreamDestroy": _destroy_queue,
         "StreamSynchronize": lambda queue: emulated().synchronize(_queue(queue)),
         "StreamWaitEvent": lambda queue, event, flags=0: emulated().wait(_queue(queue), _event(event)),
-        "EventRecord": lambda event, queue=0: emulated().record(_event(event), _queue(queue)),
+        "EventRecord": _record,
         "EventSynchronize": lambda event: emulated().synchronize(event=_event(event)),
         "EventQuery": _query_event,
         "EventElapsedTime": lambda start, end: events.milliseconds(_event(start), _event(end)),
