@@ -106,3 +106,19 @@ def test_a_change_is_followed(tmp_path):
     assert layout(headers.structure(str(tmp_path / "other.h"), "Outer")) == (216, offsets | later)
     assert headers.constants(str(tmp_path / "outer.h"), "COUNT", "SECOND", "LAST") == (3, 5, -5)
     assert headers.enumerators(str(tmp_path / "other.h"), "Kind") == ("FIRST", "SECOND", "THIRD", "LAST")
+
+
+def test_declarations_of_a_text_are_read_like_those_of_a_file():
+    class Inner(ctypes.Structure):
+        _fields_ = headers.fields("char name[3]; s64 reserved")
+
+    fields = headers.fields("u8 first; Inner inner[2]; word pitch, *text", Inner=Inner)
+    assert fields == [
+        ("first", ctypes.c_uint8),
+        ("inner", Inner * 2),
+        ("pitch", ctypes.c_size_t),
+        ("text", ctypes.c_void_p),
+    ]
+    assert layout(Inner) == (16, {"name": 0, "reserved": 8})
+    with pytest.raises(ValueError, match="no declaration of a field that is understood: first"):
+        headers.fields("first")

@@ -213,32 +213,26 @@ class Model:
 # The kernel
 
 
+_PTX = {
+    "load": "ld.acquire.cta.shared.b32 %r5, {word};",
+    "store": "st.release.cta.shared.b32 {word}, {0};",
+    "add": "atom.acq_rel.cta.shared.add.u32 %r5, {word}, {0};",
+    "red": "red.release.cta.shared.add.u32 {word}, {0};",
+    "cas": "atom.acq_rel.cta.shared.cas.b32 %r5, {word}, {0}, {1};",
+    "spin": "{label}: ld.acquire.cta.shared.b32 %r6, {word}; setp.ne.u32 %p2, %r6, {0}; @%p2 bra {label};",
+    "lock": "{label}: atom.acquire.cta.shared.cas.b32 %r6, {word}, 0, 1; setp.ne.u32 %p2, %r6, 0; @%p2 bra {label};",
+    "arrive": "mbarrier.arrive.shared.b64 _, {barrier};",
+    "wait": "{label}: mbarrier.try_wait.parity.shared.b64 %p2, {barrier}, {0}; @!%p2 bra {label};",
+    "test": "mbarrier.test_wait.parity.shared.b64 %p2, {barrier}, {0}; selp.u32 %r5, 1, 0, %p2;",
+    "sync": "bar.sync {named}, 64;",
+}
+
+
 def _ptx(instruction: Instruction, label: str) -> str:
     """PTX of an instruction, without the addition to the warp's number."""
     kind, place, *rest = instruction
     word, barrier = f"[%r10+{4 * place}]", f"[%r11+{8 * place}]"
-    if kind == "load":
-        return f"ld.acquire.cta.shared.b32 %r5, {word};"
-    if kind == "store":
-        return f"st.release.cta.shared.b32 {word}, {rest[0]};"
-    if kind == "add":
-        return f"atom.acq_rel.cta.shared.add.u32 %r5, {word}, {rest[0]};"
-    if kind == "red":
-        return f"red.release.cta.shared.add.u32 {word}, {rest[0]};"
-    if kind == "cas":
-        return f"atom.acq_rel.cta.shared.cas.b32 %r5, {word}, {rest[0]}, {rest[1]};"
-    if kind == "spin":
-        return f"{label}: ld.acquire.cta.shared.b32 %r6, {word}; setp.ne.u32 %p2, %r6, {rest[0]}; @%p2 bra {label};"
-    if kind == "lock":
-        return f"{label}: atom.acquire.cta.shared.cas.b32 %r6, {word}, 0, 1; setp.ne.u32 %p2, %r6, 0; @%p2 bra {label};"
-    if kind == "arrive":
-        return f"mbarrier.arrive.shared.b64 _, {barrier};"
-    if kind == "wait":
-        return f"{label}: mbarrier.try_wait.parity.shared.b64 %p2, {barrier}, {rest[0]}; @!%p2 bra {label};"
-    if kind == "test":
-        return f"mbarrier.test_wait.parity.shared.b64 %p2, {barrier}, {rest[0]}; selp.u32 %r5, 1, 0, %p2;"
-    assert kind == "sync"  # the last kind
-    return f"bar.sync {place + 1}, 64;"
+    return _PTX[kind].format(*rest, word=word, barrier=barrier, named=place + 1, label=label)
 
 
 def ptx(of: Case) -> str:

@@ -73,19 +73,19 @@ def driver_and_clocks() -> str:
         return "unknown"
 
 
-def write(path: Path | None, record: dict[str, Any], rows: str = "") -> None:
-    """Writes figures, unless `path` is None. rows: the key whose items get a line each.
+def write(path: Path | None, record: dict[str, Any], *rows: str) -> None:
+    """Writes figures, unless `path` is None. rows: the keys whose items get a line each; they come last.
 
     An end of the process leaves the file as it was, or complete.
     """
     if path is None:
         return
-    text = json.dumps({name: value for name, value in record.items() if name != rows}, indent=1)
-    if rows:
-        of = record[rows]
+    text = json.dumps({name: value for name, value in record.items() if name not in rows}, indent=1)
+    for name in rows:
+        of = record[name]
         begin, end = "{}" if isinstance(of, dict) else "[]"
         items = [f"{json.dumps(key)}: {json.dumps(of[key])}" for key in of] if begin == "{" else map(json.dumps, of)
-        text = f'{text[:-2]},\n "{rows}": {begin}\n' + ",\n".join(items) + f"\n{end}}}"
+        text = f'{text[:-1].rstrip()},\n "{name}": {begin}\n' + ",\n".join(items) + f"\n{end}}}"
     part = path.with_name(f"{path.name}.part")
     part.write_text(text + "\n", encoding="utf-8")
     os.replace(part, path)

@@ -161,10 +161,7 @@ CASES = [
     ),
     _copy("bulk load of 16 KB", _load(_BULK.format(TILE_BYTES)), free=ARRIVE_AND_WAIT),
     _copy(
-        "tile load of 128 x 128 bytes, 128-byte swizzle",
-        _load(_TILE),
-        setup="mov.u32 %r8, 0;",
-        free=ARRIVE_AND_WAIT,
+        "tile load of 128 x 128 bytes, 128-byte swizzle", _load(_TILE), setup="mov.u32 %r8, 0;", free=ARRIVE_AND_WAIT
     ),
     _copy(
         "bulk store of 16 KB",

@@ -24,7 +24,7 @@ _NUMBERS = {
     **{f"s{bits}": getattr(ctypes, f"c_int{bits}") for bits in (8, 16, 32, 64)},
     **{f"{sign}int{bits}_t": getattr(ctypes, f"c_{sign}int{bits}") for sign in ("", "u") for bits in (32, 64)},
     **{"f32": ctypes.c_float, "f64": ctypes.c_double, "double": ctypes.c_double},
-    **{"word": ctypes.c_size_t, "cudaStream_t": ctypes.c_size_t},
+    **{"word": ctypes.c_size_t, "cudaStream_t": ctypes.c_size_t, "char": ctypes.c_char},
 }
 
 
@@ -82,12 +82,25 @@ def enumerators(source: str, tag: str) -> tuple[str, ...]:
 
 
 def _fields(source: str, name: str) -> list[tuple[str, Any]]:
-    """(name, ctypes type) of each field of a struct. A pointer is an address, but a `char *` is a c_char_p."""
+    """(name, ctypes type) of each field of a struct of a C file."""
     found = _source(source)
-    fields: list[tuple[str, Any]] = []
-    for declaration in filter(None, map(str.strip, found.structs[name].split(";"))):
+    return _declared(found.structs[name], found.constants, lambda tag: structure(source, tag))
+
+
+def fields(declarations: str, **types: type) -> list[tuple[str, Any]]:
+    """(name, ctypes type) of each field of a struct that is declared as in C: "s32 kind; word sizes[3], batch".
+
+    types: ctypes types, by their names in the declarations. Raises ValueError for what is no declaration.
+    """
+    return _declared(declarations, {}, types.__getitem__)
+
+
+def _declared(text: str, constants: dict[str, int], type_of: Callable[[str], type]) -> list[tuple[str, Any]]:
+    """(name, ctypes type) of each field. A pointer is an address, but a `char *` is a c_char_p."""
+    found: list[tuple[str, Any]] = []
+    for declaration in filter(None, map(str.strip, text.split(";"))):
         if function := _FUNCTION.search(declaration):
-            fields.append((function[1], ctypes.c_void_p))
+            found.append((function[1], ctypes.c_void_p))
             continue
         base, declarators = _matched(_DECLARATION, declaration)
         for declarator in declarators.split(","):
@@ -96,11 +109,11 @@ def _fields(source: str, name: str) -> list[tuple[str, Any]]:
             if stars:
                 kind = ctypes.c_char_p if base == "char" else ctypes.c_void_p
             else:
-                kind = _NUMBERS.get(base) or structure(source, base)
+                kind = _NUMBERS.get(base) or type_of(base)
             for count in reversed(re.findall(r"[^][]+", counts)):
-                kind = kind * _value(count, found.constants)
-            fields.append((field, kind))
-    return fields
+                kind = kind * _value(count, constants)
+            found.append((field, kind))
+    return found
 
 
 def _matched(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:

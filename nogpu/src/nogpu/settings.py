@@ -93,9 +93,7 @@ SETTINGS = {
         "N",
     ),
     "sanitize": Setting(
-        switch,
-        "check that events order all accesses that conflict, as nogpu check does",
-        commands=("explore",),
+        switch, "check that events order all accesses that conflict, as nogpu check does", commands=("explore",)
     ),
     "sanitize_allow": Setting(
         rules,

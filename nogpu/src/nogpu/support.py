@@ -20,7 +20,7 @@ _TOKEN = re.compile(
     r"|(?P<any>\\d[+*]?|\[0-9\][+*]?)|\[(?P<set>[^\]]+)\]|(?P<others>\.\+)|(?P<maybe>[?*])|(?P<plus>\+)|(?P<bar>\|)|\\?(?P<plain>.)"
 )
 _WORDS = {"any": "N", "others": "MODIFIERS", "type": "TYPE"}
-_ENTRY = re.compile(r"\b(ENTRY|ALIAS|IN_C|REFUSED)\((?:\d+, )?(\w+)[^)]*\)")
+_ENTRY = re.compile(r"(ENTRY|ALIAS|IN_C|REFUSED)\((?:\d+, )?(\w+)[^)]*\)")
 _SUFFIXES = re.compile(r"_(?:ptsz|ptds)\Z")  # names for per-thread default queues
 _HEAD = """# What is supported
 

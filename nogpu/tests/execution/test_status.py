@@ -83,3 +83,10 @@ def test_a_long_launch(options, without):
 )
 def test_nothing_else(text, stderr, variables):
     assert on_terminal(text, stderr=stderr, **variables) == "done\r\n"
+
+
+@pytest.mark.parametrize("without", ["", WITHOUT_RICH])
+def test_a_replay_has_no_instructions(without):
+    text = f"{without}from nogpu.execution import status; {SOON}; shown = status.Status('replaying', 'CTAs'); "
+    text = on_terminal(f"import sys, time; {text}time.sleep(0.02); shown(1, 3); shown.close(); print('done')")
+    assert re.search(r"replaying\W.*\b1/3 CTAs", text) and "instructions" not in text

@@ -19,10 +19,10 @@ def test_without_nvidia_smi_the_driver_is_unknown(monkeypatch):
 
 @pytest.mark.parametrize("rows", [{"a": [1], "b": [2, 3]}, [{"a": 1}, {"b": 2}], {}, []])
 def test_rows_have_a_line_each(tmp_path, rows):
-    record = {"torch": "2", "rows": rows}
-    records.write(tmp_path / "file.json", record, "rows")
+    record = {"torch": "2", "rows": rows, "more": rows}
+    records.write(tmp_path / "file.json", record, "rows", "more")
     assert json.loads((tmp_path / "file.json").read_text()) == record == records.load(tmp_path / "file.json")
-    assert len((tmp_path / "file.json").read_text().splitlines()) == 4 + max(len(rows), 1)
+    assert len((tmp_path / "file.json").read_text().splitlines()) == 2 + 2 * (2 + max(len(rows), 1))
 
 
 def test_files_that_are_none(tmp_path):

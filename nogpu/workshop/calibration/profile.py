@@ -34,6 +34,7 @@ from workshop.console import command_parser
 
 COPIED = 4  # kind of a copy's span
 TURNS = 3  # steps of the search for a rate
+ROWS = "constants", "instructions"  # of a profile, of which each item gets a line
 LINES = re.compile(r"latency\.l2_line\.sm_\d+\.median")  # constants of a chip that was measured SM by SM
 
 
@@ -151,7 +152,7 @@ def find_rates(path: Path, data: dict[str, Any], value: Measured, recordings: Pa
     """Sets the rates so that the replays give the measured rates; writes the profile before each replay."""
     for _ in range(TURNS):
         for name, constant in RATES.items():
-            records.write(path, data)
+            records.write(path, data, *ROWS)
             rate, wanted = replayed_rate(profile(str(path)), recordings / constant), value[constant]
             entry = data["constants"][name]
             source = f"{constant}, through the replay of its recording"
@@ -171,10 +172,10 @@ def main(arguments: list[str] | None = None) -> None:
         data = derived(resolved(json.loads(options.profile.read_text(encoding="utf-8"))), value)
     except ValueError as error:
         sys.exit(str(error))
-    records.write(options.profile, data)
+    records.write(options.profile, data, *ROWS)
     if options.recordings:
         find_rates(options.profile, data, value, options.recordings)
-        records.write(options.profile, data)
+        records.write(options.profile, data, *ROWS)
     assumed = [name for name, entry in data["constants"].items() if "assumed" in entry["source"]]
     print(f"{options.profile.name}: assumed are {', '.join(assumed)}")
 

@@ -9,10 +9,7 @@ import functools
 import operator
 from typing import Any
 
-RATES = {
-    "dram_rate": "tma.read.dram.map.box_16K.64K_in_flight",
-    "l2_rate": "tma.read.l2.map.box_16K.64K_in_flight",
-}
+RATES = {"dram_rate": "tma.read.dram.map.box_16K.64K_in_flight", "l2_rate": "tma.read.l2.map.box_16K.64K_in_flight"}
 PAUSE = 2000  # cycles before each burst
 PERIOD = "launch.period.{}.grid_{}.block_256.cluster_{}.shared_{}K"
 BURSTS = [f"rate.bursts_after_{kind}.pause_{pause}" for kind in ("writes", "reads") for pause in (0, PAUSE)]

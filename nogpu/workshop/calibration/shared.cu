@@ -5,6 +5,11 @@
 
 constexpr int kAccesses = 32;
 
+#define ROUNDS(count, ...)                                                         \
+    _Pragma("unroll 1") for (int round = 0; round < count; ++round) {               \
+        _Pragma("unroll") for (int i = 0; i < kAccesses; ++i) __VA_ARGS__           \
+    }
+
 extern __shared__ __align__(1024) uint8_t memory[];
 
 template <int words>
@@ -40,11 +45,7 @@ __device__ __forceinline__ void chase(uint64_t *out, int count, int bytes) {
     fill(bytes);
     uint32_t address = shared_address(memory) + threadIdx.x % 32 * 16;
     Timer timer;
-#pragma unroll 1
-    for (int round = 0; round < count; ++round) {
-#pragma unroll
-        for (int i = 0; i < kAccesses; ++i) address = load<words>(address);
-    }
+    ROUNDS(count, { address = load<words>(address); })
     if (threadIdx.x % 32 == 0 || address == 1) timer.stop(warp_record(out), address);
 }
 
@@ -56,16 +57,12 @@ __device__ __forceinline__ void access(uint64_t *out, int count, int bytes, int 
     uint32_t sum = 0;
     __syncthreads();
     Timer timer;
-#pragma unroll 1
-    for (int round = 0; round < count; ++round) {
-#pragma unroll
-        for (int i = 0; i < kAccesses; ++i) {
-            if (stores)
-                store<words>(base + offset, round);
-            else
-                sum ^= load<words>(base + offset);
-        }
-    }
+    ROUNDS(count, {
+        if (stores)
+            store<words>(base + offset, round);
+        else
+            sum ^= load<words>(base + offset);
+    })
     if (stores) sum = load<1>(base + offset);
     if (threadIdx.x % 32 == 0 || sum == 1) timer.stop(warp_record(out), sum);
 }
@@ -77,16 +74,12 @@ __device__ __forceinline__ void atomics(uint64_t *out, int count, int bytes, int
     uint32_t value = 1;
     __syncthreads();
     Timer timer;
-#pragma unroll 1
-    for (int round = 0; round < count; ++round) {
-#pragma unroll
-        for (int i = 0; i < kAccesses; ++i) {
-            if (returns)
-                asm volatile("atom.shared.add.u32 %0, [%1], %0;" : "+r"(value) : "r"(address) : "memory");
-            else
-                asm volatile("red.shared.add.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
-        }
-    }
+    ROUNDS(count, {
+        if (returns)
+            asm volatile("atom.shared.add.u32 %0, [%1], %0;" : "+r"(value) : "r"(address) : "memory");
+        else
+            asm volatile("red.shared.add.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+    })
     if (threadIdx.x % 32 == 0 || value == 0x12345) timer.stop(warp_record(out), value);
 }
 
@@ -111,17 +104,13 @@ extern "C" __global__ void shared_ldmatrix(uint64_t *out, int count, int bytes, 
     uint32_t sum = 0;
     __syncthreads();
     Timer timer;
-#pragma unroll 1
-    for (int round = 0; round < count; ++round) {
-#pragma unroll
-        for (int i = 0; i < kAccesses; ++i) {
-            uint32_t a, b, c, d;
-            asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                         : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
-                         : "r"(address)
-                         : "memory");
-            sum ^= a ^ b ^ c ^ d;
-        }
-    }
+    ROUNDS(count, {
+        uint32_t a, b, c, d;
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+                     : "r"(address)
+                     : "memory");
+        sum ^= a ^ b ^ c ^ d;
+    })
     if (threadIdx.x % 32 == 0 || sum == 1) timer.stop(warp_record(out), sum);
 }

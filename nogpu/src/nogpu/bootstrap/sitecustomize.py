@@ -49,13 +49,13 @@ HOOKS: dict[str, Hook] = {
     "triton.runtime.autotuner": ("nogpu.cuda.triton_hooks", None, "install_autotuning"),
 }
 
-RECORDING_HOOKS: dict[str, Hook] = {"nogpu.execution.device": ("nogpu.clock.record", None, "install")}
-
-CLOCK_HOOKS: dict[str, Hook] = {"nogpu.execution.device": ("nogpu.clock.live", None, "install")}
-
-SANITIZER_HOOKS: dict[str, Hook] = {"nogpu.execution.device": ("nogpu.sanitizer.observer", None, "install")}
-
-EXPLORING_HOOKS: dict[str, Hook] = {"nogpu.execution.device": ("nogpu.sanitizer.explore", None, "install")}
+FOLLOWERS = {
+    "NOGPU_RECORD": "nogpu.clock.record",
+    "NOGPU_CLOCK": "nogpu.clock.live",
+    "NOGPU_SANITIZE": "nogpu.sanitizer.observer",
+    "NOGPU_EXPLORE": "nogpu.sanitizer.explore",
+}
+"""Variable -> the module that follows the launches of nogpu.execution.device. Of several the last one does."""
 
 # On a Hopper GPU, torch, the driver and the times are real.
 HOPPER_HOOKS: dict[str, Hook] = {
@@ -211,14 +211,10 @@ def chain() -> None:
 def install() -> None:
     """Hook the modules for the device that NOGPU names, also those that are imported already."""
     hooks = HOPPER_HOOKS if os.environ.get("NOGPU") == "hopper" else HOOKS
-    if os.environ.get("NOGPU_RECORD"):
-        hooks = hooks | RECORDING_HOOKS
-    if os.environ.get("NOGPU_CLOCK"):
-        hooks = hooks | CLOCK_HOOKS
-    if os.environ.get("NOGPU_SANITIZE") == "1":
-        hooks = hooks | SANITIZER_HOOKS
-    if os.environ.get("NOGPU_EXPLORE"):
-        hooks = hooks | EXPLORING_HOOKS
+    for variable, module in FOLLOWERS.items():
+        value = os.environ.get(variable)
+        if value == "1" if variable == "NOGPU_SANITIZE" else value:
+            hooks = hooks | {"nogpu.execution.device": (module, None, "install")}
     sys.meta_path.insert(0, Finder(hooks))
     sys.meta_path.append(ContestFinder())
     if sys.excepthook is sys.__excepthook__:

@@ -10,9 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
 from nogpu.clock.chip import Chip, profile
 from nogpu.clock.record import Recording
@@ -24,7 +22,7 @@ from nogpu.clock.why import Skips, Study
 from nogpu.clock.why import lines as why_lines
 from nogpu.errors import EmulatorError
 from nogpu.execution import device
-from nogpu.execution.status import DELAY, PROCESS, is_shown
+from nogpu.execution.status import PROCESS, Status
 from nogpu.notes import note
 
 CLOCK, TIMELINE, PICTURE = "NOGPU_CLOCK", "NOGPU_CLOCK_TIMELINE", "NOGPU_CLOCK_PICTURE"
@@ -57,7 +55,7 @@ class Clock:
         traces, self._traces, self._bytes = self._traces, [], 0
         if not traces or os.getpid() != self._process:
             return
-        bar = Bar(f"replaying {len(traces)} launches on {self._chip.name}")
+        bar = Status(f"replaying {len(traces)} launches on {self._chip.name}")
         try:
             replayed = replay(traces, self._chip, other_data=False, spans=self._views.spans, progress=bar)
         except (EmulatorError, ValueError) as error:
@@ -94,7 +92,7 @@ class Clock:
             return found.us, found
 
         study = Study(traces, self._chip, run, (replayed.us, replayed))
-        bar = Bar(f"what would make it faster, on {self._chip.name}", "replays")
+        bar = Status(f"what would make it faster, on {self._chip.name}", "replays")
         try:
             while study.done < study.total:
                 bar(study.done, study.total)
@@ -102,42 +100,6 @@ class Clock:
         finally:
             bar.close()
         return why_lines(study, f"{len(traces)} launch{'es' * (len(traces) > 1)}")
-
-
-class Bar:
-    """A progress bar on a terminal, from the third second on. It has no thread."""
-
-    def __init__(self, title: str, units: str = "CTAs") -> None:
-        self._title, self._units, self._next = title, units, time.monotonic() + DELAY
-        self._progress: Any = None
-
-    def __call__(self, done: int, total: int) -> None:
-        """Show the finished units and their total."""
-        if time.monotonic() < self._next or not is_shown():
-            return
-        if self._progress is None:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-            columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn()
-            console = Console(stderr=True)
-            self._progress = Progress(
-                *columns,
-                TextColumn(self._units),
-                console=console,
-                auto_refresh=False,
-                transient=True,
-                redirect_stdout=False,
-            )
-            self._task = self._progress.add_task(self._title, total=total)
-            self._progress.start()
-        self._progress.update(self._task, completed=done, total=total)
-        self._progress.refresh()
-
-    def close(self) -> None:
-        """Remove the bar."""
-        if self._progress is not None:
-            self._progress.stop()
 
 
 def install() -> None:

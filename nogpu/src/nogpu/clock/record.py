@@ -47,9 +47,8 @@ class _Records(ctypes.Structure):
         library().free_trace(ctypes.addressof(self))
 
 
-@headers.mirrors("native/trace.c", "Recorder")
-class _Recorder(ctypes.Structure):
-    """The part of a program's recording that compiled code knows."""
+_Recorder = headers.structure("native/trace.c", "Recorder")
+"""The part of a program's recording that compiled code knows."""
 
 
 class ProgramRecorder:

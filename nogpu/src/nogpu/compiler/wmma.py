@@ -232,10 +232,11 @@ class _Places:
             yield f"mad.lo.u{self._width}", (pointer, self._line, Immediate(line), self._pointers[0])
         yield Address(self._pointers[line], self._bytes(along))
 
-    def _addresses(self, group: int, member: int, count: int) -> tuple[list[Part], list[Address]]:
+    def _addresses(self, group: int, member: int) -> tuple[list[Part], list[Address]]:
+        """The addresses of a register's elements, only the first where they are adjacent, after what computes them."""
         parts: list[Part] = []
         addresses = []
-        for element in range(count):
+        for element in range(1 if self.adjacent else self._fragment.per):
             *before, address = self._element(group, member + element)
             parts += before  # type: ignore[arg-type]
             addresses.append(address)
@@ -244,10 +245,9 @@ class _Places:
     def load(self, register: object, group: int, member: int) -> Iterator[Part]:
         """Loads the elements of a register."""
         fragment = self._fragment
-        whole = self.adjacent or fragment.per == 1
-        before, addresses = self._addresses(group, member, 1 if whole else fragment.per)
+        before, addresses = self._addresses(group, member)
         yield from before
-        if whole:
+        if len(addresses) == 1:
             yield f"ld{self._space}.b{max(fragment.bits, 32)}", (register, addresses[0])
             return
         parts = [self._new(16) for _ in addresses]
@@ -262,12 +262,10 @@ class _Places:
 
     def store(self, register: object, group: int, member: int) -> Iterator[Part]:
         """Stores the elements of a register of D."""
-        fragment = self._fragment
-        whole = self.adjacent or fragment.per == 1
-        before, addresses = self._addresses(group, member, 1 if whole else fragment.per)
+        before, addresses = self._addresses(group, member)
         yield from before
-        if whole:
-            yield f"st{self._space}.b{max(fragment.bits, 32)}", (addresses[0], register)
+        if len(addresses) == 1:
+            yield f"st{self._space}.b{max(self._fragment.bits, 32)}", (addresses[0], register)
             return
         parts = [self._new(16) for _ in addresses]
         yield "mov.b32", (Vector(tuple(parts)), register)

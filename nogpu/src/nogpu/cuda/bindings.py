@@ -42,10 +42,6 @@ def _event(handle: object) -> int:
     return integer(handle, "event")
 
 
-def _wait_in_queue(queue: object, event: object, flags: object = 0) -> None:
-    emulated().wait(_queue(queue), _event(event))
-
-
 def _create_queue(flags: object = 0) -> int:
     return queues.create(integer(flags, "flags"))
 
@@ -65,17 +61,13 @@ def _in_queue(function: Callable[..., None], kind: int) -> Callable[..., None]:
     return submit
 
 
-def _record(event: object, queue: object = 0) -> None:
-    emulated().record(_event(event), _queue(queue))
-
-
-def _elapsed(start: object, end: object) -> float:
-    return events.milliseconds(_event(start), _event(end))
-
-
 def only_device(ordinal: object) -> int:
     """0, the only device. Raises Fault for another."""
     return integer(ordinal, "device", 0, 0)
+
+
+def _record(event: object, queue: object = 0) -> None:
+    emulated().record(_event(event), _queue(queue))
 
 
 def _nothing(*arguments: object) -> None:
@@ -84,14 +76,6 @@ def _nothing(*arguments: object) -> None:
 
 def _synchronize(*arguments: object) -> None:
     emulated().synchronize()
-
-
-def _synchronize_queue(queue: object) -> None:
-    emulated().synchronize(_queue(queue))
-
-
-def _synchronize_event(event: object) -> None:
-    emulated().synchronize(event=_event(event))
 
 
 _NOT_READY = 600
@@ -106,12 +90,12 @@ def _of_queues(module: ModuleType, prefix: str) -> dict[str, Callable[..., Any]]
     """The functions of queues, events and graphs that the driver ("cu") and the runtime ("cuda") have alike."""
     functions: dict[str, Callable[..., Any]] = {
         "StreamDestroy": _destroy_queue,
-        "StreamSynchronize": _synchronize_queue,
-        "StreamWaitEvent": _wait_in_queue,
+        "StreamSynchronize": lambda queue: emulated().synchronize(_queue(queue)),
+        "StreamWaitEvent": lambda queue, event, flags=0: emulated().wait(_queue(queue), _event(event)),
         "EventRecord": _record,
-        "EventSynchronize": _synchronize_event,
+        "EventSynchronize": lambda event: emulated().synchronize(event=_event(event)),
         "EventQuery": _query_event,
-        "EventElapsedTime": _elapsed,
+        "EventElapsedTime": lambda start, end: events.milliseconds(_event(start), _event(end)),
         "EventDestroy": lambda event: events.destroy(_event(event)),
     }
     functions |= graph_bindings.functions(module, prefix == "cu", _queue)

@@ -16,6 +16,7 @@ import weakref
 from pathlib import Path
 from typing import NamedTuple
 
+from nogpu import headers
 from nogpu.cuda import device_attributes
 from nogpu.errors import EmulatorError
 from nogpu.execution.device import run_pending
@@ -39,17 +40,13 @@ _PER_THREAD = "_ptsz"  # end of the names of functions for which queue 0 is the 
 class _Record(ctypes.Structure):
     """A call leaves one. number: 1 for the grid's first launch; 0 for parameters that nobody has launched."""
 
-    _fields_ = [
-        *(("kernel", ctypes.c_uint64), ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3)),
-        *(("shared", ctypes.c_uint32), ("number", ctypes.c_uint32), ("queue", ctypes.c_uint64)),
-        ("parameters", ctypes.c_uint8 * 4096),
-    ]
+    _fields_ = headers.fields("u64 kernel; u32 grid[3], block[3], shared, number; u64 queue; u8 parameters[4096]")
 
 
 class _State(ctypes.Structure):
     """Counts of a grid, the last error, and the number of handles that queues and events have got."""
 
-    _fields_ = [(name, ctypes.c_uint32) for name in ("records", "launches", "error", "handles")]
+    _fields_ = headers.fields("u32 records, launches, error, handles")
 
 
 class Launch(NamedTuple):

@@ -62,14 +62,6 @@ def _cuda(
     return _to(mode, Tensor.to, tensor, DEVICE if device is None else device, **kwargs)
 
 
-def _cpu(mode: VirtualDevice, func: Function, tensor: Tensor, **kwargs: Any) -> Any:
-    return _to(mode, Tensor.to, tensor, "cpu", **kwargs)
-
-
-def _device(mode: VirtualDevice, func: Function, tensor: Tensor) -> torch.device:
-    return DEVICE if on_device(tensor) else func(tensor)
-
-
 def _repr(mode: VirtualDevice, func: Function, tensor: Tensor, **kwargs: Any) -> str:
     with mode:
         return torch._tensor_str._str(tensor, **kwargs)
@@ -160,8 +152,8 @@ ANSWERS: dict[Function, Function] = {
     **dict.fromkeys((torch.device, torch._C._nn._parse_to), lambda mode, func, *args, **kwargs: func(*args, **kwargs)),
     Tensor.to: _to,
     Tensor.cuda: _cuda,
-    Tensor.cpu: _cpu,
-    Tensor.device.__get__: _device,
+    Tensor.cpu: lambda mode, func, tensor, **kwargs: _to(mode, Tensor.to, tensor, "cpu", **kwargs),
+    Tensor.device.__get__: lambda mode, func, tensor: DEVICE if on_device(tensor) else func(tensor),
     # descriptors; torch's stub has attributes of type bool
     Tensor.is_cuda.__get__: lambda mode, func, tensor: on_device(tensor),  # type: ignore[attr-defined]
     Tensor.is_cpu.__get__: lambda mode, func, tensor: func(tensor) and not on_device(tensor),  # type: ignore[attr-defined]

@@ -23,7 +23,6 @@ from nogpu.errors import EmulatorError, Fault
 from nogpu.execution.device import Device
 from nogpu.hardware.properties import DeviceProperties, LaunchConfig
 from nogpu.hardware.tma.encode import Im2colMap, TiledMap
-from nogpu.hardware.tma.tensor_map import TENSOR_MAP_BYTES
 
 TESTED = ("3.6.0", "3.7.1", "3.9.0")  # versions of Triton
 MAX_PORTABLE_CLUSTER = DeviceProperties.max_portable_cluster
@@ -84,6 +83,20 @@ class KernelArgument:
 
     def __init__(self, nested_tuple: Sequence[KernelArgument] | None, type: int = 0):
         self.nested_tuple, self.type = nested_tuple, type
+
+
+def _reversed(values: Sequence[Any], factor: int = 1) -> list[int]:
+    """Integers of Triton's dimensions in the order of a tensor map's, the contiguous one first, times a factor."""
+    return [factor * int(value) for value in reversed(values)]
+
+
+def _encoded(name: str, kind: type[TiledMap | Im2colMap], fields: tuple, swizzle: int, padding: int) -> TensorMap:
+    """A tensor map of these fields. Raises EmulatorError, which names the driver's function, for what it refuses."""
+    options: dict[str, Any] = {"swizzle": swizzle, "l2_promotion": _L2_PROMOTION_128B, "fill_nan": int(padding == 1)}
+    try:
+        return TensorMap(kind(*fields, **options).encode())
+    except Fault as fault:
+        raise EmulatorError(f"cuTensorMapEncode{name}: {fault.reason}") from None
 
 
 def _flattened(annotations: Sequence[KernelArgument], arguments: Sequence[Any]) -> Iterator[Any]:
@@ -281,22 +294,8 @@ class CudaUtils:
         rank = len(block)
         if not rank == len(shape) == len(strides):
             raise RuntimeError("Rank mismatch")
-        try:
-            raw = TiledMap(
-                element_type,
-                address,
-                [int(size) for size in reversed(shape)],
-                [element_bytes * int(stride) for stride in reversed(strides[:-1])],
-                [int(size) for size in reversed(block)],
-                [1] * rank,
-                swizzle=swizzle,
-                l2_promotion=_L2_PROMOTION_128B,
-                fill_nan=int(padding == 1),
-            ).encode()
-        except Fault as fault:
-            raise EmulatorError(f"cuTensorMapEncodeTiled: {fault.reason}") from None
-        assert len(raw) == TENSOR_MAP_BYTES
-        return TensorMap(raw)
+        fields = element_type, address, _reversed(shape), _reversed(strides[:-1], element_bytes)
+        return _encoded("Tiled", TiledMap, (*fields, _reversed(block), [1] * rank), swizzle, padding)
 
     fill_tma_descriptor = fill_tma_descriptor_tiled  # its name in Triton 3.6
 
@@ -306,24 +305,9 @@ class CudaUtils:
         element_bytes, element_type, _, shape, strides, padding, lower, upper, channels, pixels, steps = arguments
         if not len(shape) == len(strides) == len(steps) == len(lower) + 2 == len(upper) + 2:
             raise RuntimeError("Rank mismatch")
-        try:
-            raw = Im2colMap(
-                element_type,
-                address,
-                [int(size) for size in reversed(shape)],
-                [element_bytes * int(stride) for stride in reversed(strides[:-1])],
-                [int(place) for place in reversed(lower)],
-                [int(place) for place in reversed(upper)],
-                int(channels),
-                int(pixels),
-                [int(step) for step in reversed(steps)],
-                swizzle=swizzle,
-                l2_promotion=_L2_PROMOTION_128B,
-                fill_nan=int(padding == 1),
-            ).encode()
-        except Fault as fault:
-            raise EmulatorError(f"cuTensorMapEncodeIm2col: {fault.reason}") from None
-        return TensorMap(raw)
+        fields = element_type, address, _reversed(shape), _reversed(strides[:-1], element_bytes)
+        of_pixels = _reversed(lower), _reversed(upper), int(channels), int(pixels), _reversed(steps)
+        return _encoded("Im2col", Im2colMap, (*fields, *of_pixels), swizzle, padding)
 
     @staticmethod
     def get_device_properties(device: int) -> dict[str, int]:

@@ -34,10 +34,8 @@ MOST_IN_VAIN = 8  # CTAs in a row without a follower after which a grid gets no 
 Report = Callable[[int, int], None]
 """Function called with (number of CTAs that are over, their warp instructions)."""
 
-
-@headers.mirrors("native/engine.h", "KeptCta")
-class CtaState(ctypes.Structure):
-    """State of a CTA that compiled code keeps."""
+CtaState = headers.structure("native/engine.h", "KeptCta")
+"""State of a CTA that compiled code keeps."""
 
 
 class KeptCta:

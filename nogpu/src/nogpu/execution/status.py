@@ -1,4 +1,4 @@
-"""The progress of long launches on a terminal: CTAs and warp instructions so far.
+"""The progress of long launches and replays on a terminal: CTAs and warp instructions so far.
 
 One process of a tree writes to the terminal: the first one on the device, whose id is in NOGPU_PROGRESS, which its
 children inherit. A harness that shows progress of its own runs its kernels in children, which show nothing.
@@ -34,7 +34,7 @@ def is_first() -> bool:
 
 
 class Status:
-    """Line on standard error about the launch that runs, from its `DELAY`th second on until `close`."""
+    """Line on standard error, where that is shown, about what runs, from its `DELAY`th second on until `close`."""
 
     def __init__(self, title: str, units: str = "CTAs") -> None:
         """units: name of the counted things, beside warp instructions."""
@@ -43,14 +43,15 @@ class Status:
         self._next = time.monotonic() + DELAY
         self._line: _Line | _PlainLine | None = None
 
-    def __call__(self, done: int, total: int, instructions: int) -> None:
-        """Shows units done, units in all, warp instructions so far."""
+    def __call__(self, done: int, total: int, instructions: int | None = None) -> None:
+        """Shows units done, units in all, warp instructions so far if there are any."""
         now = time.monotonic()
-        if now < self._next:
+        if now < self._next or (self._line is None and not is_shown()):
             return
         if self._line is None:
-            self._line = _new_line(self._title, self._units)
-        self._line.show(done, total, instructions)
+            self._line = _new_line(self._title)
+        counted = "" if instructions is None else f", {instructions:,} warp instructions"
+        self._line.show(done, total, f"{self._units}{counted}")
         self._next = now + INTERVAL
 
     def close(self) -> None:
@@ -60,34 +61,34 @@ class Status:
             self._line = None
 
 
-def _new_line(title: str, units: str) -> _Line | _PlainLine:
+def _new_line(title: str) -> _Line | _PlainLine:
     try:
-        return _Line(title, units)
+        return _Line(title)
     except ImportError:
-        return _PlainLine(title, units)
+        return _PlainLine(title)
 
 
 class _Line:
     """Line by rich. It has no thread, since the process may fork, and leaves the program's output alone."""
 
-    def __init__(self, title: str, units: str) -> None:
+    def __init__(self, title: str) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
         columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn()
         self._progress: Progress = Progress(
             *columns,
-            TextColumn(f"{units}, {{task.fields[instructions]}} warp instructions"),
+            TextColumn("{task.fields[counted]}"),
             console=Console(stderr=True),
             auto_refresh=False,
             transient=True,
             redirect_stdout=False,
             redirect_stderr=False,
         )
-        self._task: TaskID = self._progress.add_task(title, total=None, instructions="0")
+        self._task: TaskID = self._progress.add_task(title, total=None, counted="")
 
-    def show(self, done: int, total: int, instructions: int) -> None:
-        self._progress.update(self._task, completed=done, total=total, instructions=f"{instructions:,}")
+    def show(self, done: int, total: int, counted: str) -> None:
+        self._progress.update(self._task, completed=done, total=total, counted=counted)
         self._progress.start()
         self._progress.refresh()
 
@@ -98,11 +99,11 @@ class _Line:
 class _PlainLine:
     """Line without rich."""
 
-    def __init__(self, title: str, units: str) -> None:
-        self._title, self._units = title, units
+    def __init__(self, title: str) -> None:
+        self._title = title
 
-    def show(self, done: int, total: int, instructions: int) -> None:
-        text = f"{self._title}: {done}/{total} {self._units}, {instructions:,} warp instructions"
+    def show(self, done: int, total: int, counted: str) -> None:
+        text = f"{self._title}: {done}/{total} {counted}"
         self._write(f"\r{text[: shutil.get_terminal_size().columns - 1]}\x1b[K")
 
     def close(self) -> None:

@@ -19,12 +19,8 @@ if TYPE_CHECKING:
 LOOK, SERVE, CONCLUDE = headers.constants("native/engine.h", "LOOK", "SERVE", "CONCLUDE")
 (GONE,) = headers.constants("native/engine.h", "GONE")  # value of Context.queued
 
-
-@headers.mirrors("native/engine.h", "Turns")
-class TurnState(ctypes.Structure):
-    """State of the turns of a machine's warps that compiled code shares."""
-
-
+TurnState = headers.structure("native/engine.h", "Turns")
+"""State of the turns of a machine's warps that compiled code shares."""
 _INDEX = {field[0]: getattr(TurnState, field[0]).offset // 8 for field in TurnState._fields_}
 PROGRESS, QUIET, TICKS, LIMIT = (_INDEX[name] for name in ("progress", "quiet", "ticks", "limit"))
 EFFECTS, IDLE, DELAYED = (_INDEX[name] for name in ("effects", "idle", "delayed"))

@@ -25,14 +25,10 @@ class AllocationTraffic(ctypes.Structure):
     """Allocation of global memory, and the traffic to or from it."""
 
 
-@headers.mirrors("native/copies.h")
-class Tile(ctypes.Structure):
-    """Tensor map."""
-
-
-@headers.mirrors("native/copies.h")
-class TensorCopy(ctypes.Structure):
-    """Copy by tcgen05.cp: the addresses of three tables of int64."""
+Tile = headers.structure("native/copies.h", "Tile")
+"""Tensor map."""
+TensorCopy = headers.structure("native/copies.h", "TensorCopy")
+"""Copy by tcgen05.cp: the addresses of three tables of int64."""
 
 
 def coordinates(boxes: Sequence[tuple[int, ...]]) -> bytes:

@@ -47,9 +47,8 @@ class KeptCopies(ctypes.Structure):
     left: int
 
 
-@headers.mirrors("native/lane_copies.h")
-class LaneQueue(ctypes.Structure):
-    """State of the copies that compiled code keeps."""
+LaneQueue = headers.structure("native/lane_copies.h", "LaneQueue")
+"""State of the copies that compiled code keeps."""
 
 
 class CompiledCopies:

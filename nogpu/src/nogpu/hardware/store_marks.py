@@ -28,10 +28,8 @@ _OFFSET = (1 << 24) - 1  # mask of the offset in a shared address, below the CTA
 
 _NUMBER = 2  # column of the table, which has: warp, instruction's index, mark, time of the last store
 
-
-@headers.mirrors("native/copies.h", "StoreMarks")
-class MarksState(ctypes.Structure):
-    """State of the marks that compiled code shares."""
+MarksState = headers.structure("native/copies.h", "StoreMarks")
+"""State of the marks that compiled code shares."""
 
 
 class StoreMarks:

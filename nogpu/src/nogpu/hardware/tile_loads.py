@@ -24,9 +24,8 @@ class Operands(NamedTuple):
     barrier: int
 
 
-@headers.mirrors("native/loads.h")
-class Route(ctypes.Structure):
-    """Tile load that Python has found legal."""
+Route = headers.structure("native/loads.h", "Route")
+"""Tile load that Python has found legal."""
 
 
 @headers.mirrors("native/loads.h")
@@ -34,9 +33,8 @@ class Load(ctypes.Structure):
     """Load that compiled code has issued."""
 
 
-@headers.mirrors("native/loads.h", "Loads")
-class LoadState(ctypes.Structure):
-    """Routes and pending loads."""
+LoadState = headers.structure("native/loads.h", "Loads")
+"""Routes and pending loads."""
 
 
 class Loads:

@@ -313,14 +313,6 @@ static inline const Op *ends(Context *ctx, const Op *op, s32 result) {
 // The next Op, or the end of the turn if Python's answer is not 0.
 static inline const Op *after(Context *ctx, const Op *op, s32 answer) { return answer ? ends(ctx, op, answer) : op + 1; }
 
-// The answer of an instruction's Python row.
-static inline s32 answer_of(Context *ctx, s32 pc) {
-    ctx->answer = FAULT;
-    ctx->pc = pc;
-    ctx->python(pc, ctx->mask);
-    return (s32)ctx->answer;
-}
-
 // Python's answer to something else than the row of the instruction.
 static inline s32 told(Context *ctx, s32 pc, s32 what) {
     ctx->answer = FAULT;
@@ -328,6 +320,9 @@ static inline s32 told(Context *ctx, s32 pc, s32 what) {
     ctx->python(what, ctx->mask);
     return (s32)ctx->answer;
 }
+
+// The answer of an instruction's Python row.
+static inline s32 answer_of(Context *ctx, s32 pc) { return told(ctx, pc, pc); }
 
 // Has Python follow the registers of an instruction.
 static inline s32 followed(Context *ctx, s32 pc) { return told(ctx, pc, UNINITIALISED - pc); }

@@ -37,13 +37,7 @@ Form = tuple[str, str, str]
 
 
 def atomic(
-    g: ActiveGroup,
-    mask: int,
-    form: Form,
-    address: Operand,
-    b: np.ndarray,
-    c: np.ndarray | None,
-    issuer: Issuer,
+    g: ActiveGroup, mask: int, form: Form, address: Operand, b: np.ndarray, c: np.ndarray | None, issuer: Issuer
 ) -> np.ndarray:
     """Executes the lanes' operations, lowest lane first. Returns the old values, uint[elements, 32].
 
@@ -85,13 +79,7 @@ def modified(operation: str, type_name: str, old: int, b: int, c: int | None = N
 
 
 def _integer(
-    g: ActiveGroup,
-    mask: int,
-    form: Form,
-    address: np.ndarray,
-    b: np.ndarray,
-    c: np.ndarray | None,
-    issuer: Issuer,
+    g: ActiveGroup, mask: int, form: Form, address: np.ndarray, b: np.ndarray, c: np.ndarray | None, issuer: Issuer
 ) -> tuple[np.ndarray, bool]:
     """(old values, whether a word has changed)."""
     space, operation, type_name = form

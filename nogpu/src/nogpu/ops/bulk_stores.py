@@ -25,11 +25,7 @@ class _Store:
     """A store in two parts: it reads shared memory, for which a thread may wait, then writes global memory."""
 
     def __init__(
-        self,
-        what: str,
-        issuer: Issuer,
-        read: Callable[[], boxes.Data],
-        write: Callable[[boxes.Data], None],
+        self, what: str, issuer: Issuer, read: Callable[[], boxes.Data], write: Callable[[boxes.Data], None]
     ) -> None:
         """what: the store's name in messages."""
         self._what, self._issuer, self._read, self._write = what, issuer, read, write
@@ -56,12 +52,7 @@ def _submit(g: ActiveGroup, mask: int, store: _Store, issuer: Issuer) -> None:
 
 
 def store_tile(
-    g: ActiveGroup,
-    mask: int,
-    operands: Operands,
-    mode: Mode,
-    operation: str | None,
-    issuer: Issuer,
+    g: ActiveGroup, mask: int, operands: Operands, mode: Mode, operation: str | None, issuer: Issuer
 ) -> None:
     """Issues cp.async.bulk.tensor from shared to global memory; with an operation, cp.reduce.async.bulk.tensor.
 

@@ -43,13 +43,7 @@ if TYPE_CHECKING:
 
 
 def load_tile(
-    g: ActiveGroup,
-    mask: int,
-    operands: Operands,
-    pair: bool,
-    own_only: bool,
-    mode: Mode,
-    issuer: Issuer,
+    g: ActiveGroup, mask: int, operands: Operands, pair: bool, own_only: bool, mode: Mode, issuer: Issuer
 ) -> None:
     """Issues cp.async.bulk.tensor from global to shared memory.
 
@@ -102,12 +96,7 @@ def pending_load(load: Load, warp: Warp) -> AsyncOperation:
 
 
 def _tile_load(
-    g: ActiveGroup,
-    reader: MapReader,
-    coords: tuple[int, ...],
-    places: list[Destination],
-    mode: Mode,
-    issuer: Issuer,
+    g: ActiveGroup, reader: MapReader, coords: tuple[int, ...], places: list[Destination], mode: Mode, issuer: Issuer
 ) -> Callable[[], None]:
     def run() -> None:
         tensor_map = reader()
@@ -143,10 +132,7 @@ def load_bulk(g: ActiveGroup, mask: int, operands: Operands, own_only: bool, iss
             rules.check_bulk(g.grid.memory, address, cta.shared, offset, size, "store", ignored)
 
         def run(
-            address: int = address,
-            size: int = size,
-            ignored: list[int] = ignored,
-            places: list[Destination] = places,
+            address: int = address, size: int = size, ignored: list[int] = ignored, places: list[Destination] = places
         ) -> None:
             (first, offset), _ = places[0]
             first.alive("a bulk copy", issuer)

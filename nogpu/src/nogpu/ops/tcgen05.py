@@ -194,13 +194,7 @@ def mma(g: ActiveGroup, mask: int, form: MmaForm, operands: MmaOperands, issuer:
 
 
 def commit(
-    g: ActiveGroup,
-    mask: int,
-    cta_group: int,
-    restricted: bool,
-    barrier: Operand,
-    multicast: int | None,
-    issuer: Issuer,
+    g: ActiveGroup, mask: int, cta_group: int, restricted: bool, barrier: Operand, multicast: int | None, issuer: Issuer
 ) -> None:
     """tcgen05.commit: arrives on the mbarrier when all earlier operations of the thread are complete.
 

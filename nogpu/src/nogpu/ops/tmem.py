@@ -199,14 +199,7 @@ def _fill_reduced(
     fill(destinations[-1:], mask, found, 0, np.arange(len(found))[None])
 
 
-def store(
-    g: ActiveGroup,
-    mask: int,
-    form: Form,
-    taddr: Operand,
-    values: np.ndarray,
-    issuer: Issuer,
-) -> None:
+def store(g: ActiveGroup, mask: int, form: Form, taddr: Operand, values: np.ndarray, issuer: Issuer) -> None:
     """Issues tcgen05.st. values: uint32[registers, 32]."""
     g.cta.machine.progress += 1
     place, user = _access(g, mask, "tcgen05.st", form, taddr, issuer), g.warp.tensor

@@ -36,14 +36,7 @@ class Access:
     """The step that runs, where steps are followed (`races.py`)."""
 
     def __init__(
-        self,
-        agent: int,
-        count: int,
-        lanes: int,
-        is_write: bool,
-        is_async: bool,
-        is_strong: bool,
-        issuer: Issuer | Any,
+        self, agent: int, count: int, lanes: int, is_write: bool, is_async: bool, is_strong: bool, issuer: Issuer | Any
     ) -> None:
         """agent: component of the first lane, or of an agent that is no lane. lanes: mask, 0 for no lane."""
         self.agent, self.count, self.lanes = agent, count, lanes
@@ -180,13 +173,7 @@ def _counts(before: Access, access: Access, view: View, row: int) -> np.ndarray:
 
 
 def conflicts(
-    before: Access,
-    access: Access,
-    at: np.ndarray,
-    cells: Cells,
-    of_before: np.ndarray,
-    lanes: Lanes,
-    view: View,
+    before: Access, access: Access, at: np.ndarray, cells: Cells, of_before: np.ndarray, lanes: Lanes, view: View
 ) -> Iterator[Conflict]:
     """Yields the conflict of two accesses, if there is one. at: bool by item, True where both may access it. of_before:
     lane of the earlier access, by item.

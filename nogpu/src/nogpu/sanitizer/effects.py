@@ -12,11 +12,11 @@ import numpy as np
 
 from nogpu.hardware.memory import UNWRITTEN
 from nogpu.ops.memory import LOCAL_TAG, SHARED_TAG, TAG_SHIFT
-from nogpu.ptx.ir import Address, Instruction, Register
+from nogpu.ptx.ir import Address, Instruction, Register, items_of
 from nogpu.ptx.types import type_width
 from nogpu.sanitizer.origins import INVALID, Origin
 from nogpu.sanitizer.propagate import spread
-from nogpu.sanitizer.registers import ATOMICS, LANES, LOADS, NOTHING, Files, WarpRegisters, chosen, full, items_of
+from nogpu.sanitizer.registers import ATOMICS, LANES, LOADS, NOTHING, Files, WarpRegisters, chosen, full
 
 if TYPE_CHECKING:
     from nogpu.hardware.warp import ActiveGroup, Issuer, Warp

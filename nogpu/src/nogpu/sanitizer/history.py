@@ -50,12 +50,7 @@ class History:
         ]
 
     def access(
-        self,
-        access: Access,
-        cells: Cells,
-        lanes: Lanes,
-        views: list[View],
-        records: bool = True,
+        self, access: Access, cells: Cells, lanes: Lanes, views: list[View], records: bool = True
     ) -> list[Conflict]:
         """Records an access. Returns the earlier ones that conflict with it and are not ordered before it.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nogpu.ptx.ir import Immediate, Negated, Register, Vector
+from nogpu.ptx.ir import Immediate, Negated, Register
 from nogpu.sanitizer.origins import Origin
 
 if TYPE_CHECKING:
@@ -36,11 +36,6 @@ def full(width: int) -> np.uint64:
 def chosen(mask: int) -> np.ndarray:
     """bool[32]: True for the lanes of a mask."""
     return (np.uint64(mask) >> LANE & ONE).astype(bool)
-
-
-def items_of(operand: object) -> tuple:
-    """Elements of a vector; for any other operand the operand itself."""
-    return operand.items if isinstance(operand, Vector) else (operand,)
 
 
 class WarpRegisters:

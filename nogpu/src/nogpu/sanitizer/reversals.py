@@ -175,10 +175,7 @@ class Order:
         self._pairs += [(before, index) for before in _bits(could_precede & ~own)]
         for phase_of in turn.arrives:
             self._arrivals[phase_of] = self._arrivals.get(phase_of, 0) | 1 << index
-        for table, phases in (
-            (self._waiting, turn.waits),
-            (self._expecting, turn.expects - turn.arrives.keys()),
-        ):
+        for table, phases in ((self._waiting, turn.waits), (self._expecting, turn.expects - turn.arrives.keys())):
             for phase_of in phases:
                 table.setdefault(phase_of, []).append(index)
         past = frozenset(self._hashes[before] for before in _bits(on | self._direct(turn)))

@@ -8,9 +8,10 @@ import numpy as np
 
 from nogpu.hardware.tensor.order import COLUMNS
 from nogpu.hardware.tma.swizzle import CHUNK
+from nogpu.ptx.ir import items_of
 from nogpu.sanitizer.origins import INVALID, SharedShadow, TensorShadow
 from nogpu.sanitizer.products import Products
-from nogpu.sanitizer.registers import Files, chosen, items_of
+from nogpu.sanitizer.registers import Files, chosen
 from nogpu.sanitizer.shadow_tables import is_zero
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ import numpy as np
 from nogpu.hardware.memory import UNWRITTEN
 from nogpu.hardware.tma import boxes
 from nogpu.hardware.tma.swizzle import CHUNK
-from nogpu.ptx.ir import Instruction
+from nogpu.ptx.ir import Instruction, items_of
 from nogpu.sanitizer.cluster_state import running, running_lanes
 from nogpu.sanitizer.effects import Effects
 from nogpu.sanitizer.origins import INVALID, LocalShadow, Origin, SharedShadow, global_origin, local_origin
-from nogpu.sanitizer.registers import ATOMICS, LANES, LOADS, NOTHING, Files, chosen, full, items_of
+from nogpu.sanitizer.registers import ATOMICS, LANES, LOADS, NOTHING, Files, chosen, full
 from nogpu.sanitizer.tensors import Tensors
 
 if TYPE_CHECKING:

@@ -150,10 +150,7 @@ class Words:
         if not word.is_of_others((state.home, base), mask):
             return []
         return [
-            (
-                clock.at_home(state.home, state.agents),
-                ORDERED if wide and of_device or not follows_scopes else UNSCOPED,
-            )
+            (clock.at_home(state.home, state.agents), ORDERED if wide and of_device or not follows_scopes else UNSCOPED)
             for of_device, clock in word.clocks.items()
         ]
 

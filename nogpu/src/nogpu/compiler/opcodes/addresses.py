@@ -97,11 +97,7 @@ ROWS: list[Row] = [
         takes="{type} .",
         kernels=_convert,
     ),
-    row(
-        r"mapa(?:\.(?P<space>shared::cluster))?\.(?P<type>u32|u64)",
-        takes="{type} . u32",
-        kernels=_map,
-    ),
+    row(r"mapa(?:\.(?P<space>shared::cluster))?\.(?P<type>u32|u64)", takes="{type} . u32", kernels=_map),
     row(
         r"isspacep\.(?P<space>global|shared::cta|shared::cluster|shared|local|param)(?:::entry)?",
         takes="p u64",
@@ -113,10 +109,9 @@ ROWS: list[Row] = [
     called(
         r"applypriority(?:\.global)?\.L2::evict_normal",
         "memory.check_line({m}, {0:x}, {1:i}, 'applypriority')",
-        writes=0,
         takes="[] #",
     ),
-    called(r"discard(?:\.global)?\.L2", "memory.discard_line(g, {m}, {0:x}, {1:i}, {issuer})", writes=0, takes="[] #"),
+    called(r"discard(?:\.global)?\.L2", "memory.discard_line(g, {m}, {0:x}, {1:i}, {issuer})", takes="[] #"),
     row(rf"createpolicy\.fractional\.{_PRIORITIES}\.b64", takes="b64 f32?", kernels=_policy),
     row(rf"createpolicy\.range(?:\.global)?\.{_PRIORITIES}\.b64", takes="b64 [] u32 u32", kernels=_policy),
     row(r"createpolicy\.cvt\.L2\.b64", takes="b64 b64", kernels=_policy),

@@ -49,21 +49,18 @@ ROWS: list[Row] = [
         rf"st\.async(?:\.weak)?{_COUNTED}(?:\.v(?P<count>2|4))?\.(?P<type>{_TYPES})",
         "async_stores.store(g, {m}, {0:x}, {1:s}, {2:x}, {issuer})",
         check=_check_store,
-        writes=0,
         takes="[] {type}* []",
     ),
     called(
         rf"red\.async\.relaxed\.cluster{_COUNTED}\.(?P<op>{'|'.join(_REDUCTIONS)})\.(?P<type>[bsu](?:32|64))",
         "async_stores.reduce(g, {m}, ({op}, {type}), {0:x}, {1:t}, {2:x}, {issuer})",
         check=_check_reduction,
-        writes=0,
         takes="[] {type} []",
     ),
     called(
         r"st\.bulk(?:\.weak)?(?:\.shared::cta)?",
         "async_stores.clear(g, {m}, {0:x}, {1:q}, {issuer})",
         check=_check_zeros,
-        writes=0,
         takes="[] u64 #",
     ),
     refused(

@@ -166,18 +166,8 @@ def _wait_kernels(code: Assembler, instruction: Instruction, match: re.Match) ->
 
 
 MBARRIERS = [
-    called(
-        rf"mbarrier\.init{_BARRIER_SPACE}\.b64",
-        "mbarrier.init(g, {m}, {0:x}, {1:v}, {issuer})",
-        writes=0,
-        takes="[] u32",
-    ),
-    called(
-        rf"mbarrier\.inval{_BARRIER_SPACE}\.b64",
-        "mbarrier.invalidate(g, {m}, {0:a}, {issuer})",
-        writes=0,
-        takes="[]",
-    ),
+    called(rf"mbarrier\.init{_BARRIER_SPACE}\.b64", "mbarrier.init(g, {m}, {0:x}, {1:v}, {issuer})", takes="[] u32"),
+    called(rf"mbarrier\.inval{_BARRIER_SPACE}\.b64", "mbarrier.invalidate(g, {m}, {0:a}, {issuer})", takes="[]"),
     called(
         rf"mbarrier\.arrive(?P<drop>_drop)?{_ARRIVE_ORDER}{_BARRIER_SPACE}\.b64",
         "mbarrier.arrive(g, {m}, {space}, {1:x}, ({2:v}, None), {drop:b}, {issuer})",
@@ -202,13 +192,11 @@ MBARRIERS = [
     called(
         rf"mbarrier\.expect_tx(?:\.relaxed)?{_SCOPE}?{_BARRIER_SPACE}\.b64",
         "mbarrier.expect_tx(g, {m}, {space}, {0:x}, {1:v}, {issuer})",
-        writes=0,
         takes="[] u32",
     ),
     called(
         rf"mbarrier\.complete_tx(?:\.relaxed)?{_SCOPE}?{_BARRIER_SPACE}\.b64",
         "mbarrier.complete_tx(g, {m}, {space}, {0:x}, {1:v}, {issuer})",
-        writes=0,
         takes="[] u32",
     ),
     called(

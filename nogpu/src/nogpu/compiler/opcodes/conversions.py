@@ -244,9 +244,7 @@ _NARROW_INTEGER = "u8|s8|u16|s16|u32|s32"
 PLAIN: list[Row] = [
     row(rf"mov\.(?P<type>{_WORD})", operands=2, kernels=_mov),
     row(
-        rf"cvt(?P<sat>\.sat)?\.(?P<to>{_INTEGER})\.(?P<type>{_INTEGER})",
-        takes=_CONVERTED,
-        kernels=_integer_to_integer,
+        rf"cvt(?P<sat>\.sat)?\.(?P<to>{_INTEGER})\.(?P<type>{_INTEGER})", takes=_CONVERTED, kernels=_integer_to_integer
     ),
     by_lane(
         rf"cvt\.(?P<rounding>rn|rz|rm|rp){_FTZ_SAT}\.(?P<to>f16|f32)\.(?P<type>{_INTEGER})",
@@ -254,9 +252,7 @@ PLAIN: list[Row] = [
         takes=_CONVERTED,
     ),
     by_lane(
-        rf"cvt\.(?P<rounding>rn|rz|rm|rp)\.(?P<to>bf16)\.(?P<type>{_INTEGER})",
-        _integer_to_float,
-        takes=_CONVERTED,
+        rf"cvt\.(?P<rounding>rn|rz|rm|rp)\.(?P<to>bf16)\.(?P<type>{_INTEGER})", _integer_to_float, takes=_CONVERTED
     ),
     by_lane(
         rf"cvt\.(?P<rounding>rn|rz|rm|rp)(?P<sat>\.sat)?\.(?P<to>f64)\.(?P<type>{_NARROW_INTEGER})",

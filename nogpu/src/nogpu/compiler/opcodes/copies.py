@@ -184,97 +184,80 @@ ROWS: list[Row] = [
         rf"cp\.async\.bulk\.tensor\.(?P<rank>[1-5])d\.(?P<space>shared::cta|shared::cluster)\.global{_LOAD_MODE}{_ARRIVAL}"
         rf"(?:\.cta_group::[12])?{_HINT}(?:\.cta_group::[12])?",
         _tile_load,
-        writes=0,
         kernels=_tile_load_kernel,
         takes="[] [,] [] .? .? .?",
     ),
     row(
         rf"cp\.async\.bulk\.tensor\.(?P<rank>[1-5])d\.global\.shared::cta{_STORE_MODE}\.bulk_group{_HINT}",
         _tile_store,
-        writes=0,
         takes="[,] [] b64?",
     ),
     row(
         rf"cp\.reduce\.async\.bulk\.tensor\.(?P<rank>[1-5])d\.global\.shared::cta\.(?P<operation>{_OPERATIONS})"
         rf"(?:\.tile|\.(?P<mode>im2col_no_offs))?\.bulk_group{_HINT}",
         _tile_store,
-        writes=0,
         takes="[,] [] b64?",
     ),
     row(
         rf"cp\.async\.bulk\.(?P<space>shared::cta|shared::cluster)\.global{_ARRIVAL}{_HINT}",
         _bulk_load,
-        writes=0,
         takes="[] [] u32 [] .? .?",
     ),
     row(
         rf"cp\.async\.bulk\.(?P<space>shared::cta)\.global\.mbarrier::complete_tx::bytes{_HINT}(?P<ignores>\.ignore_oob)",
         _bulk_load,
-        writes=0,
         takes="[] [] u32 u32 u32 [] .?",
     ),
     row(
         r"cp\.async\.bulk\.shared::cluster\.shared::cta\.mbarrier::complete_tx::bytes",
         _bulk_shared,
-        writes=0,
         takes="[] [] u32 []",
     ),
     row(
         rf"cp\.reduce\.async\.bulk\.shared::cluster\.shared::cta\.mbarrier::complete_tx::bytes\.{_ELEMENTS}",
         _bulk_shared,
-        writes=0,
         takes="[] [] u32 []",
     ),
     row(
         rf"cp\.async\.bulk\.global\.shared::cta\.bulk_group{_HINT}(?P<kept>\.cp_mask)?",
         _bulk_store,
-        writes=0,
         takes="[] [] u32 .? .?",
     ),
     row(
         rf"cp\.reduce\.async\.bulk\.global\.shared::cta\.bulk_group{_HINT}\.{_ELEMENTS}",
         _bulk_store,
-        writes=0,
         takes="[] [] u32 b64?",
     ),
     called(r"cp\.async\.bulk\.commit_group", "bulk_stores.commit_group(g, {m}, {issuer})", writes=0),
     called(
         r"cp\.async\.bulk\.wait_group(?P<read>\.read)?",
         "bulk_stores.wait_group(g, {m}, {0:i}, {read:b}, {issuer})",
-        writes=0,
         takes="#",
     ),
     row(
         rf"cp\.async\.bulk\.prefetch\.tensor\.(?P<rank>[1-5])d\.L2\.global{_LOAD_MODE}{_HINT}",
         _tile_prefetch,
-        writes=0,
         takes="[,] .? .?",
     ),
     called(
         r"cp\.async\.bulk\.prefetch\.L2\.global(?:\.L2::cache_hint)?",
         "copies.prefetch_bulk(g, {m}, {0:x}, {1:v}, {issuer})",
-        writes=0,
         takes="[] u32 b64?",
     ),
-    called(
-        r"prefetch(?:\.param|\.const)?\.tensormap", "copies.prefetch_map(g, {m}, {0:x}, {issuer})", writes=0, takes="[]"
-    ),
+    called(r"prefetch(?:\.param|\.const)?\.tensormap", "copies.prefetch_map(g, {m}, {0:x}, {issuer})", takes="[]"),
     called(
         _REPLACE.replace("{}", _ORDINAL_FIELDS),
         "tensor_maps.replace_field(g, {m}, {space}, {0:x}, ({field}, {1:i}), {2:v}, {issuer})",
-        writes=0,
         takes="[] # b{width}",
     ),
     called(
         _REPLACE.replace("{}", _PLAIN_FIELDS),
         "tensor_maps.replace_field(g, {m}, {space}, {0:x}, ({field}, None), {1:l}, {issuer})",
-        writes=0,
         takes="[] b{width}",
     ),
     called(
         r"tensormap\.cp_fenceproxy\.global\.shared::cta\.tensormap::generic\.release\.(?:cta|cluster|gpu|sys)\.sync\.aligned",
         "tensor_maps.publish(g, {m}, {0:x}, {1:x}, {2:i}, {issuer})",
-        writes=0,
         takes="[] [] #",
     ),
 ]

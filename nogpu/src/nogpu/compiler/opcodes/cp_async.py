@@ -82,17 +82,15 @@ ROWS: list[Row] = [
     row(
         r"cp\.async\.(?P<level>ca|cg)\.shared(?:::cta)?\.global(?:\.L2::cache_hint)?(?:\.L2::(?:64|128|256)B)?(?:\.L2::cache_hint)?",
         _copy,
-        writes=0,
         takes="[] [] # .? b64?",
         kernels=_kernel,
     ),
     called(r"cp\.async\.commit_group", "cp_async.commit_group(g, {m})", writes=0, kernels=_commit_kernel),
-    row(r"cp\.async\.wait_group", _wait, writes=0, takes="#", kernels=_wait_kernel),
+    row(r"cp\.async\.wait_group", _wait, takes="#", kernels=_wait_kernel),
     called(r"cp\.async\.wait_all", "cp_async.wait_copies(g, {m})", writes=0, kernels=_wait_all_kernel),
     called(
         r"cp\.async\.mbarrier\.arrive(?P<noinc>\.noinc)?(?:\.shared(?:::cta)?)?\.b64",
         "cp_async.arrive(g, {m}, {noinc:b}, {0:x}, {issuer})",
-        writes=0,
         takes="[]",
     ),
 ]

@@ -14,8 +14,7 @@ from nogpu.ptx.ir import Instruction, Pair
 
 _VIDEO = headers.enumerators("native/products.c", "Video")
 _HALVES, _SIGNED, _SIGNED_A, _SIGNED_B, _SAT, _SUMS = headers.constants(
-    "native/products.c",
-    *(f"VIDEO_{name}" for name in ("HALVES", "SIGNED", "SIGNED_A", "SIGNED_B", "SAT", "SUMS")),
+    "native/products.c", *(f"VIDEO_{name}" for name in ("HALVES", "SIGNED", "SIGNED_A", "SIGNED_B", "SAT", "SUMS"))
 )
 INTEGERS = "u16 s16 u32 s32 u64 s64"
 BITS = "b16 b32 b64"

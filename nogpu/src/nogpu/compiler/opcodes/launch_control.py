@@ -34,7 +34,6 @@ ROWS: list[Row] = [
         r"clusterlaunchcontrol\.try_cancel\.async(?:\.shared::cta)?\.mbarrier::complete_tx::bytes"
         r"(?P<everywhere>\.multicast::cluster::all)?\.b128",
         "launch_control.try_cancel(g, {m}, {0:x}, {1:x}, {everywhere:b}, {issuer})",
-        writes=0,
         takes="[] []",
     ),
     row(

@@ -41,7 +41,7 @@ def _store(form: str, function: str, operands: str, **options: Any) -> Row:
     """A row for stmatrix. operands: arguments of the function in `ops.matrices` behind the values."""
     template = f"matrices.{function}(g, {{m}}, {{0:x}}, {{1:s}}, {operands})"
     pattern = rf"(?P<name>stmatrix)\.sync\.aligned\.{form}"
-    return called(pattern, template, check=_check, writes=0, takes="[] b32*", **options)
+    return called(pattern, template, check=_check, takes="[] b32*", **options)
 
 
 _SHARED = r"(?:\.shared(?:::cta)?)?"

@@ -87,10 +87,13 @@ class Row:
 def row(pattern: str, emit: Emit | None = None, operands: int | tuple[int, ...] | None = None, **options: Any) -> Row:
     """A row. operands: the legal number of operands, or the legal numbers; by default those of `takes`, if given.
 
-    options: other attributes of the row.
+    options: other attributes of the row. `writes` is 0 by default if the first word of `takes` is no destination: an
+    address or a literal.
     """
+    takes = options.get("takes", "")
+    options.setdefault("writes", 0 if takes.startswith(("[", "#")) else 1)
     if operands is None and "takes" in options:
-        return Row(pattern, emit, operands=counts(options["takes"]), **options)
+        return Row(pattern, emit, operands=counts(takes), **options)
     numbers = (operands,) if isinstance(operands, int) else operands
     return Row(pattern, emit, operands=None if numbers is None else frozenset(numbers), **options)
 

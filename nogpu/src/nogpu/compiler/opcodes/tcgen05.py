@@ -261,7 +261,6 @@ ROWS: list[Row] = [
     called(
         rf"tcgen05\.alloc(?P<exclusive>\.exclusive)?{_CTA_GROUP}\.sync\.aligned(?:\.shared::cta)?\.b32",
         "tmem.wait_alloc(g, {m}, {group}, {exclusive:b}, {0:a}, {1:i}, {issuer})",
-        writes=0,
         flow="wait",
         takes="[] u32",
     ),
@@ -288,7 +287,6 @@ ROWS: list[Row] = [
     row(
         rf"tcgen05\.st\.sync\.aligned\.{_TMEM_SHAPE}(?P<pack>\.unpack::16b)?\.b32",
         _tensor_memory_store,
-        writes=0,
         kernels=_store_kernel,
         takes="[] . .?",
     ),
@@ -304,32 +302,26 @@ ROWS: list[Row] = [
         r"(?:\.(?P<cast>warpx2::02_13|warpx2::01_23|warpx4))?"
         r"(?:\.b8x16\.(?P<source>b6x16_p32|b4x16_p64))?",
         "tcgen05.copy(g, {m}, {group}, ({shape}, {cast}, {source}), {0:x}, {1:l}, {issuer})",
-        writes=0,
         kernels=_issue_kernel,
         takes="[] b64",
     ),
-    row(rf"tcgen05\.mma{_MMA_MODIFIERS}", _mma, writes=0, kernels=_issue_kernel, takes="[] . b64 b32 . .? .? .?"),
-    row(
-        rf"tcgen05\.mma\.sp{_MMA_MODIFIERS}", _mma, writes=0, kernels=_issue_kernel, takes="[] . b64 [] b32 . .? .? .?"
-    ),
+    row(rf"tcgen05\.mma{_MMA_MODIFIERS}", _mma, kernels=_issue_kernel, takes="[] . b64 b32 . .? .? .?"),
+    row(rf"tcgen05\.mma\.sp{_MMA_MODIFIERS}", _mma, kernels=_issue_kernel, takes="[] . b64 [] b32 . .? .? .?"),
     row(
         r"tcgen05\.mma\.ws\.cta_group::1\.kind::(?P<kind>f16|tf32|f8f6f4|i8)"
         r"(?:\.collector::(?P<buffer>b[0-3])::(?P<collector>fill|use|lastuse|discard))?",
         _stationary_mma,
-        writes=0,
         takes="[] . b64 b32 . b64?",
     ),
     called(
         rf"{_COMMIT}(?:\.shared::cluster)?\.b64",
         "tcgen05.commit(g, {m}, {group}, {restricted:b}, {0:x}, None, {issuer})",
-        writes=0,
         kernels=_commit_kernel,
         takes="[]",
     ),
     called(
         rf"{_COMMIT}(?:\.shared::cluster)?\.multicast::cluster\.b64",
         "tcgen05.commit(g, {m}, {group}, {restricted:b}, {0:x}, {1:i}, {issuer})",
-        writes=0,
         kernels=_commit_kernel,
         takes="[] b16",
     ),

@@ -153,7 +153,7 @@ ROWS: list[Row] = [
         takes="b32* [,]",
     ),
     row(rf"(?P<name>suld){_ACCESS}", _load_surface, kind=always_lanes, takes=". [,]"),
-    row(rf"(?P<name>sust){_ACCESS}", _store_surface, writes=0, takes="[,] ."),
+    row(rf"(?P<name>sust){_ACCESS}", _store_surface, takes="[,] ."),
     *_size("txq", False),
     *_size("suq", True),
     row(r"(?:tex\..*\b(?:2dms|a2dms)|tld4\..*\b(?:a2d|cube|acube))\b.*", _refused, refuses=True),

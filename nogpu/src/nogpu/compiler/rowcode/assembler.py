@@ -277,13 +277,7 @@ class Assembler:
         return total
 
     def compute(
-        self,
-        instruction: Instruction,
-        type_name: str,
-        kernel: str,
-        sources: str,
-        x: int = 0,
-        result: str | None = None,
+        self, instruction: Instruction, type_name: str, kernel: str, sources: str, x: int = 0, result: str | None = None
     ) -> None:
         """Emits `d = kernel(a, b, ...)`; sources and result as in `opcodes.rows.computed`.
 

@@ -9,6 +9,7 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nogpu import headers
 from nogpu.cuda.backends import current
 from nogpu.cuda.handles import Table
 from nogpu.cuda.programs import devices, status
@@ -24,7 +25,7 @@ LAYERED, SURFACE, CUBEMAP, GATHER = 1, 2, 4, 8  # flags of cudaMallocArray
 class Channels(ctypes.Structure):
     """cudaChannelFormatDesc: bits of each channel, and the kind of their numbers."""
 
-    _fields_ = [("bits", ctypes.c_int32 * 4), ("kind", ctypes.c_int32)]
+    _fields_ = headers.fields("s32 bits[4], kind")
 
     def format(self) -> tuple[int, int]:
         """(channels, bits of each). Raises Refused for a format that is not modelled."""
@@ -45,13 +46,13 @@ _KNOWN = "1, 2 or 4 alike, integers of 8, 16 or 32 bits or floats of 16 or 32, a
 class Extent(ctypes.Structure):
     """cudaExtent: sizes in elements."""
 
-    _fields_ = [("width", ctypes.c_size_t), ("height", ctypes.c_size_t), ("depth", ctypes.c_size_t)]
+    _fields_ = headers.fields("word width, height, depth")
 
 
 class Pitched(ctypes.Structure):
     """cudaPitchedPtr: pointer, bytes from row to row, bytes of a row, rows."""
 
-    _fields_ = [(name, ctypes.c_size_t) for name in ("start", "pitch", "width", "height")]
+    _fields_ = headers.fields("word start, pitch, width, height")
 
 
 @dataclass(frozen=True)
@@ -159,10 +160,7 @@ def array_information(channels: int, extent: int, flags: int, handle: int) -> No
 # Copies: a place in an array is (bytes, rows).
 
 
-@entry(
-    *("cudaMemcpy2DToArray", HANDLE, SIZE, SIZE, ADDRESS, SIZE, SIZE, SIZE, INT),
-    queued="cudaMemcpy2DToArrayAsync",
-)
+@entry(*("cudaMemcpy2DToArray", HANDLE, SIZE, SIZE, ADDRESS, SIZE, SIZE, SIZE, INT), queued="cudaMemcpy2DToArrayAsync")
 def copy_to_array(target: int, x: int, y: int, source: int, pitch: int, *rest: int) -> None:
     width, height, kind, *queue = rest
     extent = width, height, 1
@@ -170,8 +168,7 @@ def copy_to_array(target: int, x: int, y: int, source: int, pitch: int, *rest: i
 
 
 @entry(
-    *("cudaMemcpy2DFromArray", ADDRESS, SIZE, HANDLE, SIZE, SIZE, SIZE, SIZE, INT),
-    queued="cudaMemcpy2DFromArrayAsync",
+    *("cudaMemcpy2DFromArray", ADDRESS, SIZE, HANDLE, SIZE, SIZE, SIZE, SIZE, INT), queued="cudaMemcpy2DFromArrayAsync"
 )
 def copy_from_array(target: int, pitch: int, source: int, x: int, y: int, *rest: int) -> None:
     width, height, kind, *queue = rest
@@ -214,16 +211,11 @@ def copy_bytes_from_array(target: int, source: int, x: int, y: int, nbytes: int,
 class CopyParameters(ctypes.Structure):
     """cudaMemcpy3DParms: an array and a position in it, or a pointer with its pitch, of source and target; extent."""
 
-    _fields_ = [
-        ("source_array", ctypes.c_size_t),
-        ("source_place", ctypes.c_size_t * 3),
-        ("source", Pitched),
-        ("target_array", ctypes.c_size_t),
-        ("target_place", ctypes.c_size_t * 3),
-        ("target", Pitched),
-        ("extent", ctypes.c_size_t * 3),
-        ("kind", ctypes.c_int32),
-    ]
+    _fields_ = headers.fields(
+        "word source_array, source_place[3]; Pitched source; word target_array, target_place[3]; Pitched target; "
+        "word extent[3]; s32 kind",
+        Pitched=Pitched,
+    )
 
 
 @entry("cudaMemcpy3D", ADDRESS, queued="cudaMemcpy3DAsync")

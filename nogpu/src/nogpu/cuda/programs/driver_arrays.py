@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
+from nogpu import headers
 from nogpu.cuda.backends import WITHIN_DEVICE
 from nogpu.cuda.programs import arrays, status, textures
 from nogpu.cuda.programs.arrays import Channels
@@ -24,45 +25,28 @@ _FORMATS = {
 class ArrayDescription(ctypes.Structure):
     """CUDA_ARRAY3D_DESCRIPTOR."""
 
-    _fields_ = [
-        ("extent", ctypes.c_size_t * 3),
-        ("format", ctypes.c_int32),
-        ("count", ctypes.c_uint32),
-        ("flags", ctypes.c_uint32),
-    ]
+    _fields_ = headers.fields("word extent[3]; s32 format; u32 count, flags")
 
 
 class PlaneDescription(ctypes.Structure):
     """CUDA_ARRAY_DESCRIPTOR."""
 
-    _fields_ = [("extent", ctypes.c_size_t * 2), ("format", ctypes.c_int32), ("count", ctypes.c_uint32)]
+    _fields_ = headers.fields("word extent[2]; s32 format; u32 count")
 
 
-_PLACE = [
-    ("kind", ctypes.c_int32),
-    ("host", ctypes.c_size_t),
-    ("device", ctypes.c_size_t),
-    ("array", ctypes.c_size_t),
-]
+_PLACE = "s32 kind; word host, device, array"
 
 
 class BoxSide(ctypes.Structure):
     """The first or second half of a CUDA_MEMCPY3D: a position in bytes, rows, planes and levels, and a memory."""
 
-    _fields_ = [
-        ("position", ctypes.c_size_t * 3),
-        ("level", ctypes.c_size_t),
-        *_PLACE,
-        ("reserved", ctypes.c_size_t),
-        ("pitch", ctypes.c_size_t),
-        ("height", ctypes.c_size_t),
-    ]
+    _fields_ = headers.fields(f"word position[3], level; {_PLACE}, reserved, pitch, height")
 
 
 class RowsSide(ctypes.Structure):
     """The first or second half of a CUDA_MEMCPY2D: a position in bytes and rows, and a memory."""
 
-    _fields_ = [("position", ctypes.c_size_t * 2), *_PLACE, ("pitch", ctypes.c_size_t)]
+    _fields_ = headers.fields(f"word position[2]; {_PLACE}, pitch")
     height = 0
 
 
@@ -81,14 +65,7 @@ class Rows(ctypes.Structure):
 class _Memory(ctypes.Structure):
     """Linear memory of a CUDA_RESOURCE_DESC (its size in bytes) or pitched memory (texels, rows, bytes of a row)."""
 
-    _fields_ = [
-        ("address", ctypes.c_size_t),
-        ("format", ctypes.c_int32),
-        ("count", ctypes.c_uint32),
-        ("size", ctypes.c_size_t),
-        ("height", ctypes.c_size_t),
-        ("pitch", ctypes.c_size_t),
-    ]
+    _fields_ = headers.fields("word address; s32 format; u32 count; word size, height, pitch")
 
 
 class _Place(ctypes.Union):
@@ -104,15 +81,9 @@ class Resource(ctypes.Structure):
 class TextureDescription(ctypes.Structure):
     """CUDA_TEXTURE_DESC: how a texture is read."""
 
-    _fields_ = [
-        ("modes", ctypes.c_int32 * 3),
-        ("filter", ctypes.c_int32),
-        ("flags", ctypes.c_uint32),
-        ("anisotropy", ctypes.c_uint32),
-        ("mipmap", ctypes.c_int32 * 4),
-        ("border", ctypes.c_float * 4),
-        ("reserved", ctypes.c_int32 * 12),
-    ]
+    _fields_ = headers.fields(
+        "s32 modes[3], filter; u32 flags, anisotropy; s32 mipmap[4]; f32 border[4]; s32 reserved[12]"
+    )
 
 
 def _channels(form: int, count: int) -> Channels:

@@ -13,21 +13,10 @@ import itertools
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from nogpu import headers
 from nogpu.cuda import graph_conditions, graphs
 from nogpu.cuda.backends import current
-from nogpu.cuda.graphs import (
-    ALLOCATION,
-    CONDITIONAL,
-    COPY,
-    EMPTY,
-    FILL,
-    GRAPH,
-    HOST,
-    KERNEL,
-    RELEASE,
-    CUDAGraph,
-    Work,
-)
+from nogpu.cuda.graphs import ALLOCATION, CONDITIONAL, COPY, EMPTY, FILL, GRAPH, HOST, KERNEL, RELEASE, CUDAGraph, Work
 from nogpu.cuda.handles import Table
 from nogpu.cuda.programs import arrays, driver_arrays, graph_memory, launches, memory, modules, status
 from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, QUEUE, SIZE, U64, UINT, copied, entry, put
@@ -48,27 +37,13 @@ _executables = Table["Executable"]("executable graph", _handles, Fault)
 class KernelParameters(ctypes.Structure):
     """cudaKernelNodeParams, and the first fields of CUDA_KERNEL_NODE_PARAMS: the launch of a node."""
 
-    _fields_ = [
-        ("kernel", ctypes.c_size_t),
-        ("grid", ctypes.c_uint32 * 3),
-        ("block", ctypes.c_uint32 * 3),
-        ("shared", ctypes.c_uint32),
-        ("parameters", ctypes.c_size_t),
-        ("extra", ctypes.c_size_t),
-    ]
+    _fields_ = headers.fields("word kernel; u32 grid[3], block[3], shared; word parameters, extra")
 
 
 class FillParameters(ctypes.Structure):
     """cudaMemsetParams and CUDA_MEMSET_NODE_PARAMS: a fill of rows."""
 
-    _fields_ = [
-        ("pointer", ctypes.c_size_t),
-        ("pitch", ctypes.c_size_t),
-        ("value", ctypes.c_uint32),
-        ("size", ctypes.c_uint32),
-        ("width", ctypes.c_size_t),
-        ("height", ctypes.c_size_t),
-    ]
+    _fields_ = headers.fields("word pointer, pitch; u32 value, size; word width, height")
 
 
 class Node:
@@ -336,13 +311,7 @@ def _empty_run() -> Run:
 class AllocationParameters(ctypes.Structure):
     """cudaMemAllocNodeParams and CUDA_MEM_ALLOC_NODE_PARAMS: of what pool, how many bytes, and where they are."""
 
-    _fields_ = [
-        ("pool", ctypes.c_size_t * 11),
-        ("access", ctypes.c_size_t),
-        ("access_count", ctypes.c_size_t),
-        ("nbytes", ctypes.c_size_t),
-        ("address", ctypes.c_size_t),
-    ]
+    _fields_ = headers.fields("word pool[11], access, access_count, nbytes, address")
 
 
 @_adds("cudaGraphAddMemAllocNode cuGraphAddMemAllocNode", ALLOCATION, ADDRESS)
@@ -371,12 +340,7 @@ def _child_run(child: int) -> Run:
 class ConditionalParameters(ctypes.Structure):
     """cudaConditionalNodeParams, and the first fields of CUDA_CONDITIONAL_NODE_PARAMS: a condition, and its graphs."""
 
-    _fields_ = [
-        ("handle", ctypes.c_uint64),
-        ("kind", ctypes.c_int32),
-        ("size", ctypes.c_uint32),
-        ("graphs", ctypes.c_size_t),
-    ]
+    _fields_ = headers.fields("u64 handle; s32 kind; u32 size; word graphs")
 
 
 _IF, _WHILE, _SWITCH = range(3)  # cudaGraphConditionalNodeType

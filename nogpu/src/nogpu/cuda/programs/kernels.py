@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 
+from nogpu import headers
 from nogpu.cuda.backends import current
 from nogpu.cuda.modules import Kernel
 from nogpu.cuda.programs import launches, modules, status
@@ -21,23 +22,11 @@ SHARED_MEMORY_MODE, MOST_MODE = 16, 4  # cudaFuncAttribute only, since CUDA 13.4
 class Attributes(ctypes.Structure):
     """cudaFuncAttributes of CUDA 13 (driver_types.h)."""
 
-    _fields_ = [
-        ("shared_bytes", ctypes.c_size_t),
-        ("constant_bytes", ctypes.c_size_t),
-        ("local_bytes", ctypes.c_size_t),
-        ("max_threads", ctypes.c_int32),
-        ("registers", ctypes.c_int32),
-        ("ptx_version", ctypes.c_int32),
-        ("binary_version", ctypes.c_int32),
-        ("cache_mode", ctypes.c_int32),
-        ("max_dynamic_shared", ctypes.c_int32),
-        ("carveout", ctypes.c_int32),
-        ("cluster_required", ctypes.c_int32),
-        ("cluster", ctypes.c_int32 * 3),
-        ("cluster_policy", ctypes.c_int32),
-        ("nonportable_cluster", ctypes.c_int32),
-        ("reserved", ctypes.c_int32 * 16),
-    ]
+    _fields_ = headers.fields(
+        "word shared_bytes, constant_bytes, local_bytes; s32 max_threads, registers, ptx_version, binary_version, "
+        "cache_mode, max_dynamic_shared, carveout, cluster_required, cluster[3], cluster_policy, nonportable_cluster, "
+        "reserved[16]"
+    )
 
 
 def attribute(kernel: Kernel, number: int) -> int:

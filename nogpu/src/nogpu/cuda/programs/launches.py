@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from nogpu import headers
 from nogpu.cuda import graphs
 from nogpu.cuda.backends import current
 from nogpu.cuda.modules import Kernel
@@ -33,7 +34,7 @@ _Callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_
 class Attribute(ctypes.Structure):
     """cudaLaunchAttribute or CUlaunchAttribute: number and value."""
 
-    _fields_ = [("id", ctypes.c_int32), ("padding", ctypes.c_int32), ("words", ctypes.c_uint32 * 16)]
+    _fields_ = headers.fields("s32 id, padding; u32 words[16]")
 
 
 def _configuration_fields(shared: Any) -> list[tuple[str, Any]]:

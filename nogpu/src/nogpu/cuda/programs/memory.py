@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from nogpu import headers
 from nogpu.cuda import graphs, queues
 from nogpu.cuda.backends import WITHIN_DEVICE, current
 from nogpu.cuda.programs import graph_memory, modules, pages, pools, status
@@ -265,13 +266,7 @@ def place_managed_variables(module: int) -> None:
 class PointerAttributes(ctypes.Structure):
     """cudaPointerAttributes of CUDA 13 (driver_types.h)."""
 
-    _fields_ = [
-        ("type", ctypes.c_int32),
-        ("device", ctypes.c_int32),
-        ("device_pointer", ctypes.c_size_t),
-        ("host_pointer", ctypes.c_size_t),
-        ("reserved", ctypes.c_long * 8),
-    ]
+    _fields_ = headers.fields("s32 type, device; word device_pointer, host_pointer; s64 reserved[8]")
 
 
 @entry("cudaPointerGetAttributes", ADDRESS, ADDRESS)

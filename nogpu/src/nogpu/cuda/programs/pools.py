@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from nogpu.cuda.handles import Table
 from nogpu.cuda.programs import status
-from nogpu.cuda.programs.entries import ADDRESS, DEVICE, HANDLE, INT, SIZE, copied, entry, ignored, put
+from nogpu.cuda.programs.entries import ADDRESS, DEVICE, HANDLE, INT, SIZE, constant, copied, entry, ignored, put
 from nogpu.cuda.programs.virtual_memory import Location, accesses
 from nogpu.errors import Fault
 
@@ -75,11 +75,6 @@ def destroy(handle: int) -> None:
         _current = _DEFAULT
 
 
-@entry("cudaDeviceGetDefaultMemPool cuDeviceGetDefaultMemPool", ADDRESS, DEVICE)
-def default_pool(result: int, device: int) -> None:
-    put(result, HANDLE, _DEFAULT)
-
-
 @entry("cudaDeviceGetMemPool cuDeviceGetMemPool", ADDRESS, DEVICE)
 def current_pool(result: int, device: int) -> None:
     put(result, HANDLE, _current)
@@ -131,4 +126,5 @@ def access(result: int, handle: int, location: int) -> None:
     put(result, ctypes.c_int32, _READ_WRITE)
 
 
+constant("cudaDeviceGetDefaultMemPool cuDeviceGetDefaultMemPool", _DEFAULT, ADDRESS, DEVICE, kind=HANDLE)
 ignored("cudaMemPoolTrimTo cuMemPoolTrimTo", HANDLE, SIZE)

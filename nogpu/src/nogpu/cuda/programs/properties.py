@@ -4,51 +4,37 @@ from __future__ import annotations
 
 import ctypes
 
+from nogpu import headers
 from nogpu.hardware import textures
 from nogpu.hardware.properties import DeviceProperties
-
-_CHAR, _SIZE, _INT = ctypes.c_char, ctypes.c_size_t, ctypes.c_int32
 
 
 class CudaDeviceProp(ctypes.Structure):
     """cudaDeviceProp, field by field."""
 
-    # fmt: off
-    _fields_ = [
-        ("name", _CHAR * 256), ("uuid", _CHAR * 16), ("luid", _CHAR * 8), ("luidDeviceNodeMask", _INT),
-        ("totalGlobalMem", _SIZE), ("sharedMemPerBlock", _SIZE), ("regsPerBlock", _INT), ("warpSize", _INT),
-        ("memPitch", _SIZE), ("maxThreadsPerBlock", _INT), ("maxThreadsDim", _INT * 3), ("maxGridSize", _INT * 3),
-        ("totalConstMem", _SIZE), ("major", _INT), ("minor", _INT), ("textureAlignment", _SIZE),
-        ("texturePitchAlignment", _SIZE), ("multiProcessorCount", _INT), ("integrated", _INT),
-        ("canMapHostMemory", _INT), ("maxTexture1D", _INT), ("maxTexture1DMipmap", _INT),
-        ("maxTexture2D", _INT * 2), ("maxTexture2DMipmap", _INT * 2), ("maxTexture2DLinear", _INT * 3),
-        ("maxTexture2DGather", _INT * 2), ("maxTexture3D", _INT * 3), ("maxTexture3DAlt", _INT * 3),
-        ("maxTextureCubemap", _INT), ("maxTexture1DLayered", _INT * 2), ("maxTexture2DLayered", _INT * 3),
-        ("maxTextureCubemapLayered", _INT * 2), ("maxSurface1D", _INT), ("maxSurface2D", _INT * 2),
-        ("maxSurface3D", _INT * 3), ("maxSurface1DLayered", _INT * 2), ("maxSurface2DLayered", _INT * 3),
-        ("maxSurfaceCubemap", _INT), ("maxSurfaceCubemapLayered", _INT * 2), ("surfaceAlignment", _SIZE),
-        ("concurrentKernels", _INT), ("ECCEnabled", _INT), ("pciBusID", _INT), ("pciDeviceID", _INT),
-        ("pciDomainID", _INT), ("tccDriver", _INT), ("asyncEngineCount", _INT), ("unifiedAddressing", _INT),
-        ("memoryBusWidth", _INT), ("l2CacheSize", _INT), ("persistingL2CacheMaxSize", _INT),
-        ("maxThreadsPerMultiProcessor", _INT), ("streamPrioritiesSupported", _INT),
-        ("globalL1CacheSupported", _INT), ("localL1CacheSupported", _INT), ("sharedMemPerMultiprocessor", _SIZE),
-        ("regsPerMultiprocessor", _INT), ("managedMemory", _INT), ("isMultiGpuBoard", _INT),
-        ("multiGpuBoardGroupID", _INT), ("hostNativeAtomicSupported", _INT), ("pageableMemoryAccess", _INT),
-        ("concurrentManagedAccess", _INT), ("computePreemptionSupported", _INT),
-        ("canUseHostPointerForRegisteredMem", _INT), ("cooperativeLaunch", _INT),
-        ("sharedMemPerBlockOptin", _SIZE), ("pageableMemoryAccessUsesHostPageTables", _INT),
-        ("directManagedMemAccessFromHost", _INT), ("maxBlocksPerMultiProcessor", _INT),
-        ("accessPolicyMaxWindowSize", _INT), ("reservedSharedMemPerBlock", _SIZE), ("hostRegisterSupported", _INT),
-        ("sparseCudaArraySupported", _INT), ("hostRegisterReadOnlySupported", _INT),
-        ("timelineSemaphoreInteropSupported", _INT), ("memoryPoolsSupported", _INT),
-        ("gpuDirectRDMASupported", _INT), ("gpuDirectRDMAFlushWritesOptions", _INT),
-        ("gpuDirectRDMAWritesOrdering", _INT), ("memoryPoolSupportedHandleTypes", _INT),
-        ("deferredMappingCudaArraySupported", _INT), ("ipcEventSupported", _INT), ("clusterLaunch", _INT),
-        ("unifiedFunctionPointers", _INT), ("deviceNumaConfig", _INT), ("deviceNumaId", _INT),
-        ("mpsEnabled", _INT), ("hostNumaId", _INT), ("gpuPciDeviceID", _INT), ("gpuPciSubsystemID", _INT),
-        ("hostNumaMultinodeIpcSupported", _INT), ("reserved", _INT * 56),
-    ]
-    # fmt: on
+    _fields_ = headers.fields(
+        "char name[256], uuid[16], luid[8]; s32 luidDeviceNodeMask; word totalGlobalMem, sharedMemPerBlock; "
+        "s32 regsPerBlock, warpSize; word memPitch; s32 maxThreadsPerBlock, maxThreadsDim[3], maxGridSize[3]; "
+        "word totalConstMem; s32 major, minor; word textureAlignment, texturePitchAlignment; s32 multiProcessorCount, "
+        "integrated, canMapHostMemory, maxTexture1D, maxTexture1DMipmap, maxTexture2D[2], maxTexture2DMipmap[2], "
+        "maxTexture2DLinear[3], maxTexture2DGather[2], maxTexture3D[3], maxTexture3DAlt[3], maxTextureCubemap, "
+        "maxTexture1DLayered[2], maxTexture2DLayered[3], maxTextureCubemapLayered[2], maxSurface1D, maxSurface2D[2], "
+        "maxSurface3D[3], maxSurface1DLayered[2], maxSurface2DLayered[3], maxSurfaceCubemap, "
+        "maxSurfaceCubemapLayered[2]; word surfaceAlignment; s32 concurrentKernels, ECCEnabled, pciBusID, "
+        "pciDeviceID, pciDomainID, tccDriver, asyncEngineCount, unifiedAddressing, memoryBusWidth, l2CacheSize, "
+        "persistingL2CacheMaxSize, maxThreadsPerMultiProcessor, streamPrioritiesSupported, globalL1CacheSupported, "
+        "localL1CacheSupported; word sharedMemPerMultiprocessor; s32 regsPerMultiprocessor, managedMemory, "
+        "isMultiGpuBoard, multiGpuBoardGroupID, hostNativeAtomicSupported, pageableMemoryAccess, "
+        "concurrentManagedAccess, computePreemptionSupported, canUseHostPointerForRegisteredMem, cooperativeLaunch; "
+        "word sharedMemPerBlockOptin; s32 pageableMemoryAccessUsesHostPageTables, directManagedMemAccessFromHost, "
+        "maxBlocksPerMultiProcessor, accessPolicyMaxWindowSize; word reservedSharedMemPerBlock; "
+        "s32 hostRegisterSupported, sparseCudaArraySupported, hostRegisterReadOnlySupported, "
+        "timelineSemaphoreInteropSupported, memoryPoolsSupported, gpuDirectRDMASupported, "
+        "gpuDirectRDMAFlushWritesOptions, gpuDirectRDMAWritesOrdering, memoryPoolSupportedHandleTypes, "
+        "deferredMappingCudaArraySupported, ipcEventSupported, clusterLaunch, unifiedFunctionPointers, "
+        "deviceNumaConfig, deviceNumaId, mpsEnabled, hostNumaId, gpuPciDeviceID, gpuPciSubsystemID, "
+        "hostNumaMultinodeIpcSupported, reserved[56]"
+    )
 
 
 def filled(properties: DeviceProperties) -> CudaDeviceProp:

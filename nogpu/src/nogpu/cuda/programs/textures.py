@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import ctypes
 
+from nogpu import headers
 from nogpu.cuda.backends import current
 from nogpu.cuda.programs import devices, status
 from nogpu.cuda.programs.arrays import CUBEMAP, GATHER, LAYERED, SURFACE, Array, Channels, array
 from nogpu.cuda.programs.entries import ADDRESS, U64, Structure, copied, entry, put, store
 from nogpu.errors import Fault
 from nogpu.hardware import textures
-from nogpu.hardware.textures import (
-    ALIGNMENT,
-    BORDER,
-    CLAMP,
-    FLOAT,
-    MIRROR,
-    MOST_LINEAR,
-    PITCH_ALIGNMENT,
-    WRAP,
-)
+from nogpu.hardware.textures import ALIGNMENT, BORDER, CLAMP, FLOAT, MIRROR, MOST_LINEAR, PITCH_ALIGNMENT, WRAP
 
 ARRAY, MIPMAP, LINEAR, PITCHED = range(4)  # cudaResourceType
 
@@ -27,13 +19,7 @@ ARRAY, MIPMAP, LINEAR, PITCHED = range(4)  # cudaResourceType
 class Memory(ctypes.Structure):
     """Linear memory of a cudaResourceDesc (its size in bytes) or pitched memory (texels, rows, bytes of a row)."""
 
-    _fields_ = [
-        ("address", ctypes.c_size_t),
-        ("channels", Channels),
-        ("size", ctypes.c_size_t),
-        ("height", ctypes.c_size_t),
-        ("pitch", ctypes.c_size_t),
-    ]
+    _fields_ = headers.fields("word address; Channels channels; word size, height, pitch", Channels=Channels)
 
 
 class _Place(ctypes.Union):
@@ -49,21 +35,10 @@ class Resource(ctypes.Structure):
 class Description(ctypes.Structure):
     """cudaTextureDesc: how a texture is read."""
 
-    _fields_ = [
-        ("modes", ctypes.c_int32 * 3),
-        ("is_filtered", ctypes.c_int32),
-        ("is_fraction", ctypes.c_int32),
-        ("is_srgb", ctypes.c_int32),
-        ("border", ctypes.c_float * 4),
-        ("is_normalized", ctypes.c_int32),
-        ("anisotropy", ctypes.c_uint32),
-        ("mipmap_filter", ctypes.c_int32),
-        ("mipmap_bias", ctypes.c_float),
-        ("mipmap_least", ctypes.c_float),
-        ("mipmap_most", ctypes.c_float),
-        ("trilinear", ctypes.c_int32),
-        ("seamless", ctypes.c_int32),
-    ]
+    _fields_ = headers.fields(
+        "s32 modes[3], is_filtered, is_fraction, is_srgb; f32 border[4]; s32 is_normalized; u32 anisotropy; "
+        "s32 mipmap_filter; f32 mipmap_bias, mipmap_least, mipmap_most; s32 trilinear, seamless"
+    )
 
 
 _described: dict[int, tuple[Resource, Description]] = {}

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from nogpu import headers
 from nogpu.cuda.handles import Table
 from nogpu.cuda.programs import devices, pages, status
 from nogpu.cuda.programs.entries import ADDRESS, HANDLE, INT, SIZE, U64, copied, entry, put, store
@@ -26,7 +27,7 @@ _NO_ACCESS, _READ, _READ_WRITE = 0, 1, 3  # CUmemAccess_flags
 class Location(ctypes.Structure):
     """CUmemLocation."""
 
-    _fields_ = [("kind", ctypes.c_int32), ("number", ctypes.c_int32)]
+    _fields_ = headers.fields("s32 kind, number")
 
     def check(self) -> None:
         """Raise Refused unless it is the device."""
@@ -38,13 +39,7 @@ class Location(ctypes.Structure):
 class Properties(ctypes.Structure):
     """CUmemAllocationProp."""
 
-    _fields_ = [
-        ("kind", ctypes.c_int32),
-        ("handle_types", ctypes.c_int32),
-        ("location", Location),
-        ("metadata", ctypes.c_size_t),
-        ("flags", ctypes.c_uint64),
-    ]
+    _fields_ = headers.fields("s32 kind, handle_types; Location location; word metadata; u64 flags", Location=Location)
 
     def check(self) -> None:
         """Raise Refused for what is not modelled."""

@@ -84,12 +84,7 @@ class Copy:
     @staticmethod
     @lru_cache(maxsize=4096)
     def decode(
-        shape: str,
-        multicast: str | None,
-        source_format: str | None,
-        taddr: int,
-        descriptor: int,
-        rubin: bool = False,
+        shape: str, multicast: str | None, source_format: str | None, taddr: int, descriptor: int, rubin: bool = False
     ) -> Copy:
         """The copy of an instruction and its operands. Raises Fault if they are not legal.
 

@@ -283,10 +283,7 @@ class Mma:
         return 0
 
     def run(
-        self,
-        ctas: Sequence[tuple[SharedMemory, TensorMemory]],
-        issuer: Issuer | None = None,
-        multiplies: bool = True,
+        self, ctas: Sequence[tuple[SharedMemory, TensorMemory]], issuer: Issuer | None = None, multiplies: bool = True
     ) -> int:
         """Executes the MMA. ctas: one, or (even, odd) of a pair. multiplies: False only checks what does not depend on
         the memories' contents, and leaves D as it is. Returns `MmaInstruction.flops`.

@@ -246,14 +246,10 @@ class TensorUser:
         self._context.touched = touched
 
 
-@headers.mirrors("native/tensor_memory.h", "Epoch")
-class _EpochState(ctypes.Structure):
-    """Columns that a warp has accessed under one release and that no warp has written since."""
-
-
-@headers.mirrors("native/tensor_memory.h", "TensorOrder")
-class _OrderState(ctypes.Structure):
-    """Epochs of an order."""
+_EpochState = headers.structure("native/tensor_memory.h", "Epoch")
+"""Columns that a warp has accessed under one release and that no warp has written since."""
+_OrderState = headers.structure("native/tensor_memory.h", "TensorOrder")
+"""Epochs of an order."""
 
 
 class Epoch(NamedTuple):
@@ -324,13 +320,7 @@ class TensorOrder:
         ]
 
     def access(
-        self,
-        issuer: Issuer,
-        release: Release,
-        seen: tuple[int, int],
-        reads: int,
-        writes: int,
-        frees: bool = False,
+        self, issuer: Issuer, release: Release, seen: tuple[int, int], reads: int, writes: int, frees: bool = False
     ) -> None:
         """Records an access. Raises Fault if an earlier one of another warp conflicts with it.
 

@@ -26,6 +26,11 @@ BY_PYTHON, BY_PLAN = headers.constants("native/tensor_work.h", "BY_PYTHON", "BY_
 _FIRST_ROOM = 32  # places of a thread's queue at first, a power of two
 _MOST_PLANS = PLACES // 4
 
+_Queue = headers.structure("native/tensor_work.h", "TensorQueue")
+"""A thread's work in the order of issue."""
+_State = headers.structure("native/tensor_work.h", "TensorWork")
+"""Plans and queues."""
+
 
 @headers.mirrors("native/tensor_work.h")
 class TensorPlan(ctypes.Structure):
@@ -37,19 +42,9 @@ class IssuedWork(ctypes.Structure):
     """Work that a thread has issued."""
 
 
-@headers.mirrors("native/tensor_work.h", "TensorQueue")
-class _Queue(ctypes.Structure):
-    """A thread's work in the order of issue."""
-
-
 @headers.mirrors("native/tensor_work.h")
 class PendingArrival(ctypes.Structure):
     """Arrival of a commit at an mbarrier of another CTA."""
-
-
-@headers.mirrors("native/tensor_work.h", "TensorWork")
-class _State(ctypes.Structure):
-    """Plans and queues."""
 
 
 class TensorPlans:

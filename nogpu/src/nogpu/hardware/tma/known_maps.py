@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nogpu.hardware.tma.tensor_map import (
-    SIGNIFICANT_BYTES,
-    TENSOR_MAP_BYTES,
-    TensorMap,
-)
+from nogpu.hardware.tma.tensor_map import SIGNIFICANT_BYTES, TENSOR_MAP_BYTES, TensorMap
 
 if TYPE_CHECKING:
     from nogpu.hardware.memory import GlobalMemory

@@ -113,12 +113,7 @@ def stays_inside(tensor_map: TensorMap, coords: Sequence[int]) -> bool:
 
 
 def check_tile(
-    tensor_map: TensorMap,
-    coords: Sequence[int],
-    shared: SharedMemory,
-    offset: int,
-    kind: str,
-    mode: Mode = "tile",
+    tensor_map: TensorMap, coords: Sequence[int], shared: SharedMemory, offset: int, kind: str, mode: Mode = "tile"
 ) -> None:
     """Raises Fault unless the copy is legal, whatever the state of global memory.
 

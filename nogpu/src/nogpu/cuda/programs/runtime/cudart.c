@@ -58,6 +58,8 @@ static void *function_of(Entry *entry) {
         return result;                                                                                                 \
     }
 #define ALIAS(name, entry) EXPORT word name(void) __attribute__((alias(#entry)));
+#define PTSZ_ENTRY(count, name) ENTRY(count, name) ALIAS(name##_ptsz, name)
+#define PTDS_ENTRY(count, name) ENTRY(count, name) ALIAS(name##_ptds, name)
 #define REFUSED(name)                                                                                                  \
     EXPORT word name(void) {                                                                                           \
         fprintf(stderr, "%s is not modelled by the emulator\n", #name);                                                \
