@@ -136,7 +136,7 @@ def test_many_before_a_wait(rows):
 
 
 def test_python_has_no_turn_for_each_mma(monkeypatch):
-    """Where no warp can run, or those that can only find that they have to wait, compiled code does the work."""
+    """Compiled code does the work where no warp can run, or those that can only find that they have to wait."""
     calls, original = [], Runner.run_turns
     monkeypatch.setattr(Runner, "run_turns", lambda *a: (calls.append(1), original(*a))[1])
     run(MMA, times=4 * TURNS_AT_ONCE)
@@ -237,7 +237,7 @@ NEW = "mbarrier.inval.shared.b64 [%bar+16]; mbarrier.init.shared.b64 [%bar+16], 
 
 @pytest.mark.parametrize("kernels", [True, False])
 def test_commits_that_may_not_see_an_initialisation(kernels, monkeypatch):
-    """In each iteration a commit arrives at a new mbarrier: Python performs the first, of which it warns."""
+    """A commit arrives at a new mbarrier in each iteration. Python performs the first, of which it warns."""
     monkeypatch.setattr(errors, "_reported", set())
     pending, original = [], MBarrier._check_visible
     monkeypatch.setattr(MBarrier, "_check_visible", lambda *a: (pending.append(1), original(*a))[1])
