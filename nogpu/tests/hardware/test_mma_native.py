@@ -289,9 +289,7 @@ def test_the_sign_of_zero(kind, negated):
 @pytest.mark.parametrize("negated", [0, 1])
 @pytest.mark.parametrize("n", [32, 96])
 def test_sums_added_in_place(element, negated, n):
-    """They have the bits of those of an MMA that keeps a lane, of which D is changed row by row: subnormals, too, and of
-    NaN in D and in the sum the former.
-    """
+    """They have the bits of those of an MMA that keeps a lane, whose D is changed row by row. D's NaN count first."""
     rng = np.random.default_rng(9)
     kind = {"tf32": "tf32", "f16": "f16", "bf16": "f16"}.get(element, "f8f6f4")
     a, b = (rng.integers(0, 256, (rows, 32), np.uint8) for rows in (128, n))

@@ -890,9 +890,14 @@ s64 copy_lanes(Context *ctx, s32 pc, const LaneCopies *copies, u32 mask, s64 tim
     }
     for (int l = 0; l < LANES; l++) {
         if (!(mask >> l & 1)) continue;
-        u8 bytes[16] = {0};
-        memcpy(bytes, (const u8 *)copies->sources[l], copies->counts[l]);
-        memcpy(window->data + (at[l] - origin), bytes, size);
+        u8 *to = window->data + (at[l] - origin), bytes[CHUNK] = {0};
+        const u8 *from = (const u8 *)copies->sources[l];
+        if (copies->counts[l] == CHUNK) {
+            memcpy(to, from, CHUNK);
+            continue;
+        }
+        memcpy(bytes, from, copies->counts[l]);
+        memcpy(to, bytes, size);
     }
     return window->marked && !marks_store(ctx, pc, mask, window->marked, at, origin, time);
 }
