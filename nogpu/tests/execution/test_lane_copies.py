@@ -1,5 +1,7 @@
 """cp.async that compiled code keeps: equal to Python's in results, errors and time, and without Python."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -103,7 +105,21 @@ BODIES = {
         fence=FENCE, each="setp.eq.u32 %p3, %r20, 5; setp.eq.and.u32 %p3, %r2, 70, %p3; @%p3 mov.b64 %rd2, 64;"
     )
     + READ.format("E", "%r10"),
+    "no source behind another": (
+        "setp.eq.u32 %p3, %r2, 70; @%p3 mov.b64 %rd2, 0x7ffffffffff0; cp.async.cg.shared.global [%r11], [%rd2], 16;"
+        + "cp.async.wait_all; ld.shared.b32 %r4, [%r11]; st.global.b32 [%rd1], %r4;"
+    ),
+    "to an mbarrier": (
+        "setp.ne.u32 %p3, %tid, 0; @!%p3 mbarrier.init.shared.b64 [%r10+1000], 1; bar.sync 0;"
+        + "cp.async.cg.shared.global [%r11], [%rd2], 16; cp.async.wait_all;"
+    ),
+    "to an mbarrier of later": (
+        "setp.ne.u32 %p3, %tid, 0; cp.async.cg.shared.global [%r11], [%rd2], 16; bar.sync 0;"
+        + "@!%p3 mbarrier.init.shared.b64 [%r10+1000], 1; bar.sync 0; cp.async.wait_all;"
+    ),
 }
+BEHIND = re.compile(r"\d+ byte\(s\) past the end of \w+ at \w+ \(\d+ bytes\)")  # differs by launch
+FAILS = {"no source", "no source behind another", "nobody waits", "to an mbarrier"}
 
 
 @pytest.fixture
@@ -126,7 +142,7 @@ def outcome(body, machines, schedule, cluster):
     try:
         launch(HEAD + body, out, data, grid=4, cluster=cluster, threads=THREADS, schedule=schedule, shared=16384)
     except EmulatorError as error:
-        text = str(error)
+        text = BEHIND.sub("", str(error))
     machine, words = machines[-1], machines[-1].turns.words
     assert text or not words[LANE_COPIES]
     return text or out.tolist(), (machine.progress, *(words[each] for each in COUNTS), machine.random.random())
@@ -138,7 +154,8 @@ def outcome(body, machines, schedule, cluster):
 def test_compiled_code_does_as_python_does(name, schedule, lenient, machines, monkeypatch):
     """Python counts neither turns nor exits of CTAs that compiled code keeps."""
     monkeypatch.setenv("NOGPU_LENIENT", lenient)
-    fails = name in ("no source", "nobody waits") or (name == "a fence is missing" and not lenient)
+    fails = name in FAILS or (name == "a fence is missing" and not lenient)
+    fails |= name == "to an mbarrier of later" and schedule in ("late", "random:2")  # the copies happen after that
     for cluster, keeps in ((1, True), (1, False), (2, False)):
         with monkeypatch.context() as patch:
             if not keeps:

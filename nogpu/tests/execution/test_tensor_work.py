@@ -3,7 +3,11 @@
 import numpy as np
 import pytest
 
+from nogpu import errors
+from nogpu.compiler.translate import Runner
 from nogpu.errors import EmulatorError, OrderingWarning
+from nogpu.execution.machine import TURNS_AT_ONCE
+from nogpu.hardware.mbarriers import MBarrier
 from nogpu.hardware.memory import SHARED_BASE
 from nogpu.ops import tcgen05
 from nogpu.sanitizer.observer import Sanitizer
@@ -131,6 +135,15 @@ def test_many_before_a_wait(rows):
     assert len(rows) <= 4 * FEW
 
 
+def test_python_has_no_turn_for_each_mma(monkeypatch):
+    """Compiled code does the work where no warp can run, or those that can only find that they have to wait."""
+    calls, original = [], Runner.run_turns
+    monkeypatch.setattr(Runner, "run_turns", lambda *a: (calls.append(1), original(*a))[1])
+    run(MMA, times=4 * TURNS_AT_ONCE)
+    warps, turns = 4, 4  # turns of a warp in an iteration, at most
+    assert len(calls) < 4 * warps * turns + 20
+
+
 def test_a_sanitized_launch_has_the_rows(rows):
     run(MMA, sanitizer=Sanitizer())
     assert len(rows) == 2 * TIMES
@@ -217,6 +230,21 @@ def test_an_mbarrier_whose_initialisation_the_commit_may_not_see():
     again = "@!%p7 bra KEPT; mbarrier.inval.shared.b64 [%bar+16]; mbarrier.init.shared.b64 [%bar+16], 2; KEPT:"
     with pytest.warns(OrderingWarning, match=r"tcgen05.commit .* fence.mbarrier_init is missing"):
         run(ANOTHER.format(again, ""))
+
+
+NEW = "mbarrier.inval.shared.b64 [%bar+16]; mbarrier.init.shared.b64 [%bar+16], 1;"
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+def test_commits_that_may_not_see_an_initialisation(kernels, monkeypatch):
+    """A commit arrives at a new mbarrier in each iteration. Python performs the first, of which it warns."""
+    monkeypatch.setattr(errors, "_reported", set())
+    pending, original = [], MBarrier._check_visible
+    monkeypatch.setattr(MBarrier, "_check_visible", lambda *a: (pending.append(1), original(*a))[1])
+    with pytest.warns(OrderingWarning, match=r"tcgen05.commit .* fence.mbarrier_init is missing") as warned:
+        found = run(ANOTHER.format(NEW, ""), kernels=kernels)
+    assert np.array_equal(found.view(np.float32), TIMES * product(*operands()))
+    assert len(warned) == 1 and len(pending) == (1 if kernels else TIMES)
 
 
 @pytest.mark.parametrize("kernels", [True, False])

@@ -8,6 +8,7 @@ import pytest
 from nogpu import errors
 from nogpu.compiler.translate import Runner
 from nogpu.errors import EmulatorError, OrderingWarning
+from nogpu.hardware.mbarriers import MBarrier
 from nogpu.hardware.tma import boxes
 from nogpu.hardware.tma.encode import TiledMap
 from nogpu.hardware.traffic import Traffic
@@ -204,6 +205,33 @@ def test_loads_behind_other_asynchronous_work(rows, monkeypatch):
     tensor, out, _ = load(6, before=store + "@!%p1 cp.async.bulk.commit_group;")
     assert np.array_equal(out, expected(tensor, 6))
     assert len(rows) == 2 and not pending
+
+
+@pytest.fixture
+def python_arrivals(monkeypatch):
+    """Reports of arrivals, performed by Python, that may not see their mbarrier's initialisation."""
+    counted, original = [], MBarrier._check_visible
+    monkeypatch.setattr(MBarrier, "_check_visible", lambda *a: (counted.append(1), original(*a))[1])
+    monkeypatch.setattr(errors, "_reported", set())
+    return counted
+
+
+@pytest.mark.parametrize("fence", ["", "@%p9 fence.proxy.async;", "@%p9 fence.acq_rel.gpu;"])
+def test_loads_that_may_not_see_the_initialisation(fence, python_arrivals, monkeypatch):
+    """Python reports one for each instruction; compiled code performs the others, and knows the fences. Each launch has
+    Python ask again, for it may be a strict one.
+    """
+    monkeypatch.setitem(globals(), "KERNEL", KERNEL.replace("fence.mbarrier_init.release.cluster;", ""))
+    before = f"setp.eq.u32 %p9, %r5, 1; {fence}"
+    with pytest.warns(OrderingWarning, match=r"tensor copy .* fence.mbarrier_init is missing") as warned:
+        for times in 1, 2:
+            tensor, out, _ = load(6, before=before)
+            assert np.array_equal(out, expected(tensor, 6))
+            # Python performs two loads before compiled code does; a fence ahead of the second one makes it visible.
+            assert len(python_arrivals) == times * (1 if "proxy" in fence else 2)
+    assert len(warned) == 1
+    with errors.leniency(False), pytest.raises(EmulatorError, match="fence.mbarrier_init is missing"):
+        load(6, before=before)
 
 
 # Both CTAs of a pair load a tile, each to its own shared memory, and signal the mbarrier of the even one.

@@ -285,6 +285,31 @@ def test_the_sign_of_zero(kind, negated):
     assert (np.signbit(single.run(np.float32(-0.0))) == bool(negated)).all()
 
 
+@pytest.mark.parametrize("element", ["f16", "bf16", "tf32", "e4m3", "e5m2"])
+@pytest.mark.parametrize("negated", [0, 1])
+@pytest.mark.parametrize("n", [32, 96])
+def test_sums_added_in_place(element, negated, n):
+    """They have the bits of those of an MMA that keeps a lane, whose D is changed row by row. D's NaN count first."""
+    rng = np.random.default_rng(9)
+    kind = {"tf32": "tf32", "f16": "f16", "bf16": "f16"}.get(element, "f8f6f4")
+    a, b = (rng.integers(0, 256, (rows, 32), np.uint8) for rows in (128, n))
+    a[:64] &= 0xBB  # no exponents of NaN
+    b[: n // 2] &= 0xBB
+    single = Single(kind, a, b, element, negate_a=negated)
+    before = rng.integers(0, 1 << 32, (128, n), np.uint32)
+    before[::3] = rng.standard_normal((43, n)).astype(np.float32).view(np.uint32)
+    for accumulate in (False, True):
+        found = []
+        for kept in (1 << 5, 0):
+            single.tmem.words[:, :n] = before
+            place = D, *single.descriptors, single.idesc
+            mma([single.cta], kind, 1, None, *place, accumulate=accumulate, disabled=(kept, 0, 0, 0))
+            found.append(single.tmem.words[:, :n].copy())
+        assert np.array_equal(found[0][5], before[5])
+        found[0][5] = found[1][5]
+        assert np.array_equal(*found)
+
+
 def test_infinities_and_nan_of_elements():
     """e5m2: infinity, its opposite, NaN, and infinity times zero; other rows and columns are not touched."""
     a, b = np.full((128, 32), 0x3C, np.uint8), np.full((16, 32), 0x3C, np.uint8)  # 1.0

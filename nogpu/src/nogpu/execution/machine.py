@@ -49,7 +49,7 @@ from nogpu.hardware.chip import Sm
 from nogpu.hardware.cluster import Cluster, next_cluster
 from nogpu.hardware.grid import Grid
 from nogpu.hardware.lane_copies import REFUSED, CompiledCopies
-from nogpu.hardware.native import library
+from nogpu.hardware.native import Barrier, library
 from nogpu.hardware.tensor.work import BY_PYTHON, PendingArrival, TensorWork
 from nogpu.hardware.tile_loads import Loads
 from nogpu.hardware.warp import ActiveGroup, Warp
@@ -116,6 +116,7 @@ class Machine:
         """Runs the grids to their end. Raises EmulatorError for an error of a kernel."""
         ready, words = self.ready, self.turns.words
         look = 0  # turns without an effect at which the next look is due
+        has_run_one = False  # True if compiled code may go on behind an operation of Python's, though no warp can run
         seen = 0  # effects: events that could have changed what a lane reads
         is_one_ahead = self._overlaps and not self.schedule.is_random
         self._admit()
@@ -140,7 +141,8 @@ class Machine:
                     look = idle + self._turns_to_look() * (len(ready) + 1)
             if is_one_ahead:
                 self._run_ahead()
-            elif ready:
+            elif ready or has_run_one:
+                has_run_one = False
                 self._run_turns()
                 idle, delayed = words[IDLE], words[DELAYED]
                 if idle:
@@ -150,7 +152,9 @@ class Machine:
                 if is_due and self.outstanding:
                     self.run_one()
                     words[IDLE] = 0
-            elif not (self.outstanding and self.run_one()):
+            elif self.outstanding and self.run_one():
+                has_run_one = ready is self.turns
+            else:
                 self.stuck()
 
     # Clusters
@@ -588,6 +592,10 @@ class Machine:
             self.work = self.queues.work = TensorWork(grid.program.tensor_plans, self._revived)
             self.turns.use_work(self.work.address)
         return self.work
+
+    def note_doubt(self, barrier: Barrier, pc: int) -> None:
+        """Implements `hardware.machine.Machine.note_doubt`."""
+        self.turns.note_doubt(barrier, pc)
 
     def _revived(self, arrival: PendingArrival) -> AsyncOperation:
         return tcgen05.pending_arrival(arrival, self.turns.warp_at(arrival.issuer))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from nogpu import headers
-from nogpu.hardware.native import Parted, library
+from nogpu.hardware.native import Barrier, Doubts, Parted, library
 
 if TYPE_CHECKING:
     from nogpu.execution.kept_ctas import KeptCta
@@ -35,7 +35,8 @@ class Turns:
 
     def __init__(self) -> None:
         self._state, self._parted = TurnState(), Parted()
-        self._state.parted = ctypes.addressof(self._parted)
+        self._doubts = Doubts()
+        self._state.parted, self._state.doubts = ctypes.addressof(self._parted), ctypes.addressof(self._doubts)
         self.address = ctypes.addressof(self._state)
         self.words = memoryview(self._state).cast("B").cast("q")
         """The structure's fields, by the indices above."""
@@ -48,6 +49,10 @@ class Turns:
     def set_limits(self, quantum: int, overdue: int) -> None:
         """Sets the limits of turns. quantum: segments; overdue: limit of `DELAYED` for each warp."""
         self.words[_QUANTUM], self.words[_OVERDUE] = quantum, overdue
+
+    def note_doubt(self, barrier: Barrier, pc: int) -> None:
+        """Implements `hardware.machine.Machine.note_doubt`."""
+        library().note_doubt(ctypes.addressof(self._doubts), barrier.address, pc)
 
     def use_loads(self, address: int) -> None:
         """Lets compiled code issue tile loads. address: `tile_loads.Loads.address`."""

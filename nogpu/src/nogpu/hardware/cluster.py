@@ -85,7 +85,6 @@ class Cta:
         self.compiled_copies: CompiledCopies | None = None  # cp.async of compiled code; None: Python has it all
         self.register_requests: dict[int, list[int]] = {}  # warp -> counts of its setmaxnreg
         self.register_increases: set[int] = set()  # warps that have executed setmaxnreg.inc
-        self._hidden_barriers: list[MBarrier] = []
         self._named: dict[int, NamedBarrier] = {}
         self._compiled_barriers = NamedBarriers()
         self._cta_group: int | None = None  # .cta_group of the tcgen05 instructions so far
@@ -102,16 +101,6 @@ class Cta:
     def label(self) -> str:
         """Name in messages."""
         return f"CTA {self.index}" + (f" of {self.grid.title}" if self.grid.title else "")
-
-    @property
-    def hidden_barriers(self) -> list[MBarrier]:
-        """mbarriers with `hidden` set, which is replaced as a whole."""
-        return self._hidden_barriers
-
-    @hidden_barriers.setter
-    def hidden_barriers(self, barriers: list[MBarrier]) -> None:
-        self._hidden_barriers = barriers
-        self.shared.tell_hidden(bool(barriers))
 
     def _start_warps(self) -> list[Warp]:
         """The warps, their registers as at the start: those of the grid's other CTAs of this rank, but for `by_cta`."""

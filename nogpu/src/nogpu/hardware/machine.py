@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.async_operations import AsyncOperation
     from nogpu.hardware.cluster import Cluster
     from nogpu.hardware.grid import Grid
+    from nogpu.hardware.native import Barrier
     from nogpu.hardware.tensor.work import TensorWork
     from nogpu.hardware.tile_loads import Loads
     from nogpu.hardware.warp import ActiveGroup, Warp
@@ -32,6 +33,11 @@ class Machine(Timed, Protocol):
 
     def compiled_work(self, grid: Grid) -> TensorWork | None:
         """The tensor core's work that compiled code issues and executes; None where it may not."""
+
+    def note_doubt(self, barrier: Barrier, pc: int) -> None:
+        """Lets compiled code perform later arrivals of an instruction at an mbarrier of its CTA whose initialisation
+        the async proxy may not see: that has been reported.
+        """
 
     def clock(self) -> int:
         """Count of cycles that only grows."""

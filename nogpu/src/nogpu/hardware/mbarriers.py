@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nogpu.hardware.warp import ActiveGroup, Issuer, Warp
 
 (COUNT_LIMIT,) = headers.constants("native/engine.h", "COUNT_LIMIT")  # largest expected, pending and tx count
+(FROM_ASYNC,) = headers.constants("native/engine.h", "FROM_ASYNC")  # value of `hidden`
 # Names of arrivals, in messages.
 ARRIVAL, COMPLETION, TILE_LOAD, COMMIT = "arrival", "complete_tx", "tensor copy", "tcgen05.commit"
 KINDS = dict(
@@ -54,8 +55,6 @@ class MBarrier(Barrier):
         self.home = home  # CTA in whose shared memory it lies
         self.initialiser: Issuer | None = None
         self.initialise(count, initialiser)
-        self._hidden: str | None = None
-        self.time = 0  # time of the initialisation
         self.is_replaced = False  # True once another has been initialised in its place without mbarrier.inval
 
     def initialise(self, count: int, initialiser: Issuer | None) -> None:
@@ -64,6 +63,18 @@ class MBarrier(Barrier):
             raise Fault(f"mbarrier.init with count {count}: must be 1 to {COUNT_LIMIT} (PTX ISA, mbarrier.init)")
         self.expected = self.pending = count
         self.initialiser = initialiser
+
+    def hide(self) -> None:
+        """Hides the initialisation, which happens now, from the async proxy and other CTAs, up to a fence."""
+        assert self.home is not None and self.initialiser is not None  # mbarrier.init sets both
+        group, pc = self.initialiser
+        self.initial_warp, self.initial_pc, self.initialised = group.warp.index, pc, self.home.machine.progress
+        library().hide(self.home.shared.window, self.address)
+
+    def end(self) -> None:
+        """Ends its life: no fence need publish it."""
+        if self.hidden and self.home is not None:
+            library().unlist_hidden(self.home.shared.window, self.address)
 
     @property
     def is_untouched(self) -> bool:
@@ -82,17 +93,6 @@ class MBarrier(Barrier):
     @last.setter
     def last(self, arrival: tuple[str, Issuer]) -> None:
         self._last, self.last_pc = arrival, -1
-
-    @property
-    def hidden(self) -> str | None:
-        """Threads or proxy to which the initialisation may not be visible, since no fence has followed: "all" but the
-        CTA's own threads, only the "async" proxy, or None.
-        """
-        return self._hidden
-
-    @hidden.setter
-    def hidden(self, who: str | None) -> None:
-        self._hidden, self.hides = who, who is not None
 
     @property
     def phases(self) -> dict[Warp, int]:
@@ -132,7 +132,7 @@ class MBarrier(Barrier):
         how: kind of the arrivals, for messages. drop: True if later phases expect as many fewer.
         """
         self.check_live(how, issuer)
-        if self._hidden is not None:
+        if self.hidden:
             self._check_visible(how, issuer)
         if count > self.pending:
             raise Fault(
@@ -172,7 +172,7 @@ class MBarrier(Barrier):
     def complete(self, nbytes: int, how: str, issuer: Issuer) -> None:
         """Executes complete_tx: `nbytes` bytes have arrived, maybe before an expect_tx of the same phase."""
         self.check_live(how, issuer)
-        if self._hidden is not None:
+        if self.hidden:
             self._check_visible(how, issuer)
         self._hear(issuer)
         self.bytes -= nbytes
@@ -219,18 +219,21 @@ class MBarrier(Barrier):
 
     def _check_visible(self, how: str, issuer: Issuer) -> None:
         by_thread = how in BY_THREAD
-        if by_thread and (self.hidden == "async" or issuer[0].cta is self.home):
+        is_own = issuer[0].cta is self.home
+        if by_thread and (self.hidden == FROM_ASYNC or is_own):
             return
-        assert self.initialiser is not None  # `mbarrier.init` hides a barrier and names its initialiser together
+        assert self.initialiser is not None  # `hide` needs it
         through = "from another CTA" if by_thread else "through the async proxy"
         # A CTA barrier separates the CTA's own threads from the initialisation in everything that Triton compiles.
-        report = doubt if issuer[0].cta is self.home else ordering_fault
+        report = doubt if is_own else ordering_fault
         report(
             f"{how} of {label(issuer)} reaches the {self.name} {through}, which may not see that "
             f"{label(self.initialiser)} has initialised it: fence.mbarrier_init is missing behind that "
             "(PTX ISA, membar/fence)",
             (issuer[0].grid.entry.name, self.initialiser[1], issuer[1]),
         )
+        if is_own:
+            issuer[0].cta.machine.note_doubt(self, issuer[1])
 
     def _check_bytes(self) -> None:
         if not -COUNT_LIMIT <= self.bytes <= COUNT_LIMIT:

@@ -41,6 +41,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "forget_copies": (None, _POINTER),
     "fragment_to_rows": (None, _POINTER, _POINTER, _INT, _MASK, _POINTER, _POINTER, _INT),
     "free_trace": (None, _POINTER),
+    "hide": (None, _POINTER, _POINTER),
     "keep_copies": (_INT, _POINTER, _INT, _POINTER),
     "learn_plan": (_INT, _POINTER, _POINTER),
     "learn_route": (None, _POINTER, _POINTER),
@@ -49,9 +50,11 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "load_tile": (_LONG, _POINTER, _POINTER, _POINTER, _WORD, _POINTER, _INT),
     "mma": (_INT, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER),
     "move_registers": (None, _POINTER, _POINTER, _POINTER, _LONG),
+    "note_doubt": (None, _POINTER, _POINTER, _LONG),
     "number_of_stores": (_LONG, _POINTER, _POINTER, _LONG, _LONG),
     "order_access": (_INT, _POINTER, _POINTER, _POINTER, _LONG, _LONG, _INT, _BYTES, _BYTES, _INT),
     "order_forget": (_LONG, _POINTER, _BYTES, _LONG),
+    "publish": (None, _POINTER, _LONG, _LONG, _INT),
     "read_bulk": (_LONG, _POINTER, _WORD, _WORD, _POINTER),
     "read_tile": (_LONG, _POINTER, _POINTER, _WORD, _INT, _POINTER),
     "record_executed": (None, _POINTER, _POINTER, _INT, _MASK),
@@ -62,6 +65,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "run_turns": (_INT, _POINTER),
     "start_again": (None, _POINTER, _POINTER),
     "stores_place": (_INT, _POINTER, _LONG),
+    "unlist_hidden": (None, _POINTER, _POINTER),
     "use_amx": (_INT, _INT),
     "wake_listed": (None, _POINTER),
     "write_bulk": (_LONG, _POINTER, _WORD, _POINTER, _WORD),
@@ -116,6 +120,11 @@ class NamedBarriers(ctypes.Structure):
 @headers.mirrors("native/engine.h")
 class Parted(ctypes.Structure):
     """Groups into which compiled code has parted a warp."""
+
+
+@headers.mirrors("native/engine.h")
+class Doubts(ctypes.Structure):
+    """Doubts that have been reported in a run."""
 
 
 @headers.mirrors("native/engine.h")

@@ -58,11 +58,6 @@ class SharedMemory:
             self._window.watched = self._observer is not None and self._marks is None
             self._window.marked = self._marks.address if self._marks is not None else None
 
-    def tell_hidden(self, hides: bool) -> None:
-        """Tells compiled code whether the CTA has mbarriers whose initialisation somebody may not see."""
-        assert self._window is not None  # made with the CTA
-        self._window.hides = hides
-
     def tell_tensor_memory(self, address: int) -> None:
         """Tells compiled code the address of the CTA's `TensorMemoryState`."""
         assert self._window is not None  # made with the CTA

@@ -845,6 +845,7 @@ static int may_copy(const Context *ctx, const CpAsync *description, LaneCopies *
     u64 at[LANES], size = (u64)description->target.nbytes, origin = (u64)ctx->rank << RANK_SHIFT;
     const Window *window = ctx->windows[ctx->rank];
     u32 ignored = 0;
+    int has_barriers = window->guarded[0];
     if (description->ignored >= 0) memcpy(&ignored, ctx->file + description->ignored, sizeof ignored);
     if (description->is_one) ignored = -ignored;
     copies->size = (s64)size;
@@ -856,7 +857,7 @@ static int may_copy(const Context *ctx, const CpAsync *description, LaneCopies *
         u32 count = (u32)(description->counts.kind == NOTHING ? size : value_of(ctx, &description->counts, l, 4));
         if (ignored >> l & 1) count = 0;
         if (offset < SHARED_BASE || offset > window->end - size || offset & (size - 1) || count > size ||
-            (count && copies->sources[l] & (size - 1)) || touches_barrier(window, offset, size))
+            (count && copies->sources[l] & (size - 1)) || (has_barriers && touches_barrier(window, offset, size)))
             return 0;
         copies->places[l] = (u32)at[l];
         copies->counts[l] = count;
@@ -879,20 +880,28 @@ KERNEL(cp_async) {
 s64 copy_lanes(Context *ctx, s32 pc, const LaneCopies *copies, u32 mask, s64 time) {
     const Window *window = ctx->windows[ctx->rank];
     u64 at[LANES], origin = (u64)ctx->rank << RANK_SHIFT, size = (u64)copies->size;
+    const Allocation *found = 0;
+    int has_barriers = window->guarded[0];
     if (window->watched) return REFUSED;
     for (int l = 0; l < LANES; l++) {
         if (!(mask >> l & 1)) continue;
-        const Allocation *allocation = copies->counts[l] ? allocation_at(ctx, copies->sources[l]) : 0;
-        if (copies->counts[l] && (!allocation || copies->counts[l] > allocation->end - copies->sources[l]))
-            return REFUSED;
+        u64 source = copies->sources[l];
+        u32 count = copies->counts[l];
+        if (count && (!found || source < found->start || source >= found->end)) found = allocation_at(ctx, source);
+        if (count && (!found || count > found->end - source)) return REFUSED;
         at[l] = copies->places[l];
-        if (touches_barrier(window, at[l] - origin, size)) return REFUSED;
+        if (has_barriers && touches_barrier(window, at[l] - origin, size)) return REFUSED;
     }
     for (int l = 0; l < LANES; l++) {
         if (!(mask >> l & 1)) continue;
-        u8 bytes[16] = {0};
-        memcpy(bytes, (const u8 *)copies->sources[l], copies->counts[l]);
-        memcpy(window->data + (at[l] - origin), bytes, size);
+        u8 *to = window->data + (at[l] - origin), bytes[CHUNK] = {0};
+        const u8 *from = (const u8 *)copies->sources[l];
+        if (copies->counts[l] == CHUNK) {
+            memcpy(to, from, CHUNK);
+            continue;
+        }
+        memcpy(bytes, from, copies->counts[l]);
+        memcpy(to, bytes, size);
     }
     return window->marked && !marks_store(ctx, pc, mask, window->marked, at, origin, time);
 }

@@ -4,9 +4,45 @@
 
 #include "copies.h"
 
+// Hides a new mbarrier from others than the CTA's threads.
+void hide(Window *window, Barrier *barrier) {
+    if (!barrier->hidden) {
+        barrier->next_hidden = window->hidden;
+        window->hidden = barrier;
+    }
+    barrier->hidden = FROM_ALL;
+}
+
+// Takes an mbarrier out of the list of those that are hidden.
+void unlist_hidden(Window *window, const Barrier *barrier) {
+    Barrier **link = &window->hidden;
+    while (*link && *link != barrier) link = &(*link)->next_hidden;
+    if (*link) *link = barrier->next_hidden;
+}
+
+// Notes a doubt that has been reported, if there is room.
+void note_doubt(Doubts *doubts, const Barrier *barrier, s64 pc) {
+    u64 place = doubt_of(barrier, pc);
+    for (s64 i = 0; i < doubts->count; i++)
+        if (doubts->places[i] == place) return;
+    if (doubts->count < DOUBTS) doubts->places[doubts->count++] = place;
+}
+
+// Makes the mbarriers that a warp has initialised, and those that any has up to a time, visible to other CTAs' threads;
+// to the async proxy, too, if `to_async`.
+void publish(Window *window, s64 warp, s64 synced, int to_async) {
+    for (Barrier **link = &window->hidden, *barrier; (barrier = *link);) {
+        int is_published = barrier->initial_warp == warp || barrier->initialised <= synced;
+        if (is_published) barrier->hidden = to_async ? 0 : FROM_ASYNC;
+        if (barrier->hidden) link = &barrier->next_hidden;
+        else *link = barrier->next_hidden;
+    }
+}
+
 // A fence of threads, with b of more than the CTA: it makes mbarriers visible to others.
 KERNEL(fence) {
-    if (ctx->observed & HEARD || (op->b && ctx->windows[ctx->rank]->hides)) return to_python(ctx, op);
+    if (ctx->observed & HEARD) return to_python(ctx, op);
+    if (op->b) publish(ctx->windows[ctx->rank], ctx->warp, ctx->synced, 0);
     return op + 1;
 }
 

@@ -38,7 +38,7 @@ typedef struct Window {
     s64 closed;          // nonzero if the CTA has exited
     s64 watched;         // nonzero if threads' accesses are reported, so that Python performs them
     StoreMarks *marked;  // marks of threads' stores, NULL: none
-    s64 hides;           // nonzero if the CTA has mbarriers whose initialisation somebody may not see
+    Barrier *hidden;     // list of the CTA's mbarriers whose initialisation somebody may not see
     Barrier *const *barriers;  // live mbarriers, by offset / 8
     struct TensorMemory *tensor;  // tensor memory (tensor_work.h), NULL: Python has executed no work of the CTA's
 } Window;
@@ -77,5 +77,6 @@ static inline void forget_marks(const Window *window, u64 first, u64 end) {
     for (u64 i = first >> GRAIN_SHIFT; i <= (end - 1) >> GRAIN_SHIFT; i++) window->marked->marks[i] = 0;
 }
 
+void publish(Window *window, s64 warp, s64 synced, int to_async);
 void copy_to_tensor_memory(const TensorCopy *copy, const Window *window, u32 *words);
 s64 load_tile(const Tile *tile, Traffic *loads, const Window *window, u64 offset, const s64 *at, int parts);

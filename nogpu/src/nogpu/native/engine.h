@@ -46,7 +46,10 @@ typedef struct Barrier {
     s32 offset;             // offset in the CTA's shared memory
     s32 last_kind;          // BY_THREAD to BY_COMMIT, and
     s32 last_rank;          // rank of the CTA, of the last arrival if compiled code has performed it
-    s32 hides;              // nonzero if somebody may not see its initialisation
+    s32 hidden;             // those who may not see its initialisation: nobody (0), FROM_ASYNC or FROM_ALL
+    s32 initial_warp, initial_pc;  // warp and pc of its initialisation
+    s64 initialised;        // time of that
+    struct Barrier *next_hidden;  // next one of the CTA's that is hidden from anybody
     s64 warp_phases[WARPS]; // phase of each warp's last arrival in compiled code; -1: none
     s64 rank_phases[RANKS_OF_CLUSTER];  // the same of a warp of another CTA, by its rank
     s64 rank_warps[RANKS_OF_CLUSTER];   // 1 + that warp; 0: none
@@ -54,6 +57,17 @@ typedef struct Barrier {
 } Barrier;
 
 enum { BY_THREAD, BY_TILE_LOAD, BY_COMMIT };
+enum { FROM_ASYNC = 1, FROM_ALL };  // the async proxy; it and threads of other CTAs
+
+// Doubts that Python has reported in this run: arrivals at mbarriers of the own CTA that may not see the initialisation.
+enum { DOUBTS = 64 };
+typedef struct {
+    s64 count;
+    u64 places[DOUBTS];     // by `doubt_of`
+} Doubts;
+
+// A doubt's place: the instructions of the initialisation and of the arrival.
+static inline u64 doubt_of(const Barrier *barrier, s64 pc) { return (u64)barrier->initial_pc << 32 | (u64)pc; }
 
 // The groups into which the lanes of a warp have parted during its turn, and their reconvergence points (parted.c).
 typedef struct Parted {
@@ -91,6 +105,7 @@ typedef struct {
     struct Loads *loads;    // tile loads (loads.h), NULL: all are Python's
     struct TensorWork *work;  // work of the tensor core (tensor_work.h), NULL: all is Python's
     Parted *parted;         // room for the groups of the warp whose turn it is
+    Doubts *doubts;
 } Turns;
 
 // A register in the register files of two programs of a kernel, of which the second is by lane (compiler/translate.py).
@@ -347,6 +362,15 @@ static inline int ends_phase(Barrier *barrier, s64 time) {
     barrier->delivered = 0;
     barrier->pending = barrier->expected;
     return 1;
+}
+
+// Returns 1 if an arrival through the async proxy needs no report: it sees the initialisation, or Python has reported it.
+static inline int needs_no_report(const Turns *turns, const Barrier *barrier, int is_own, s64 pc) {
+    if (!barrier->hidden) return 1;
+    if (is_own)
+        for (s64 i = 0; i < turns->doubts->count; i++)
+            if (turns->doubts->places[i] == doubt_of(barrier, pc)) return 1;
+    return 0;
 }
 
 static inline u32 lane_bit(int lane) { return 1u << lane; }

@@ -82,7 +82,8 @@ int run_load(Turns *turns) {
     Barrier *barrier = load->target;
     const Window *window = load->issuer->windows[route->own];
     if (!route->loads || target_of(load->issuer, route) != barrier) return 0;
-    if (window->closed || window->observed || barrier->hides || barrier->waiting) return 0;
+    if (window->closed || window->observed || barrier->waiting) return 0;
+    if (!needs_no_report(turns, barrier, route->own == route->home, load->pc)) return 0;
     if (barrier->bytes - route->nbytes < -COUNT_LIMIT) return 0;
     if (load_tile(route->tile, route->loads, window, route->offset, load->at, 1) == REFUSED) return 0;
     forget_marks(window, route->offset, route->offset + (u64)route->nbytes);

@@ -104,9 +104,26 @@ static void accumulate(const Mma *call, const u32 *disabled, Block d, u32 *tenso
     }
 }
 
+// Multiplies A by a part of B in whole panels, and adds the sums to a D in single precision of which every lane changes.
+static void add_in_place(const Mma *call, const Cta *cta, int part, int panel, int panels) {
+    for (int row = 0; row < call->a.rows; row += TOGETHER) {
+        f32 *d[TOGETHER];
+        for (int i = 0; i < TOGETHER; i++) {
+            int lane = lane_of(call, row + i) + part * (TMEM_LANES / call->parts);
+            d[i] = (f32 *)(cta->tensor + lane * TMEM_COLUMNS + call->column);
+        }
+        add_products(&a_matrix, row, call->k, &b_panels, panel, panels, d, call->negate ? -1 : 1, call->accumulate);
+    }
+}
+
 // Multiplies A by a part of B, the first of whose panels is `panel`. Returns the next part's first.
 static int multiply(const Mma *call, const Cta *cta, const u32 *disabled, Precision precision, int part, int panel) {
     int count = call->n / call->parts;
+    u32 kept = disabled[0] | disabled[1] | disabled[2] | disabled[3];
+    if (precision == IN_FLOAT && call->d_type == D_F32 && !call->d_shift && count % PANEL == 0 && !kept) {
+        add_in_place(call, cta, part, panel, count / PANEL);
+        return panel + count / PANEL;
+    }
     begin_products(precision);
     for (int column = 0; column < count; column += BLOCK) {
         int columns = count - column < BLOCK ? count - column : BLOCK;

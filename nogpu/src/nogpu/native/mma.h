@@ -4,7 +4,7 @@
 //   decode        numbers, times their scale factors, exact: bfloat16, float or double
 //   arrange       B in panels of 32 columns
 //   multiply      rows of A by a panel; sums in float (double for what exceeds float's range)
-//   accumulate    D in place
+//   accumulate    D in place; sums in float of whole panels go to D from registers
 
 #pragma once
 
@@ -134,3 +134,9 @@ void begin_products(Precision precision);
 void end_products(Precision precision);
 // Multiplies the rows of A from `row` on by a panel of B. sums: float[STRIP][BLOCK]; the first PANEL of a row are set.
 void multiply_panel(Precision precision, const Matrix *a, int row, int k, const Matrix *panels, int panel, f32 *sums);
+enum { TOGETHER = 8 };  // rows of D that `add_products` computes together
+// Multiplies TOGETHER rows of A, in single precision, from `row` on by `count` panels of B. The sums, times `sign`, are
+// added to rows of D, or take their place.
+void add_products(const Matrix *a, int row, int k, const Matrix *panels, int panel, int count, f32 *const *d, f32 sign,
+                  int accumulate);
+

@@ -36,6 +36,38 @@ static void store_f64(f32 *to, v_f64 values) {
 DEFINE_PRODUCT(f32, f32)
 DEFINE_PRODUCT(f64, f64)
 
+static inline __attribute__((always_inline)) void add_block(const f32 *a, int k, const f32 *panel, int column,
+                                                            f32 *const *d, int at, f32 sign, int accumulate) {
+    v_f32 sum[ROWS][VECTORS] = {0};
+    for (int i = 0; i < k; i++) {
+        const v_f32_in_memory *b = (const void *)(panel + i * PANEL + column);
+        for (int r = 0; r < ROWS; r++) {
+            v_f32 element = a[r * k + i] - (v_f32){0};
+            for (int v = 0; v < VECTORS; v++) sum[r][v] = FUSED_f32(element, b[v], sum[r][v]);
+        }
+    }
+    for (int r = 0; r < ROWS; r++) {
+        v_f32_in_memory *to = (void *)(d[r] + at + column);
+        for (int v = 0; v < VECTORS; v++) {
+            v_f32 result = sum[r][v] * sign;
+            // A product with 1 is exact, and it is the NaN of D that is kept if the sum is one, too.
+            if (accumulate) result = FUSED_f32(to[v], (v_f32){0} + 1, result);
+            to[v] = result;
+        }
+    }
+}
+
+void add_products(const Matrix *a, int row, int k, const Matrix *panels, int panel, int count, f32 *const *d, f32 sign,
+                  int accumulate) {
+    for (int r = 0; r < TOGETHER; r += ROWS)
+        for (int p = 0; p < count; p++) {
+            const f32 *rows = a->singles + (row + r) * k, *b = panels->singles + (panel + p) * k * PANEL;
+            for (int column = 0; column < PANEL; column += VECTOR / sizeof(f32) * VECTORS)
+                if (k == 16) add_block(rows, 16, b, column, d + r, p * PANEL, sign, accumulate);
+                else add_block(rows, k, b, column, d + r, p * PANEL, sign, accumulate);
+        }
+}
+
 #if defined(__AMX_BF16__) && defined(__AVX512BW__) && defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>

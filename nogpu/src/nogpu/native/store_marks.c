@@ -54,7 +54,6 @@ void fence_stores(StoreMarks *marked, const Context *warp, s64 synced) {
 KERNEL(fence_async) {
     if (ctx->observed & HEARD) return to_python(ctx, op);
     if (!op->b) return op + 1;
-    if (ctx->windows[ctx->rank]->hides) return to_python(ctx, op);
     for (u32 rank = 0; rank < ctx->cluster_size; rank++) {
         const StoreMarks *marked = ctx->windows[rank]->marked;
         if (marked && marked->evicted) return to_python(ctx, op);
@@ -63,5 +62,6 @@ KERNEL(fence_async) {
         StoreMarks *marked = ctx->windows[rank]->marked;
         if (marked) fence_stores(marked, ctx, ctx->synced);
     }
+    publish(ctx->windows[ctx->rank], ctx->warp, ctx->synced, 1);
     return op + 1;
 }

@@ -159,9 +159,10 @@ KERNEL(tensor_commit) {
 }
 
 // Returns 1 if an arrival at the mbarrier is plainly legal, and Python has nothing to do about it.
-static int is_open_to_arrival(const Context *ctx, u32 rank, const Barrier *barrier) {
+static int is_open_to_arrival(const Turns *turns, const Context *ctx, s64 pc, u32 rank, const Barrier *barrier) {
     if (live_barrier(ctx, rank, (u64)barrier->offset) != barrier) return 0;
-    if (barrier->hides || barrier->waiting || !barrier->pending) return 0;
+    if (barrier->waiting || !barrier->pending) return 0;
+    if (!needs_no_report(turns, barrier, rank == ctx->rank, pc)) return 0;
     return rank == ctx->rank || barrier->rank_warps[ctx->rank] == ctx->warp + 1;
 }
 
@@ -228,7 +229,7 @@ static int run_commit(Turns *turns, const IssuedWork *entry) {
     for (u32 rank = 0, i = 0; rank < ctx->cluster_size; rank++) {
         if (!(entry->ranks >> rank & 1)) continue;
         const Barrier *target = entry->targets[i++];
-        if (rank == ctx->rank ? !is_open_to_arrival(ctx, rank, target) : ctx->windows[rank]->closed) return 0;
+        if (rank == ctx->rank ? !is_open_to_arrival(turns, ctx, entry->pc, rank, target) : ctx->windows[rank]->closed) return 0;
     }
     happens(turns);
     entry->release->time = turns->progress;
@@ -248,7 +249,7 @@ static int run_commit(Turns *turns, const IssuedWork *entry) {
 static int run_arrival(Turns *turns) {
     TensorWork *work = turns->work;
     const PendingArrival *arrival = &work->arrivals[work->first_arrival % ARRIVALS];
-    if (!is_open_to_arrival(arrival->issuer, (u32)arrival->rank, arrival->target)) return 0;
+    if (!is_open_to_arrival(turns, arrival->issuer, arrival->pc, (u32)arrival->rank, arrival->target)) return 0;
     happens(turns);
     arrive(turns, arrival->issuer, arrival->pc, arrival->known, (u32)arrival->rank, arrival->target);
     work->first_arrival++;

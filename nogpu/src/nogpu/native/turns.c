@@ -261,18 +261,24 @@ static s64 pending(const Turns *turns) {
     return (turns->loads ? turns->loads->count : 0) + (turns->work ? turns->work->count + turns->work->arrival_count : 0);
 }
 
-// Executes an operation when no warp can run. Returns 0 if Python has to, or there is none.
-static int run_operation(Turns *turns) {
+static int runs_operation(Turns *turns) {
     int done = turns->work ? run_tensor(turns) : 0;
     if (done) return done > 0;
     if (turns->outstanding) return 0;
     return turns->loads && turns->loads->count ? run_load(turns) : run_copies(turns, INT64_MAX) > 0;
 }
 
+// Executes an operation when no warp can run, or those that can poll. Returns 0 if Python has to, or there is none.
+static int run_operation(Turns *turns) {
+    int done = runs_operation(turns);
+    if (done) turns->idle = 0;
+    return done;
+}
+
 // Returns 1 if Python may leave the next turn to compiled code, too.
 static int goes_on(Turns *turns) {
     s64 effects = turns->progress - turns->quiet;
-    if (effects == turns->effects) return ++turns->idle <= turns->count;
+    if (effects == turns->effects) return ++turns->idle <= turns->count || (!turns->stale && run_operation(turns));
     turns->effects = effects;
     turns->idle = 0;
     if (!turns->outstanding && !turns->lane_copies && !pending(turns)) return 1;

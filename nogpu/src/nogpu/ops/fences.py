@@ -9,10 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nogpu.arithmetic.lanes import sharers
+from nogpu.hardware.native import library
 
 if TYPE_CHECKING:
     from nogpu.hardware.warp import ActiveGroup
     from nogpu.ops.active_lanes import Operand
+
+_BEFORE_ALL = -1  # time at which nothing has happened
 
 
 def proxy_async(g: ActiveGroup, space: str | None = None) -> None:
@@ -35,14 +38,8 @@ def publish(g: ActiveGroup, seen_by_async: bool, also_waited_for: bool = True) -
     seen_by_async: visible to the async proxy, too. also_waited_for: this holds also for mbarriers that another warp had
     initialised when this warp last waited.
     """
-    cta = g.cta
-    if not cta.hidden_barriers:
-        return
-    for barrier in cta.hidden_barriers:
-        assert barrier.initialiser is not None  # hidden barriers are those that mbarrier.init has made
-        if barrier.initialiser[0].warp is g.warp or (also_waited_for and barrier.time <= g.warp.synced):
-            barrier.hidden = None if seen_by_async else barrier.hidden and "async"
-    cta.hidden_barriers = [barrier for barrier in cta.hidden_barriers if barrier.hidden is not None]
+    synced = g.warp.synced if also_waited_for else _BEFORE_ALL
+    library().publish(g.cta.shared.window, g.warp.index, synced, seen_by_async)
 
 
 def mbarrier_init(g: ActiveGroup) -> None:

@@ -83,9 +83,7 @@ def init(g: ActiveGroup, mask: int, address: Operand, count: Operand, issuer: Is
                 existing.is_replaced = True
                 existing = None
         barrier = existing or MBarrier(f"mbarrier at shared offset {offset:#x} of {cta.label}", expected, cta, issuer)
-        if barrier.hidden is None:
-            cta.hidden_barriers = [*cta.hidden_barriers, barrier]
-        barrier.hidden, barrier.time = "all", g.cta.machine.progress
+        barrier.hide()
         cta.cluster.events.initialised(barrier, g.warp, lanes)
         if existing is None:
             cta.mbarriers[offset] = barrier
@@ -110,8 +108,7 @@ def _remove(cta: Cta, offset: int) -> None:
         warp.keep_polls()  # which name the barrier by an address that another may get
     is_awaited = loads is not None and loads.awaits(barrier)
     cta.shared.remove_barrier(offset, is_awaited or (work is not None and work.awaits(barrier)))
-    if barrier.hidden is not None:
-        cta.hidden_barriers = [other for other in cta.hidden_barriers if other is not barrier]
+    barrier.end()
 
 
 def _targets(g: ActiveGroup, mask: int, space: str | None, address: Operand) -> list[tuple[MBarrier, int]]:
