@@ -18,6 +18,7 @@ from nogpu.compiler.rowcode.addresses import shared_sum
 from nogpu.ptx.ir import Address, Immediate, Register, Special
 
 _LEAST = 3  # loads and arithmetic instructions of a chain
+_REACH = 64  # most instructions ahead of a chain that stand between two of its own
 (_MOST_PLACES,) = headers.constants("native/chains.c", "MOST_PLACES")
 _LOAD = re.compile(r"ld\.(?:weak\.)?(global|shared)(?:::cta)?(?:\.nc)?\.(?:[bus]32|f32)")
 _ARITHMETIC = re.compile(r"(?:add|sub|mul)(?:\.rn)?\.f32|fma\.rn\.f32")
@@ -42,17 +43,17 @@ class Chain:
 
 
 class _Scan:
-    """A look for a chain at an instruction of a block."""
+    """A look for the chains of a block."""
 
-    def __init__(self, plan: Plan, block: Block, start: int) -> None:
-        self._plan, self._flow, self._block, self._start = plan, plan.flow, block, start
+    def __init__(self, plan: Plan, block: Block) -> None:
+        self._plan, self._flow, self._block = plan, plan.flow, block
         self._eager: set[int] = set()  # sums that something else reads, too
         self._refused: set[int] = set()
 
-    def chain(self) -> Chain | None:
-        """The chain, if there is one that is worth it."""
+    def chain(self, start: int) -> Chain | None:
+        """The chain at an instruction, if there is one that is worth it."""
         while True:
-            found = self._scan()
+            found = self._scan(start)
             if found is None:
                 continue
             if not found.arithmetic or len(found.loads) + len(found.arithmetic) < _LEAST:
@@ -72,19 +73,19 @@ class _Scan:
     def _result(self, index: int) -> str:
         return self._flow.steps[index].defines[0].name
 
-    def _scan(self) -> Chain | None:
+    def _scan(self, start: int) -> Chain | None:
         """The chain as far as it is known which sums and loads belong to it; None if another sum does not."""
         chain, ahead = Chain(), list[int]()
         read = set[str]()  # registers that the chain reads
         addressing, bases = set[str](), set[str]()  # those that its sums and loads read; that its loads read
         values = dict[str, int]()  # register -> the load or arithmetic that has written it last
         sums = dict[str, int]()
-        for index in range(self._start, self._block.end):
+        for index in range(start, self._block.end):
             step = self._flow.steps[index]
             kind = self._kind(index, step)
-            defines, uses = ({register.name for register in x} for x in (step.defines, step.uses))
-            if kind is None:
+            if kind is None or len(ahead) > _REACH:
                 break
+            defines, uses = ({register.name for register in x} for x in (step.defines, step.uses))
             if kind == "ahead":
                 if uses & values.keys() or defines & (read | values.keys() | sums.keys()):
                     break
@@ -159,10 +160,14 @@ class _Scan:
 def chains_of(plan: Plan, block: Block) -> dict[int, Chain]:
     """The chains of a block, by their first instructions."""
     found: dict[int, Chain] = {}
-    index = block.start
-    while index < block.end:
-        chain = _Scan(plan, block, index).chain()
-        if chain is not None:
-            found[index] = chain
-        index = index + 1 if chain is None else chain.end
+    scan, index = _Scan(plan, block), block.start
+    for arithmetic in range(block.start, block.end):
+        if not _ARITHMETIC.fullmatch(plan.entry.instructions[arithmetic].opcode):
+            continue
+        index = max(index, arithmetic - _REACH)
+        while index <= arithmetic:
+            chain = scan.chain(index)
+            if chain is not None:
+                found[index] = chain
+            index = index + 1 if chain is None else chain.end
     return found

@@ -55,7 +55,9 @@ static inline int look_at(Context *ctx, const Op *op, const Place *place, Source
     if (is_shared ? ctx->shared_log || window->watched || window->guarded[0] : ctx->log != 0) return 0;
     if (access->by_lane) {
         const AddressRow *row = &ctx->address_rows[access->place];
-        if (!access->is_known || !is_row_of(row, access, FULL, 4)) row = address_row(ctx, access, 4);
+        int is_found = is_row_of(row, access, FULL, 4);
+        if (is_found && !access->is_known && row->pattern == APART) return 0;  // the last time; the load's own Op looks again
+        if (!is_found || !access->is_known) row = address_row(ctx, access, 4);
         if (access->added >= 0) offset += *(const u64 *)(ctx->file + access->added);
         if (row->pattern == APART || (row->bits | offset) & 3) return 0;
         low = row->low + offset, reach += row->reach;
