@@ -123,7 +123,7 @@ class _Scan:
         return chain
 
     def _kind(self, index: int, step: Step) -> str | None:
-        """What an instruction may be to a chain: "load", "sum", "arithmetic" or "ahead"; None if nothing."""
+        """The part of an instruction in a chain: "load", "sum", "arithmetic" or "ahead"; None if it ends the chain."""
         instruction, (row, _) = step.instruction, self._plan.rows[index]
         is_plain = not (step.target or step.ends or step.blocks or step.parts or instruction.predicate)
         if not is_plain or index in self._plan.first_uses or index in self._refused:
