@@ -10,7 +10,9 @@ from collections.abc import Collection
 
 import numpy as np
 
+from nogpu.compiler.chains import Chain, chains_of
 from nogpu.compiler.flow import EXIT, Block, Step
+from nogpu.compiler.links import described
 from nogpu.compiler.plan import Plan
 from nogpu.compiler.python_rows import PythonTexts, refusals
 from nogpu.compiler.rowcode.assembler import Assembler, Unsupported
@@ -128,14 +130,48 @@ class RowCode:
         if not waits:
             code.emit("count", x=length)
         self._emitted += length
-        for index in range(block.start, block.end):
-            step = self._steps[index]
-            code.pc = index
-            if step.target is None and not step.ends:
-                self._instruction(index, step)
-                code.address_rows.pass_by(step, index not in self.python_rows.without_kernel)
+        chains = {} if self._before else chains_of(self._plan, block)
+        index = block.start
+        while index < block.end:
+            step, chain = self._steps[index], chains.get(index)
+            if chain is not None:
+                self._chained(chain)
+            elif step.target is None and not step.ends:
+                self._passed(index)
             if waits and index == block.start:
                 code.emit("count", x=length)
+            index = index + 1 if chain is None else chain.end
+
+    def _passed(self, index: int) -> None:
+        """Emits an instruction that is neither a branch nor an exit."""
+        step = self._steps[index]
+        self.code.pc = index
+        self._instruction(index, step)
+        self.code.address_rows.pass_by(step, index not in self.python_rows.without_kernel)
+
+    def _chained(self, chain: Chain) -> None:
+        """Emits a chain, and behind it the operations of its instructions."""
+        code, instructions = self.code, self._plan.entry.instructions
+        for index in chain.ahead:
+            self._passed(index)
+        for index in chain.sums:
+            code.address_rows.note(self._steps[index], in_chain=True)
+        rows = {code.address_rows.row_name(instructions[index].operands[1].base) for index in chain.loads}
+        values = sorted(chain.loads + chain.arithmetic)
+        code.pc = values[0]
+        start = code.emit("count")  # of nothing
+        places = {}
+        for index in sorted(chain.sums + values):
+            places[index] = len(code) - start
+            if index in chain.sums:
+                code.pc = index
+                self._instruction(index, self._steps[index])
+            else:
+                self._passed(index)
+        # The kernel finds rows as they are at the chain's start, and loads by their descriptions.
+        is_overwritten = any(instructions[index].operands[0].name in rows for index in values)
+        if not is_overwritten and self.python_rows.without_kernel.isdisjoint(chain.loads):
+            code.become(start, "chain", described(code, chain, instructions, places, len(code) - start))
 
     def _terminator(self, block: Block, stop: int | None) -> tuple[int, bool] | None:
         """Emits the block's last instruction if it is a branch or an exit.

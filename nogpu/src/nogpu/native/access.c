@@ -4,35 +4,9 @@
 // CTA, their own or one that the warp knows to have started, aligned, clear of live mbarriers, watched by nobody. For any
 // other access the instruction's Python row is called, which raises the error or does the rare legal thing.
 
+#include "access.h"
 #include "lane_copies.h"
 #include "numbers.h"
-#include "patterns.h"
-
-enum { GLOBAL, SHARED, CLUSTER, GENERIC, LOCAL };
-enum { NOTHING, ROW, ONE, CONSTANT };  // kinds of items
-enum { MOST_ITEMS = 8 };
-enum { ORDERED = -1, ADD = 1, ADD_F32, ADD_F64, ADD_F16, ADD_BF16, MIN, MAX, AND, OR, XOR, EXCH, CAS, INC, DEC };  // operations
-
-typedef struct {
-    s32 kind, width;     // width: bits of the register
-    u64 place;           // slot, or the constant
-} Item;
-
-// ld, st, or atom and red with items for the result, b and c; compiler/rowcode/accesses.py packs it.
-typedef struct {
-    s32 space, is_store;
-    s32 by_lane;         // nonzero if lanes have addresses of their own
-    s32 uniform;         // nonzero for one access by the whole warp
-    s32 address_bits, nbytes, count, is_signed;
-    s32 address;         // slot; -1: the displacement is the address
-    s32 operation;       // of atom or red; ORDERED for a volatile ld or st, or one with an order
-    // The address is a row, plus a value that all lanes share (compiler/rowcode/addresses.py).
-    s32 row, added;      // slots; added: -1 if there is none
-    s32 place;           // index in Context.address_rows
-    s32 is_known;        // nonzero if an access before has looked for the row's pattern
-    s64 displacement;
-    Item items[MOST_ITEMS];
-} Access;
 
 // Finds the active lanes' lowest and highest address, and the bits that any of their addresses has.
 static void span(const u64 *at, u32 mask, u64 *low, u64 *high, u64 *bits) {
@@ -380,7 +354,7 @@ static void mark(u8 *marks, const u64 *at, u32 mask, u64 width) {
 }
 
 // The allocation that has all bytes from `low` to `end`, which are accessed; NULL if there is none.
-static Allocation *reached(Context *ctx, u64 low, u64 end) {
+Allocation *reached(Context *ctx, u64 low, u64 end) {
     Allocation *allocation = find_allocation(ctx, low);
     if (!allocation || end > allocation->end || end < low) return 0;
     s64 first = (s64)(low - allocation->start), last = (s64)(end - allocation->start);
@@ -469,45 +443,43 @@ static int are_within(const Allocation *allocation, const u64 *at, u64 width) {
     return room >= 0 && outside >= 0 && !(bits & (s64)(width - 1));
 }
 
+// Notes the addresses of groups' first lanes. They are stored as a whole: what reads them next, as a whole, waits for parts.
+static void note_groups(AddressRow *row, u64 a, u64 b, u64 c, u64 d, u64 width) {
+    FourLong first = {a, b, c, d};
+    u64 low = a < b ? a : b, high = a < b ? b : a, others = c < d ? c : d;
+    memcpy(row->first, &first, sizeof first);
+    row->low = low < others ? low : others;
+    others = c < d ? d : c;
+    high = high > others ? high : others;
+    row->bits = a | b | c | d;
+    row->reach = high - row->low + (row->pattern == RUNS ? GROUP * width : width);
+}
+
 // The pattern of the row of which a load's addresses are sums.
-static const AddressRow *address_row(Context *ctx, const Access *access, u32 width) {
+const AddressRow *address_row(Context *ctx, const Access *access, u32 width) {
     AddressRow *row = &ctx->address_rows[access->place];
     u32 mask = ctx->mask;
-    u64 high = 0;
-    if (access->is_known && row->slot == access->row && row->mask == mask && row->width == width) return row;
+    if (access->is_known && is_row_of(row, access, mask, width)) return row;
     row->slot = access->row, row->mask = mask, row->width = width;
     if (access->address_bits == 64) {
         const u64 *at = (const u64 *)(ctx->file + access->row);
         u64 filled[LANES];
         if (mask != FULL) at = memcpy(filled, at, sizeof filled), fill_inactive(filled, mask);
         row->pattern = pattern_of(at, width);
-        for (int g = 0; g < GROUPS; g++) row->first[g] = at[GROUP * g];
+        note_groups(row, at[0], at[GROUP], at[2 * GROUP], at[3 * GROUP], width);
     } else {
         const u32 *at = (const u32 *)(ctx->file + access->row);
         u32 filled[LANES];
         if (mask != FULL) at = memcpy(filled, at, sizeof filled), fill_inactive_shared(filled, mask);
         row->pattern = pattern_of_shared(at, width);
-        for (int g = 0; g < GROUPS; g++) row->first[g] = at[GROUP * g];
+        note_groups(row, at[0], at[GROUP], at[2 * GROUP], at[3 * GROUP], width);
     }
-    row->low = row->bits = row->first[0];
-    for (int g = 0; g < GROUPS; g++) {
-        row->low = row->first[g] < row->low ? row->first[g] : row->low;
-        high = row->first[g] > high ? row->first[g] : high;
-        row->bits |= row->first[g];
-    }
-    row->reach = high - row->low + (row->pattern == RUNS ? GROUP * width : width);
     return row;
 }
 
 // The pattern by which a load's items are moved.
 static int moved_pattern(const AddressRow *row, const Access *access) {
     return row->pattern == RUNS && access->count > 1 ? APART : row->pattern;
-}
-
-// What a load adds to the addresses of its `address_row`.
-static inline u64 offset_of(const Context *ctx, const Access *access) {
-    u64 offset = (u64)access->displacement;
-    return access->added < 0 ? offset : offset + *(const u64 *)(ctx->file + access->added);
 }
 
 // Does a load of global memory by lanes. Returns 0, with nothing done, if it is not plain.
@@ -523,6 +495,7 @@ __attribute__((noinline)) static int global_loads(Context *ctx, const Op *op, co
         low = row->low + offset, high = low + row->reach;
         if ((row->bits | offset) & (width - 1) || high >> TAG_SHIFT || !reached(ctx, low, high)) return 0;
         for (int g = 0; g < GROUPS; g++) at[g] = row->first[g] + offset;
+        expect_next(ctx, op->pc, low, at, 1);
         load_pattern(ctx, access, pattern, at, mask);
     } else {
         const u64 *bases = (const u64 *)(ctx->file + access->address);

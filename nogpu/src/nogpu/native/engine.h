@@ -248,6 +248,7 @@ struct Context {
     Poll polls[POLLS];
     AddressRow address_rows[ADDRESS_ROWS];
     s64 hints[HINTS];    // indices of allocations, by instruction modulo HINTS: the one that it has accessed last
+    u64 lows[HINTS];     // the lowest address that it has loaded last
     struct TensorUser *tensor;  // the warp as a user of tensor memory (tensor_memory.h), NULL: Python executes its accesses
 };
 

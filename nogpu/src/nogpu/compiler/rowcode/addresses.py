@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from nogpu import headers
 from nogpu.compiler.flow import Flow, Step
-from nogpu.ptx.ir import Immediate, Register
+from nogpu.ptx.ir import Immediate, Instruction, Register
 
 (_PLACES,) = headers.constants("native/engine.h", "ADDRESS_ROWS")
 _SUM = re.compile(r"add\.[us](?:32|64)")
@@ -40,35 +40,50 @@ class AddressRows:
         place = self._places.setdefault(row.name, len(self._places) % _PLACES)
         return row, added, place, row.name in self._known
 
+    def row_name(self, base: Register) -> str:
+        """The row of which a load's base is a sum, or the base itself."""
+        return self._sums.get(base.name, (base, None))[0].name
+
     def pass_by(self, step: Step, has_kernel: bool) -> None:
         """Goes on behind an instruction. has_kernel: compiled code executes it, if its lanes are active."""
-        written = {register.name for register in step.defines}
         if self._loaded is not None and has_kernel and step.instruction.predicate is None:
             self._known.add(self._loaded)
         self._loaded = None
+        self.note(step)
+
+    def note(self, step: Step, in_chain: bool = False) -> None:
+        """Notes what an instruction writes, and a sum of a row, or of a sum with a row that is known, and a value that
+        all lanes share. in_chain: what it is a sum of may not have been computed.
+        """
+        written = {register.name for register in step.defines}
         self._known -= written
         for name, operands in list(self._sums.items()):
             if name in written or any(isinstance(x, Register) and x.name in written for x in operands):
                 del self._sums[name]
-        instruction = step.instruction
-        if instruction.predicate is None and _SUM.fullmatch(instruction.opcode):
-            self._add(*instruction.operands)
-
-    def _add(self, result: object, a: object, b: object) -> None:
-        """Notes a sum of a row, or of a sum with a row that is known, and a value that all lanes share."""
-        if self._is_row(b):
-            a, b = b, a
-        if not isinstance(result, Register) or not isinstance(a, Register) or not self._is_row(result):
+        found = shared_sum(self._flow, step.instruction)
+        if found is None:
             return
-        shared = isinstance(b, Immediate) or (isinstance(b, Register) and not self._is_row(b))
-        if not self._is_row(a) or not shared or result.name in (a.name, getattr(b, "name", None)):
-            return
-        assert isinstance(b, Register | Immediate)
+        result, a, b = found
         row, added = self._sums.get(a.name, (a, None))
-        if added is not None and row.name in self._known:
+        if added is not None and (in_chain or row.name in self._known):
             self._sums[result.name] = row, self._emit(added, b, row.width)
         else:
             self._sums[result.name] = a, b
 
-    def _is_row(self, operand: object) -> bool:
-        return isinstance(operand, Register) and self._flow.kinds[operand.name] == "lanes"
+
+def shared_sum(flow: Flow, instruction: Instruction) -> tuple[Register, Register, Register | Immediate] | None:
+    """(result, row, what is added to it, the same in all lanes) of an instruction that is such a sum, else None."""
+
+    def is_row(operand: object) -> bool:
+        return isinstance(operand, Register) and flow.kinds[operand.name] == "lanes"
+
+    if instruction.predicate is not None or not _SUM.fullmatch(instruction.opcode):
+        return None
+    result, a, b = instruction.operands
+    if is_row(b):
+        a, b = b, a
+    if not isinstance(result, Register) or not isinstance(a, Register) or not (is_row(result) and is_row(a)):
+        return None
+    if not isinstance(b, Register | Immediate) or is_row(b) or result.name in (a.name, getattr(b, "name", None)):
+        return None
+    return result, a, b

@@ -85,6 +85,15 @@ class Assembler:
         self._descriptions += description
         return len(self._descriptions) - len(description)
 
+    def become(self, index: int, kernel: str, description: bytes) -> None:
+        """Makes the operation at `index` another one, whose x is the address of a description, a multiple of 8 bytes
+        long.
+        """
+        number = self._kernels.setdefault(kernel, len(self._kernels))
+        self._ops[index] = (number, *self._ops[index][1:7], len(self._descriptions))
+        self._described.append(index)
+        self._descriptions += description
+
     def patch(self, index: int, target: int | None = None) -> None:
         """Makes the jump at `index` lead to the operation `target`; None: to the next one."""
         op = self._ops[index]
