@@ -23,6 +23,7 @@ VENV ?= .venv-dsl-$(DSL)
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LOCK := tools/requirements/dsl-$(DSL).txt
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(LOCK)
 SCHEDULES ?= late,random:1,random:2
 comma := ,
 SANITIZED ?= $(firstword $(subst $(comma), ,$(SCHEDULES)))
@@ -56,8 +57,8 @@ NOGPU_DSL_TESTS := $(addprefix tests/cuda/test_,runtime.py torch_device.py)
 # Without compiled modules on disk every process would compile the emulator's Python files anew: one to two seconds each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: eval set-up set-up@4.5.2 eval-each $(EACH) test affected benchmark benchmark-each $(BENCHMARKS) report b200 soak lint \
-  check lock clean
+.PHONY: eval set-up set-up@4.5.2 largest largest@4.5.2 eval-each $(EACH) test affected benchmark benchmark-each $(BENCHMARKS) \
+  report b200 soak lint types style check lock clean
 
 eval: $(READY)
 	$(BIN)/python eval.py test --problem $(PROBLEM) $(addprefix --case ,$(subst $(comma), ,$(CASE))) --schedule $(SCHEDULES) \
@@ -67,6 +68,14 @@ set-up: $(READY)
 
 set-up@4.5.2:
 	@$(MAKE) --no-print-directory set-up DSL=$(subst set-up@,,$@)
+
+# Most of what set-up has to unpack. None of it writes files of this checkout, as two pips at once must not.
+largest@4.5.2:
+	@$(MAKE) --no-print-directory largest DSL=$(subst largest@,,$@)
+
+largest:
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) torch triton nvidia-cuda-nvrtc nvidia-nvvm nvidia-cutlass-dsl==$(DSL)
 
 # A sanitized launch runs in one process: with --jobs the problems run side by side.
 eval-each: $(EACH)
@@ -99,10 +108,14 @@ affected: $(READY)
 soak: $(READY)
 	$(BIN)/python -m nogpu tests/soak.py --seconds $(SECONDS) --seed $(SEED)
 
-lint: $(READY)
+lint: types style
+
+types: $(READY)
+	$(BIN)/mypy
+
+style: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	cd nogpu && $(abspath $(BIN))/lint-imports
 	$(BIN)/python -m tools.measurements --check
@@ -117,9 +130,9 @@ endef
 # Few of the modules that pip installs are ever imported: these are compiled then, by tests. A confined process, such as an
 # evaluation's worker, keeps none.
 check: export PIP_COMPILE := 0
-# pip uses one core, and so does most of lint. Two pips at once would write the same files of this checkout.
+# pip uses one core, and so does each part of lint.
 check:
-	$(call step,set-up)
+	$(call step,--jobs 2 set-up largest@4.5.2)
 	$(call step,--jobs 2 --output-sync lint set-up@4.5.2)
 	$(call step,test SLOW=1)
 	$(call step,test SLOW=1 DSL=4.5.2 NOGPU_TESTS="$(NOGPU_DSL_TESTS)" TESTS="$(DSL_TESTS)")
@@ -137,8 +150,7 @@ lock:
 
 $(READY): pyproject.toml nogpu/pyproject.toml $(LOCK)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(LOCK) --editable './nogpu[test]' \
-	  --editable '.[test]' nvidia-cutlass-dsl==$(DSL)
+	$(PIP) --editable './nogpu[test]' --editable '.[test]' nvidia-cutlass-dsl==$(DSL)
 	touch $@
 
 clean:

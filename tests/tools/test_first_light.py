@@ -1,5 +1,7 @@
 """tools.first_light: the plan of steps, the page, the constants that it suggests, and the command in the emulator."""
 
+import dataclasses
+import functools
 import html.parser
 import itertools
 import json
@@ -306,6 +308,18 @@ def test_the_choice_is_among_what_was_measured():
     assert all(case["ratio"] == 1 and case["chosen us"] == 11 for case in suggest.suggestion(found, SMS)["cases"])
 
 
+def test_choices_are_those_of_the_present_constants():
+    """A case that has been asked under other constants chooses anew, one in turn only for those of calls in turn."""
+    measured, choices = suggest.measured_of(figures({}), SMS), set()
+    for values in ({}, {"BLACKWELL, overlapping: pair": 30.0}, {"BLACKWELL, in turn: pair": 30.0}, {}):
+        with suggest.constants(values):
+            found = tuple(each.chosen() for each in measured)
+            assert found == tuple(dataclasses.replace(each, _choices={}).chosen() for each in measured)
+        choices.add(found)
+    assert len(choices) == 3
+    assert [len(each._choices) for each in measured] == [3 if each.overlapping else 2 for each in measured]
+
+
 def test_without_times_there_is_no_suggestion():
     with pytest.raises(ValueError, match="nothing to suggest from"):
         suggest.suggestion([{"configuration": (64, 1, 1, 1), "stages": 2}], SMS)
@@ -317,6 +331,12 @@ def test_without_times_there_is_no_suggestion():
 def outcome(name, state="passed", **fields):
     empty = {"reason": "", "started_s": 1.0, "seconds": 2.5, "checks": [], "figures": [], "output": ""}
     return {"name": name, "title": f"title of {name}", "state": state, **empty, **fields}
+
+
+@functools.cache
+def suggested_for_another_chip():
+    """A search of all constants, as JSON."""
+    return json.dumps(suggest.suggestion(figures({"BLACKWELL, in turn: pair": 3.0}), SMS))
 
 
 def a_record():
@@ -352,10 +372,7 @@ def a_record():
         outcome("clusters", figures=[{"cluster": 4, "name": "256x64", "smem": 1024, "active": 33, "slots": 32}]),
         outcome("calibrate", figures=constants),
         outcome("profile", figures=[{"profile": profile, "base": "b200.json"}]),
-        outcome(
-            "suggest",
-            figures=[{"suggestion": suggest.suggestion(figures({"BLACKWELL, in turn: pair": 3.0}), SMS)}],
-        ),
+        outcome("suggest", figures=[{"suggestion": json.loads(suggested_for_another_chip())}]),
         outcome("leaderboard.gemm", "not run", reason="3 s of the sitting were left, it needs 20", seconds=0),
     ]
     facts = {"device": "NVIDIA B200", "sms": SMS, "submission.py sha256": "abc123", "driver, max clocks": "580.1"}

@@ -1,11 +1,13 @@
 """The catalogue of races: the sanitizer names the rule of each, and is silent about its ordered twin."""
 
+import functools
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 from nogpu import EmulatorError
+from nogpu.compiler.translate import translate
 from nogpu.sanitizer.observer import Sanitizer
 from tests.sanitizer.test_globals import LAUNCHES, MAPS
 from tests.sanitizer.test_queues import PINNED_READS, PINNED_WRITES
@@ -13,7 +15,7 @@ from tests.sanitizer.test_queues import RACES as QUEUES
 from tests.sanitizer.test_races import CASES
 from tests.support.encoding import tensor_map
 from tests.support.race_catalogue import BEGIN, KERNELS
-from tests.support.small_kernels import aligned, launch
+from tests.support.small_kernels import addresses, aligned, entry, launch_entry
 
 PAGE = Path(__file__).parents[2] / "docs/race_detectors.md"
 SCHEDULES = ("late", "eager", "random:1")
@@ -21,11 +23,19 @@ SCHEDULES = ("late", "eager", "random:1")
 REFUSED = r"the kernel hangs|no tcgen05\.commit behind it has arrived"
 
 
-def run(body, schedule, count, **options):
+@functools.lru_cache(maxsize=2)
+def translated(body):
+    """(kernel, its program) of a body, which runs under one schedule after the other."""
+    kernel = entry(body, 2)
+    return kernel, translate(kernel, follows_registers=True)
+
+
+def run(body, schedule, count, threads=64, **options):
     data = aligned(256)
     boxes = aligned(tensor_map(data.ctypes.data, (16, 4), (64,), (16, 2), "u32"))
-    options = {"threads": 64, "schedule": schedule, "sanitizer": Sanitizer()} | options
-    launch(BEGIN.replace("COUNT", str(count)) + body, data, boxes, **options)
+    kernel, program = translated(BEGIN.replace("COUNT", str(count)) + body)
+    options |= {"schedule": schedule, "sanitizer": Sanitizer(), "program": program, "block": (threads, 1, 1)}
+    launch_entry(kernel, addresses((data, boxes)), (data, boxes), **options)
 
 
 def cases():

@@ -1,5 +1,7 @@
 """Small PTX kernels for the emulator's tests: a header, a body, and arrays as parameters."""
 
+import re
+
 import numpy as np
 
 from nogpu.compiler import stored, translate
@@ -14,11 +16,23 @@ from nogpu.hardware.variables import module_memory
 from nogpu.ptx import module as ptx
 from tests.support.calls import called
 
-REGISTERS = """
-    .reg .pred %p<20>; .reg .b16 %h<40>; .reg .b32 %r<80>; .reg .b64 %rd<40>; .reg .b32 %tid, %rank;
+BEGIN = """
+    .reg .b32 %tid, %rank;
     mov.u32 %tid, %tid.x;
     mov.u32 %rank, %cluster_ctarank;
 """
+FAMILIES = {"p": ("pred", 20), "h": ("b16", 40), "r": ("b32", 80), "rd": ("b64", 40)}
+"""Letters of registers that a body may use: their type, and how many there are."""
+_NAMES = re.compile(r"%(p|h|r|rd)(\d+)\b")
+
+
+def _registers(body):
+    """Declarations of the families up to the last register that a body names: all that is declared costs time."""
+    counts = dict.fromkeys(FAMILIES, 0)
+    for family, number in set(_NAMES.findall(body)):
+        counts[family] = max(counts[family], int(number) + 1)
+    sizes = {family: min(count, FAMILIES[family][1]) for family, count in counts.items() if count}
+    return " ".join(f".reg .{FAMILIES[family][0]} %{family}<{size}>;" for family, size in sizes.items())
 
 
 def module(body, arguments=1, declarations=""):
@@ -27,7 +41,7 @@ def module(body, arguments=1, declarations=""):
     loads = "".join(f"    .reg .b64 %a{i}; ld.param.b64 %a{i}, [a{i}];\n" for i in range(arguments))
     return (
         ".version 8.8\n.target sm_100a\n.address_size 64\n.extern .shared .align 1024 .b8 smem[];\n"
-        f"{declarations}\n.visible .entry k({parameters})\n{{\n{REGISTERS}{loads}{body}\n    ret;\n}}\n"
+        f"{declarations}\n.visible .entry k({parameters})\n{{\n{_registers(body)}{BEGIN}{loads}{body}\n    ret;\n}}\n"
     )
 
 
@@ -40,10 +54,14 @@ def launch(body, *arrays, declarations="", threads=32, block=None, **options):
 
     options: keyword arguments of launch_entry.
     """
-    values = [array.ctypes.data.to_bytes(8, "little") for array in arrays]
     # Tests run one body under several schedules: a long one is translated once, and kept for the next session.
     kernel = stored.module(module(body, len(arrays), declarations)).entries["k"]
-    return launch_entry(kernel, values, arrays, block=block or (threads, 1, 1), **options)
+    return launch_entry(kernel, addresses(arrays), arrays, block=block or (threads, 1, 1), **options)
+
+
+def addresses(arrays):
+    """The values of parameters that point at arrays."""
+    return [array.ctypes.data.to_bytes(8, "little") for array in arrays]
 
 
 def launch_entry(
@@ -60,15 +78,18 @@ def launch_entry(
     traffic=None,
     sanitizer=None,
     kernels=True,
+    program=None,
     **translation,
 ):
     """Run an entry. Returns the launch's counters.
 
     values: bytes of each parameter. arrays: global memory. traffic: a Traffic that counts it. kernels: False has
-    Python execute what it can (`calls.called`). translation: further arguments of translate.translate.
+    Python execute what it can (`calls.called`). program: the entry's translation, if there is one. translation: further
+    arguments of translate.translate.
     """
-    with called(not kernels):
-        program = translate.translate(kernel, follows_registers=sanitizer is not None, **translation)
+    if program is None:
+        with called(not kernels):
+            program = translate.translate(kernel, follows_registers=sanitizer is not None, **translation)
     memory = GlobalMemory()
     for i, array in enumerate(arrays):
         memory.register(array.ctypes.data, array.nbytes, f"a{i}")

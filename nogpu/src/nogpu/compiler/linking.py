@@ -90,7 +90,9 @@ class _Linker:
         body, linked = frame.body, self.linked
         for register in body.registers.values():
             renamed = self._renamed_register(frame, register)
-            linked.registers |= {part.name: part for part in (renamed, *wide.registers(renamed))}
+            linked.registers[renamed.name] = renamed
+            if renamed.width == wide.WIDE:
+                linked.registers |= {part.name: part for part in wide.registers(renamed)}
         for variable in body.variables.values():
             name = self._variable(frame, variable)
             linked.variables[name] = dataclasses.replace(variable, name=name)
@@ -116,7 +118,7 @@ class _Linker:
     def _emit(self, origin: Instruction, opcode: str, *operands: object, predicate: Predicate | None = None) -> None:
         try:
             self.linked.instructions += [
-                dataclasses.replace(origin, opcode=name, operands=parts, predicate=predicate)
+                Instruction(name, parts, predicate, origin.line, origin.text, origin.source, origin.place)
                 for name, parts in wide.split(opcode, operands)
             ]
         except ValueError as error:
@@ -144,7 +146,7 @@ class _Linker:
 
     @staticmethod
     def _renamed_register(frame: _Frame, register: Register) -> Register:
-        return Register(register.name + frame.suffix, register.width)
+        return Register(register.name + frame.suffix, register.width) if frame.suffix else register
 
     def _renamed(self, frame: _Frame, operand: object) -> object:
         """The operand with expanded names; the address of a function becomes an immediate."""

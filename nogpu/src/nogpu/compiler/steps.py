@@ -47,7 +47,8 @@ def rows_of(entry: Entry) -> list[Match]:
 def in_order(entry: Entry, rows: list[Match]) -> Entry:
     """The entry with the modifiers of each opcode in its row's order."""
     pairs = zip(entry.instructions, rows, strict=True)
-    return replace(entry, instructions=[replace(i, opcode=match.string) for i, (_, match) in pairs])
+    instructions = [i if i.opcode == match.string else replace(i, opcode=match.string) for i, (_, match) in pairs]
+    return replace(entry, instructions=instructions)
 
 
 def steps_of(entry: Entry, rows: list[Match], parted: bool = False) -> list[Step]:
