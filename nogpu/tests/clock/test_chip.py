@@ -175,8 +175,8 @@ def test_a_line_of_the_other_half_of_l2_comes_over_the_link():
     """
     chip = {"l2_halves": 2, "l2_slices": 2, "l2_far": 60, "l2_link_rate": 16, "dram_spread": 0}
     far, near = set(), set()
-    lines = lines_of(32 * 8)
-    for page in range(8):  # pages of 4 KiB, each in one half
+    lines = lines_of(32 * 20)
+    for page in range(20):  # pages of 4 KiB, each in one half, by its address
         once, twice = (recorded(OWN_WORD + reads(1, first=32 * page) * n, lines) for n in (1, 2))
         usage = replay([twice], tiny(**chip)).usage
         assert (usage.dram_read, usage.l2_misses, usage.l2_hits) == (128, 128, 128)
