@@ -1,4 +1,4 @@
-"""Chains: loads and f32 arithmetic in a row that one kernel executes do what the instructions do one by one."""
+"""Chains: loads and arithmetic in a row that one kernel executes do what the instructions do one by one."""
 
 from dataclasses import replace
 
@@ -85,7 +85,7 @@ def random_instruction(rng, space):
     bits, bases, added = BITS[space], BASES[space], f"{NAMES[space]}8"
     value = lambda: rng.choice([*FLOATS, *FLOATS, "%r30", "0f3F000000"])  # noqa: E731
     guard = "@%p3 " if rng.random() < 0.03 else ""
-    kind = rng.choice(["load", "load", "fma", "fma", "two", "sum", "ahead"])
+    kind = rng.choice(["load", "load", "fma", "fma", "two", "mad", "integers", "sum", "ahead"])
     if kind == "load":
         return f"{guard}ld.{space}.f32 {rng.choice(FLOATS)}, [{rng.choice(bases)}+{4 * rng.integers(-8, 9)}];"
     if kind == "fma":
@@ -93,6 +93,12 @@ def random_instruction(rng, space):
         return f"{guard}fma.rn.f32 {target}, {value()}, {value()}, {rng.choice([target, value()])};"
     if kind == "two":
         return f"{guard}{rng.choice(['add', 'sub', 'mul'])}.f32 {rng.choice(FLOATS)}, {value()}, {value()};"
+    if kind == "mad":
+        target = rng.choice(FLOATS)
+        return f"{guard}mad.lo.s32 {target}, {rng.choice([*FLOATS, '%r30'])}, {rng.choice([*FLOATS, '-7'])}, {target};"
+    if kind == "integers":
+        name = rng.choice(["add.s32", "sub.u32", "mul.lo.s32", "mul.lo.u32"])
+        return f"{guard}{name} {rng.choice(FLOATS)}, {rng.choice(FLOATS)}, {rng.choice([*FLOATS, '%r30', '12345'])};"
     if kind == "sum":
         row, other = rng.choice([bases[0], *bases[2:]]), rng.choice([added, "4", "-8"])
         return f"{guard}add.s{bits} {rng.choice(bases[2:])}, {row}, {other};"
@@ -137,20 +143,21 @@ def test_chains_do_what_their_instructions_do(name, space, lanes_of):
 
 @pytest.mark.parametrize("name", ["one", "row", "16 columns", "8 columns", "rows of 16", "rows of 8"])
 @pytest.mark.parametrize("space", ["global", "shared"])
-def test_a_chain_needs_none_of_its_instructions(name, space):
+@pytest.mark.parametrize("operation", ["fma.rn.f32", "mad.lo.s32"])
+def test_a_chain_needs_none_of_its_instructions(name, space, operation):
     """The kernels of its loads and products are replaced by one that does nothing: they are not called."""
     bits, r, load = BITS[space], NAMES[space], f"ld.{space}.f32"
     body = f"""
         {prologue(INDICES[name], space)} sub.s{bits} {r}6, {r}6, {"%a1" if space == "global" else "%r4"};
         mov.u32 %r43, 0;
         L: sub.s{bits} {r}21, {r}5, 0; add.s{bits} {r}20, {r}21, {r}6;
-        {load} %r18, [{r}20]; {load} %r19, [{r}5]; fma.rn.f32 %r10, %r18, %r19, %r10;
-        {load} %r18, [{r}20+4]; add.u32 %r43, %r43, 1; {load} %r19, [{r}5+128]; fma.rn.f32 %r10, %r18, %r19, %r10;
+        {load} %r18, [{r}20]; {load} %r19, [{r}5]; {operation} %r10, %r18, %r19, %r10;
+        {load} %r18, [{r}20+4]; add.u32 %r43, %r43, 1; {load} %r19, [{r}5+128]; {operation} %r10, %r18, %r19, %r10;
         add.s{bits} {r}5, {r}5, 4; setp.lt.u32 %p1, %r43, 9; @%p1 bra L;
         {stored(["%r10"])}
     """
     expected, _ = run(body, chained=False)
-    found, kernels = run(body, kernels=dict.fromkeys((f"load_{space}_32", "fma_f32"), "check_uninitialised"))
+    found, kernels = run(body, kernels=dict.fromkeys((f"load_{space}_32", "fma_f32", "mad_32"), "check_uninitialised"))
     assert expected[:32].any() and "chain" in kernels
     np.testing.assert_array_equal(found, expected)
 

@@ -1,4 +1,4 @@
-"""Chains: loads of words and the f32 arithmetic on them that one kernel executes (native/chains.c).
+"""Chains: loads of words and the arithmetic on them that one kernel executes (native/chains.c).
 
 A chain's instructions stand in a row in a block. Other arithmetic between them that they do not feed goes ahead of
 them. Sums that only make addresses for the chain's loads, and values that only the chain reads, are computed where
@@ -15,13 +15,15 @@ from nogpu.compiler.flow import EXIT, Block, Step
 from nogpu.compiler.operands import CLOCKS
 from nogpu.compiler.plan import Plan
 from nogpu.compiler.rowcode.addresses import shared_sum
-from nogpu.ptx.ir import Address, Immediate, Register, Special
+from nogpu.ptx.ir import Address, Immediate, Instruction, Register, Special
 
 _LEAST = 3  # loads and arithmetic instructions of a chain
 _REACH = 64  # most instructions ahead of a chain that stand between two of its own
 (_MOST_PLACES,) = headers.constants("native/chains.c", "MOST_PLACES")
 _LOAD = re.compile(r"ld\.(?:weak\.)?(global|shared)(?:::cta)?(?:\.nc)?\.(?:[bus]32|f32)")
 _ARITHMETIC = re.compile(r"(?:add|sub|mul)(?:\.rn)?\.f32|fma\.rn\.f32")
+_INTEGER = re.compile(r"(?:add|sub|mul\.lo|mad\.lo)\.[su]32")
+_WORTH = re.compile(rf"{_ARITHMETIC.pattern}|mad\.lo\.[su]32")  # arithmetic that chains are looked for around
 
 
 @dataclass
@@ -40,6 +42,11 @@ class Chain:
     """Loads and arithmetic whose results are read behind the chain."""
     end: int = 0
     """The instruction behind the chain."""
+
+
+def is_integer(instruction: Instruction) -> bool:
+    """True for integer arithmetic that a chain can have."""
+    return _INTEGER.fullmatch(instruction.opcode) is not None
 
 
 class _Scan:
@@ -86,6 +93,8 @@ class _Scan:
             if kind is None or len(ahead) > _REACH:
                 break
             defines, uses = ({register.name for register in x} for x in (step.defines, step.uses))
+            if kind in ("ahead", "sum") and uses & values.keys() and self._counts(step):
+                kind = "arithmetic"
             if kind == "ahead":
                 if uses & values.keys() or defines & (read | values.keys() | sums.keys()):
                     break
@@ -146,6 +155,12 @@ class _Scan:
             return "sum"
         return "ahead"
 
+    def _counts(self, step: Step) -> bool:
+        """True for integer arithmetic on rows."""
+        sources = step.instruction.operands[1:]
+        is_plain = all(isinstance(x, Register | Immediate) for x in sources)
+        return is_integer(step.instruction) and is_plain and self._flow.kinds[step.defines[0].name] == "lanes"
+
     def _is_read(self, name: str, start: int) -> bool:
         """True if an instruction behind the chain may read a register's value."""
         for step in self._flow.steps[start : self._block.end]:
@@ -162,7 +177,7 @@ def chains_of(plan: Plan, block: Block) -> dict[int, Chain]:
     found: dict[int, Chain] = {}
     scan, index = _Scan(plan, block), block.start
     for arithmetic in range(block.start, block.end):
-        if not _ARITHMETIC.fullmatch(plan.entry.instructions[arithmetic].opcode):
+        if not _WORTH.fullmatch(plan.entry.instructions[arithmetic].opcode):
             continue
         index = max(index, arithmetic - _REACH)
         while index <= arithmetic:

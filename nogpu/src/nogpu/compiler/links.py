@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from nogpu import headers
-from nogpu.compiler.chains import Chain
+from nogpu.compiler.chains import Chain, is_integer
 from nogpu.compiler.rowcode.assembler import Assembler
 from nogpu.ptx.ir import Instruction
 
 _HEAD, _PLACE, _LINK = (headers.packer("native/chains.c", name) for name in ("Chain", "Place", "Link"))
 _ROW, _ONE, _LAST = headers.constants("native/chains.c", "FROM_ROW", "FROM_ONE", "FROM_LAST")
-_COPIED, _FUSED = headers.constants("native/chains.c", "COPIED", "MULTIPLIED_AND_SUMMED")
+_COPIED, _INTEGER, _FUSED = headers.constants("native/chains.c", "COPIED", "INTEGER", "MULTIPLIED_AND_SUMMED")
 _OPERATIONS = dict(
     zip(("add", "sub", "mul"), headers.constants("native/chains.c", "SUMMED", "SUBTRACTED", "MULTIPLIED"), strict=True)
 )
@@ -37,6 +37,7 @@ def described(
     for index in sorted(chain.kept.intersection(chain.loads).union(chain.arithmetic)):
         operation, operands = _COPIED, list[object]()
         makers: list[int | None] = [index]
+        integer = is_integer(instructions[index])
         if index in chain.sources:
             name, operands = instructions[index].opcode.split(".")[0], list(instructions[index].operands[1:])
             makers = chain.sources[index]
@@ -44,16 +45,17 @@ def described(
             first = 2 if operation == _FUSED else int(name != "sub" and makers[1] == last)
             operands.insert(0, operands.pop(first))
             makers = [makers[first], *makers[:first], *makers[first + 1 :]]
+            operation += _INTEGER * integer
         sources: list[int] = []
         for i, maker in enumerate(makers):
             if maker in distances:
                 sources += distances[maker]
-            elif i == 0 and maker is not None and maker == last:
+            elif i == 0 and maker is not None and maker == last and is_integer(instructions[maker]) == integer:
                 sources += _LAST, 0
             else:
                 if maker is not None:
                     needed.add(maker)
-                source = code.source(operands[i], "f32")
+                source = code.source(operands[i], "u32" if integer else "f32")
                 sources += _ROW if source.row else _ONE, source.offset
         links.append((index, operation, sources + [0] * (6 - len(sources))))
         last = index

@@ -1,4 +1,4 @@
-// Loads of words and the f32 arithmetic on them, instructions in a row that one kernel executes.
+// Loads of words and the arithmetic on them, of f32 and of integers of 32 bits, instructions in a row that one kernel executes.
 //
 // All the places are looked at first. If each is plain, and a group's lanes have one address, or addresses in a row,
 // the sums stay in the CPU's registers from one instruction to the next, and what nothing else reads is not written.
@@ -12,6 +12,7 @@
 enum { MOST_PLACES = 32, PARTS = 4 * LANES / VECTOR };  // of a chain; of a row
 enum { FROM_ROW = -1, FROM_ONE = -2, FROM_LAST = -3 };  // sources: slots; the result before. Others are places
 enum { COPIED, SUMMED, SUBTRACTED, MULTIPLIED, MULTIPLIED_AND_SUMMED };
+enum { INTEGER = 8 };  // added to an operation on integers
 enum { WIDE_ALIKE = RUNS + 1, WIDE_RUNS };  // patterns of groups of 16 lanes
 
 // The loads from one base.
@@ -156,16 +157,23 @@ KERNEL(chain) {
             case SUMMED: EACH_PART v.part[p] += x.part[p]; break;
             case SUBTRACTED: EACH_PART v.part[p] -= x.part[p]; break;
             case MULTIPLIED: EACH_PART v.part[p] *= x.part[p]; break;
-            default:
+            case MULTIPLIED_AND_SUMMED:
                 y = numbers(&sources, link->y, link->y_at);
                 EACH_PART v.part[p] = fused(x.part[p], y.part[p], v.part[p]);
+                break;
+            case INTEGER + SUMMED: EACH_PART v.part[p] = (v_f32)((v_u32)v.part[p] + (v_u32)x.part[p]); break;
+            case INTEGER + SUBTRACTED: EACH_PART v.part[p] = (v_f32)((v_u32)v.part[p] - (v_u32)x.part[p]); break;
+            case INTEGER + MULTIPLIED: EACH_PART v.part[p] = (v_f32)((v_u32)v.part[p] * (v_u32)x.part[p]); break;
+            default:
+                y = numbers(&sources, link->y, link->y_at);
+                EACH_PART v.part[p] = (v_f32)((v_u32)x.part[p] * (v_u32)y.part[p] + (v_u32)v.part[p]);
             }
         }
         if (link->d < 0) continue;
         // A NaN is one whatever it was made of: only what is written has to be the canonical one.
         EACH_PART {
             v_u32 bits = (v_u32)v.part[p], is_nan = (v_u32)(v.part[p] != v.part[p]);
-            if (link->operation != COPIED) bits = (bits & ~is_nan) | (every_word(0x7fffffff) & is_nan);
+            if (link->operation != COPIED && link->operation < INTEGER) bits = (bits & ~is_nan) | (every_word(0x7fffffff) & is_nan);
             memcpy(ctx->file + link->d + VECTOR * p, &bits, VECTOR);
         }
     }
