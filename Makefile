@@ -11,7 +11,7 @@
 # make soak        random problems through every configuration in the emulator, for SECONDS (60); SEED=2 for others
 # make lint        formatting, static checks, types, import contracts, generated tables
 # make check       what CI runs: lint, test, eval, benchmark and soak, also on the contest runner's nvidia-cutlass-dsl 4.5.2;
-#                  43 minutes on two cores without AMX
+#                  31 minutes on two cores of a Xeon without AMX
 # make lock        resolve the versions in tools/requirements anew
 #
 # Each target sets up what it needs in a virtual environment, with the versions in tools/requirements. DSL=4.5.2 takes the
