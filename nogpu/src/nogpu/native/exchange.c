@@ -1,6 +1,7 @@
 // Exchange among the lanes of a warp.
 
 #include "engine.h"
+#include "fused.h"
 
 enum { UP, DOWN, BUTTERFLY, INDEX };
 
@@ -81,19 +82,28 @@ static int reads_members(const Context *ctx, const Shuffle *shuffle, const s32 *
     return 1;
 }
 
+// r[l] = a[lanes[l]]
+static inline void pick_lanes(u32 *restrict r, const u32 *a, const s32 *lanes) {
+#ifdef __AVX512F__
+    __m512i low = _mm512_loadu_si512(a), high = _mm512_loadu_si512(a + LANES / 2);
+    for (int l = 0; l < LANES; l += LANES / 2)
+        _mm512_storeu_si512(r + l, _mm512_permutex2var_epi32(low, _mm512_loadu_si512(lanes + l), high));
+#else
+    for (int l = 0; l < LANES; l++) r[l] = a[lanes[l]];
+#endif
+}
+
 KERNEL(shuffle) {
     const Shuffle *shuffle = (const Shuffle *)op->x;
-    const u32 *a = (const u32 *)(ctx->file + shuffle->a), *b = (const u32 *)(ctx->file + shuffle->b);
-    const u32 *c = (const u32 *)(ctx->file + shuffle->c);
-    u32 rows = shuffle->rows, mask = ctx->mask, result[LANES], holds = 0, in_range[LANES];
-    s32 lanes[LANES];
-    for (int l = 0; l < LANES; l++)
-        in_range[l] = source_lane(
-            shuffle->mode, l, (s32)b[rows & BY_LANE_B ? l : 0] & 31, (s32)c[rows & BY_LANE_C ? l : 0], &lanes[l]
-        );
+    u32 rows = shuffle->rows, mask = ctx->mask, result[LANES], holds = 0, in_range[LANES], spread[3][LANES];
+    const u32 *a = row_at(ctx, shuffle->a | (rows & BY_LANE_A ? 0 : ONE_VALUE), spread[0]);
+    const u32 *b = row_at(ctx, shuffle->b | (rows & BY_LANE_B ? 0 : ONE_VALUE), spread[1]);
+    const u32 *c = row_at(ctx, shuffle->c | (rows & BY_LANE_C ? 0 : ONE_VALUE), spread[2]);
+    s32 lanes[LANES], mode = shuffle->mode;
+    for (int l = 0; l < LANES; l++) in_range[l] = source_lane(mode, l, (s32)b[l] & 31, (s32)c[l], &lanes[l]);
     int is_whole = mask == FULL && !(rows & BY_LANE_MEMBERS) && *(const u32 *)(ctx->file + shuffle->members) == FULL;
     if (!is_whole && !reads_members(ctx, shuffle, lanes)) return to_python(ctx, op);
-    for (int l = 0; l < LANES; l++) result[l] = a[rows & BY_LANE_A ? lanes[l] : 0];
+    pick_lanes(result, a, lanes);
     for (int l = 0; l < LANES; l++) holds |= in_range[l] << l;
     if (shuffle->target >= 0) {
         u32 *target = (u32 *)(ctx->file + shuffle->target);
