@@ -9,7 +9,7 @@ FOLDER holds the checkouts, each as OWNER+NAME. A candidate is a file that stand
     cu        a .cu file with a `main` and a launch, and every header that it names in quotes
     triton    a script with `@triton.jit` and a launch
     ext       a script that builds an extension with `load_inline` or `torch.utils.cpp_extension.load`
-    test      a test_*.py of code with Triton, CuTe DSL or an extension, of which the first test runs
+    test      a test_*.py that names Triton, CUTLASS or CUDA, of which the tests with the first one's name run
     dsl       a script with `@cute.jit` or `@cute.kernel`, and a call
 
 Left out are files with graphics, MPI, NCCL, input from a terminal, arguments that they insist on, Hopper's own
@@ -38,17 +38,13 @@ _LEFT_OUT = re.compile(
     r"|required=True|torch\.distributed|<cut(?:lass|e)/|[<\"]cudnn|NVIDIA CORPORATION"
 )
 _LAUNCH = re.compile(r"\w\s*\[[^\]\n]+\]\(|\w\[\s*\n")  # kernel[grid](...)
-_CALL = re.compile(
-    r"__main__|^\w[\w.]*(?:\[.*\])?\(|^\w+ = \w+\(", re.MULTILINE
-)  # something that runs when the script does
+# Something that runs when the script does
+_CALL = re.compile(r"__main__|^\w[\w.]*(?:\[.*\])?\(|^\w+ = \w+\(", re.MULTILINE)
 _HEADER = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
-_TEST = re.compile(r"^(?:class \w+.*\n(?:.*\n)*?)?\s*def (test_\w+)\(", re.MULTILINE)
+_TEST = re.compile(r"^\s*def (test_\w+)\(", re.MULTILINE)
 _EXTENSION = re.compile(r"\bload_inline\(|\bcpp_extension import (?:.*\b)?load\b|\bcpp_extension\.load\(")
-_COMMANDS = {
-    "cu": "-m nogpu run --schedule {schedule} {file}",
-    "test": "-m nogpu run --schedule {schedule} -m pytest -q -x -p no:cacheprovider {file} {arguments}",
-}
 _COMMAND = "-m nogpu run --schedule {schedule} {file}"
+_OF_TEST = "-m nogpu run --schedule {schedule} -m pytest -q -x -p no:cacheprovider {file} {arguments}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,12 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, help="folder with the checkouts")
     parser.add_argument("--seed", type=int, required=True, help="of the draw")
     parser.add_argument("--share", default=SHARE, metavar="KIND=N,...", help="default: %(default)s")
-    parser.add_argument(
-        "--most", type=int, default=4, metavar="N", help="of a kind and repository, default: %(default)s"
-    )
-    parser.add_argument(
-        "--without", action="append", type=Path, default=[], metavar="LIST.toml", help="no program of it"
-    )
+    parser.add_argument("--most", type=int, default=4, metavar="N", help="of a kind and repository; default: 4")
+    parser.add_argument("--without", action="append", type=Path, default=[], metavar="LIST.toml", help="none of these")
     parser.add_argument("--save", type=Path, required=True, metavar="LIST.toml", help="the list to write")
     options = parser.parse_args(arguments)
     share = {kind: int(number) for kind, number in (each.split("=") for each in options.share.split(","))}
@@ -139,7 +131,7 @@ def listed(drawn: Sequence[tuple[str, Path]], folder: Path) -> str:
         cut = 0 if kind == "test" else len(inner) - 1  # tests run in the checkout's folder, others in their own
         groups.append(
             f'[[group]]\nframework = "{kind}"\nrepository = "{checkout.replace("+", "/", 1)}"\n'
-            f'folder = "{"/".join(inner[:cut])}"\ncommand = "{_COMMANDS.get(kind, _COMMAND)}"\n'
+            f'folder = "{"/".join(inner[:cut])}"\ncommand = "{_OF_TEST if kind == "test" else _COMMAND}"\n'
             f'programs = [{{ file = "{"/".join(inner[cut:])}"{arguments} }}]\n'
         )
     return "\n".join(groups)
