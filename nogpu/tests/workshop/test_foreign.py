@@ -276,6 +276,13 @@ def test_no_error_code_warning_or_line_of_source_hides_the_report(output, call):
     assert (verdict, reason) == ("error", reported)
 
 
+def test_what_a_program_prints_is_kept(places, tmp_path):
+    for name, (text, code) in {"owns_up": ("GEMM 3: FAILED", 0), "raises": ("no such luck", 1)}.items():
+        foreign.run(listed(places)[name], "late", 60.0, Sessions(), outputs=tmp_path)
+        (kept,) = tmp_path.glob(f"own+er+*{name}*late")
+        assert kept.read_text().endswith(f"{text}\n\nexit code {code}\n")
+
+
 @pytest.mark.parametrize(
     "output, verdict",
     [
